@@ -130,7 +130,7 @@ func comparison() *dashboard.DashboardBuilder {
 				{"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"},
 				{"bound_after", "± after"}}}),
 		grid(look{title: "Cells with ${value} in only one run", doc: "Not shown in the panels above.", unit: none,
-			width: 10, height: 8, empty: "none: both runs have the same cells",
+			width: 10, height: 8, empty: "no such cells",
 			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
 join(tables: {o: only, n: names}, on: ["cell"])
   |> keep(columns: ["name", "only"])

@@ -181,7 +181,7 @@ func loadPanels() []builder {
   |> group(columns: ["_measurement", "_field"])
 `+worst)}, colours: colours}),
 		lines(look{title: "Backlog",
-			doc:  "Messages published minus messages received since the start of the task (at most six hours before the left edge), over all subscriptions, without rejected and returned messages. Lost messages remain in it.",
+			doc:  "Messages published minus messages received since the start of the task (at most six hours before the left edge), over all subscriptions. Rejected and returned messages are excluded. Lost messages remain in it.",
 			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)},
 			colours: map[string]string{"waiting": red}}),
 		bars(look{title: "Errors", doc: "Counts per interval, over all agents.", unit: count,

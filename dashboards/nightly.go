@@ -91,7 +91,7 @@ union(tables: [
 
 func nightly() *dashboard.DashboardBuilder {
 	d := base("Nightly history", "nightly",
-		"A matrix over its scheduled runs. A mark is a cell whose value was worse than the median of the seven runs before it by more than the chosen percentage, or rose from zero. This is not a test of significance.").
+		"A matrix over its scheduled runs. A mark is a cell that was worse than the median of the seven runs before it by more than the chosen percentage. A rise from zero is also marked. This is not a test of significance.").
 		Time("now-30d", "now").
 		WithVariable(aMatrix()).
 		WithVariable(aValue()).

@@ -26,9 +26,9 @@ func bundleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bundle RUN",
 		Short: "Write a run to one file that can be shared and verified",
-		Long: `bundle writes the record of a run to one zip file: the matrix, plan, outcomes, snapshots, histograms, tables,
-environment, and a manifest with the SHA-256 of each file. The same run gives the same bytes. Payload files of the
-matrix are added unchanged if this user created the run and it ran on this host. Recognised passwords are *** in a
+		Long: `bundle writes the record of a run to one zip file. It contains the matrix, plan, outcomes, snapshots, histograms,
+tables, environment, and a manifest with the SHA-256 of each file. The same run gives the same bytes. Payload files of
+the matrix are added unchanged if this user created the run and it ran on this host. Recognised passwords are *** in a
 record, and references to secrets are not resolved. All other text is added unchanged.
 
 An active run can be bundled; the bundle is then incomplete. It is an error if the record changes meanwhile. With
@@ -147,8 +147,10 @@ recomputes each task from its snapshots and compares the results with the stored
 prints both numbers of every value that differs, and why a value cannot be recomputed. It cannot check the data that
 agents recorded, such as times and reports of brokers. Digests reveal alterations. They do not prove who made a bundle.
 
-Exit codes: 0 no file is altered and no value differs; 6 a file is altered, a value differs, or the file is not a
-bundle; 1 the bundle cannot be checked.`,
+Exit codes:
+  0  no file is altered and no value differs
+  1  the bundle cannot be checked
+  6  a file is altered, a value differs, or the file is not a bundle`,
 		Example: "  ctl verify 20260102-150405-quick-3f9c" + bundleEnd,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -37,16 +37,18 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup FILE | cleanup RUN",
 		Short: "Remove what killed runs left on their brokers, after confirmation",
 		Long: `cleanup connects to the brokers of a matrix or of a recorded run. It lists the queues, topics and other objects
-whose names begin with lockstep- (with a record: lockstep- and the run id), asks for confirmation, and removes them. A run
+whose names begin with lockstep- (with a record: lockstep- and the run id). After confirmation it removes them. A run
 that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the
 objects that the run uses. If this user did not create the recorded run, cleanup first lists the brokers with their
-options and secrets, and asks for confirmation before it connects.
+options and secrets. It asks for confirmation before it connects.
 
 This host connects to the brokers, with its own secrets. Some brokers cannot list their objects (no management API, or no
 support in the driver). On these, cleanup removes each topology of the run by name, for which it needs the record.
 
-Exit codes: 0 nothing is left, or the removal was declined; 2 no terminal for the confirmation, or an error in the
-command line; 1 a broker did not answer, or did not remove everything.`,
+Exit codes:
+  0  nothing is left, or the removal was declined
+  1  a broker did not answer, or did not remove everything
+  2  no terminal for the confirmation, or an error in the command line`,
 		Example: `  ctl cleanup matrices/prefetch.cue
   ctl cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
   ctl cleanup latest`,

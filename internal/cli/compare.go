@@ -47,8 +47,12 @@ no number, or if there are too few; the reason is printed.
 Cells are matched by their id, which depends on the workload and the name of the broker. --match selects axes instead.
 Cells that only one side has are listed. See docs/compare.md.
 
-Exit codes: 0 compared, with any result; 1 a record cannot be read; 2 an error in the command line, or no cells to
-compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one is inconclusive or not compared.`,
+Exit codes:
+  0  compared, with any result
+  1  a record cannot be read
+  2  an error in the command line, or no cells to compare
+  7  with --fail-on-regression: a value is worse
+  8  with --fail-on-regression: none is worse, but one is inconclusive or not compared`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
   ctl compare --by broker --metric publish.rate --metric publish.p99 latest
   ctl compare --match mode,threads --effect 10% -o html -f diff.html 20260102-150405-quick-3f9c latest

@@ -16,7 +16,7 @@ func fleetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
 		Short: "Manage the certificates and credentials of a fleet",
-		Long: `fleet creates the certificates and keys with which the programs of a fleet authenticate: a certificate
+		Long: `fleet creates the certificates and keys with which the programs of a fleet authenticate. These are a certificate
 authority, the certificate of the servers, and keys for the controller, clients, viewers and each agent. It also writes
 the NATS configuration with the permissions of each. Copy to each host only the files that it needs. Keep ca.key and the
 other files where they were created. See docs/security.md.`,
@@ -122,7 +122,7 @@ func fleetAgent() *cobra.Command {
 		},
 	}
 	command.Flags().IntVar(&slots, "slots", 1,
-		"allow each agent a `number` of slots (agent --slots): NAME, NAME.2, ...")
+		"allow each agent a `number` of slots (agent --slots): NAME, NAME.2 …")
 	return command
 }
 

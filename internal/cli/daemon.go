@@ -106,7 +106,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 		"write points to the InfluxDB of this JSON `file` (default: $INFLUX_URL, if set); needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB; ignore the environment")
 	f.StringVar(&o.hooks, "hooks", "",
-		"allow schedules to call the hooks in `file` (docs/schedules.md; default: no hooks)")
+		"allow schedules to call the hooks in `file`; see docs/schedules.md (default: no hooks)")
 	o.access.add(c, "hooks and InfluxDB settings")
 	f.DurationVar(&o.within, "stop-within", 0,
 		"after SIGTERM, abort the tasks in flight after `duration` (default: the deadlines of the tasks)")
@@ -293,7 +293,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 func unserved(err error) error {
 	if errors.Is(err, wire.ErrOpen) {
 		err = fmt.Errorf("%w: pass --nats-config and --creds with files of \"ctl fleet init\", or set LOCKSTEP_TOKEN, "+
-			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD, or pass --open on 127.0.0.1 to allow every user of this host", err)
+			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; --open on 127.0.0.1 allows every user of this host", err)
 	}
 	if errors.Is(err, wire.ErrAsked) {
 		return exit{ExitBadMatrix, err}

@@ -43,9 +43,13 @@ The digest is printed, and written as digest.md and digest.html into the directo
 configured (--influx or the environment), alarms are also written there, as annotations of the nightly dashboard.
 To compare two runs, use ctl compare. As the hook of a schedule, digest needs no RUN: it uses the run of the hook.
 
-Exit codes: 0 digest written (a hook that exits with another code has failed); 1 a record or the history cannot be
-read. With --fail-on-regression, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is
-violated; 7 a value got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
+Exit codes, of which 3 to 8 need --fail-on-regression, and the first that applies is used:
+  0  digest written (a hook that exits with another code has failed)
+  1  a record or the history cannot be read
+  3  a task failed, is invalid or was not run
+  5  a rule is violated
+  7  a value got worse
+  8  a rule is inconclusive, or no series has enough runs for an alarm`,
 		Example: `  ctl digest latest
   ctl digest -o json latest
   ctl digest --fail-on-regression latest`,

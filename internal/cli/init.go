@@ -22,8 +22,8 @@ func initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init DRIVER",
 		Short: "Write a commented matrix for a driver, to be edited",
-		Long: `init writes a small matrix for a broker with default settings on this host: publish modes, threads and message
-sizes, each cell measured three times. Edit the address of the broker and the axes, check the file with ctl vet, and run
+		Long: `init writes a small matrix for a broker with default settings on this host. Its axes are publish modes, threads and
+message sizes, and each cell is measured three times. Edit the address of the broker and the axes, check the file with ctl vet, and run
 it with ctl run.`,
 		Example: `  ctl init rabbitmq -f rabbitmq.cue
   ctl init kafka | ctl plan /dev/stdin`,

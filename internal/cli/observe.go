@@ -16,8 +16,7 @@ const observeFlagName = "observe"
 
 func observeFlag(c *cobra.Command, to *[]string) {
 	c.Flags().StringArrayVar(to, observeFlagName, nil,
-		"only measure a broker process: `NAME=port:5672`, NAME=pid:1 or NAME=command:TEXT; "+
-			"repeatable [$LOCKSTEP_OBSERVE]")
+		"only measure `NAME=port:5672`, NAME=pid:1 or NAME=command:TEXT; repeatable [$LOCKSTEP_OBSERVE]")
 }
 
 // observed parses the values of --observe: the processes of brokers, by name. The error lists all invalid ones.

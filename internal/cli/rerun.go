@@ -46,8 +46,8 @@ Bundles contain no passwords. References (${env:NAME}) are resolved from the env
 fleet. A password that was written in the matrix is read from a variable; an error lists the variables with their lines.
 --set and --filter change the matrix further.
 
-If another user created the run of the bundle, rerun lists the brokers with their options, secrets and files, and asks
-for confirmation before it uses any of them. Without a terminal, pass --yes.
+If another user created the run of the bundle, rerun lists the brokers with their options, secrets and files. It
+asks for confirmation before it uses any of them. Without a terminal, pass --yes.
 
 Exit codes: those of ctl run, and 6 if a file of the bundle is altered.`,
 		Example: `  ctl rerun quick.bundle.zip

@@ -77,7 +77,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	if hexDigest(source) != old.Source.SHA256 {
 		if !created(old) {
 			return wire.Submission{}, fmt.Errorf("resume %s: "+
-				"its matrix has passwords, which are not in the record, and another user created the run, so its matrix file is not read; "+
+				"its matrix has passwords, which are not in the record, and the matrix file of another user is not read; "+
 				"run the matrix itself", old.ID)
 		}
 		if source, err = os.ReadFile(old.Source.Path); err != nil {

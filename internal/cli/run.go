@@ -57,21 +57,27 @@ broker, and all measurements are kept. The second Ctrl-C ends ctl at once.
 On a fleet (--server), the run does not depend on ctl: it continues if the terminal closes or ctl is killed. ctl attach
 follows it again, and ctl cancel stops it.
 
-If another user created the run of --resume, ctl lists the brokers with their options, secrets and files, and asks for
-confirmation before it uses any of them. Without a terminal, pass --yes.
+If another user created the run of --resume, ctl lists the brokers with their options, secrets and files. It asks
+for confirmation before it uses any of them. Without a terminal, pass --yes.
 
-On a terminal, live metrics are shown below the finished tasks: progress, publish and consume rates of each group, lag,
-latencies, agents and time left. NO_COLOR disables the colours of these and of the results. Without a terminal, or with
+On a terminal, live metrics are shown below the finished tasks. These are progress, publish and consume rates of each
+group, lag, latencies, agents and time left. NO_COLOR disables the colours of these and of the results. Without a terminal, or with
 TERM=dumb, only the lines of the finished tasks are printed.
 
-Metrics are also written to InfluxDB if one is configured: by --influx FILE, else by the matrix (influx), else by
-INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL etc.). An InfluxDB outage does not change the
+Metrics are also written to InfluxDB if one is configured: by --influx FILE, else by the matrix (influx), else by the
+environment. Its variables are INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL etc.). An InfluxDB outage does not change the
 results or the record. Dropped points are written again once at the end of the run. The summary has the counts, and the
 command for a later replay.
 
-Exit codes: 0 no cell failed or was invalid; 1 another error; 2 errors in the matrix or command line; 3 a cell failed or
-was invalid; 4 too few agents; 5 a rule (require) is violated; 8 a rule is inconclusive and none is violated;
-130 interrupted.`,
+Exit codes:
+  0    no cell failed or was invalid
+  1    another error
+  2    errors in the matrix or command line
+  3    a cell failed or was invalid
+  4    too few agents
+  5    a rule (require) is violated
+  8    a rule is inconclusive and none is violated
+  130  interrupted`,
 		Example: `  ctl run matrices/quick.cue
   ctl run --quick --filter mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
@@ -254,7 +260,7 @@ func snapshotWarning(run plan.Run, room uint64) string {
 	if need <= float64(room) {
 		return ""
 	}
-	return fmt.Sprintf("the snapshots of this run need about %.0f MiB, but the control plane stores at most %d MiB per run, so the run may end early; "+
+	return fmt.Sprintf("the run may end early: its snapshots need about %.0f MiB, and the control plane stores at most %d MiB per run; "+
 		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20),
 		room>>20, math.Ceil(2*need/(1<<30)))
 }

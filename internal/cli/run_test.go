@@ -94,7 +94,7 @@ func TestRunsThatMayFillTheirStreamAreAnnounced(t *testing.T) {
 		t.Errorf("there is room: %s", text)
 	}
 	if text := snapshotWarning(run, 512<<20); !strings.Contains(text,
-		"need about 704 MiB, but the control plane stores at most 512 MiB per run") ||
+		"need about 704 MiB, and the control plane stores at most 512 MiB per run") ||
 		!strings.Contains(text, "--record-limit 2GiB") {
 		t.Error(text)
 	}

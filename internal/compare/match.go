@@ -206,7 +206,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	})
 	if len(rows) == 0 {
 		return nil, nil,
-			fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: "+
+			fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name; "+
 				"name the axes that have to agree with --match (available: %s)", sides[0].mark,
 				strings.Join(axesOf(sides[0]), ", "))
 	}

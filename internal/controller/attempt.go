@@ -318,7 +318,7 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 			continue
 		}
 		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
-			return &failure{words: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes: "+
+			return &failure{words: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes; "+
 				"set a server in its options, start one agent with enough slots (agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
 		}
 	}

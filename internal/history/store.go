@@ -155,7 +155,7 @@ func (s *Store) checkVersion(tx *bbolt.Tx) error {
 func (s *Store) failed(verb string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%s %s: locked by another program for %v; try again", verb, s.path, patience)
+		return fmt.Errorf("%s %s: locked by another program for %v; retry", verb, s.path, patience)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
 		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)

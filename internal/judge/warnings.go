@@ -26,7 +26,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 	}
 	if m.in.latencyOff() {
 		all = append(all,
-			fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), configured are %v: the hosts of the agents are too busy or too slow",
+			fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median) instead of %v: the hosts of the agents are too busy or slow",
 				m.in.addedLatency(0.5).Round(time.Microsecond), m.in.workload.Network.Latency.D()))
 	}
 	for _, d := range m.drifts {

@@ -45,7 +45,7 @@ func (r Run) Bounded() error {
 	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) ||
 		r.Repeat > maxRounds) {
 		errs = append(errs,
-			fmt.Errorf("the run repeats until %q, within %v at %v, and at most %d times: want parts between 0 and 1, and at most %d times",
+			fmt.Errorf("the run repeats until %q, within %v at %v, at most %d times: the maximum is %d, and parts are between 0 and 1",
 				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
 	}
 	for _, c := range r.Cells {

@@ -142,7 +142,7 @@ func TestConditionFaults(t *testing.T) {
 		{"p99 < 50", []string{"column 7: p99 is a time: write a duration, 50ms or 50s"}},
 		{"50 > p99", []string{"column 1: p99 is a time: write a duration, 50ms or 50s"}},
 		{"lost == 0ms", []string{"column 9: lost is a plain number: write it without a unit"}},
-		{"rate > 5ms", []string{"column 8: rate is a rate: write messages a second, as 20_000"}},
+		{"rate > 5ms", []string{"column 8: rate is a rate: write messages per second, as 20_000"}},
 		{"p98 < 50ms", []string{`column 1: unknown value or flag "p98"; did you mean "p90"?`}},
 		{"e2ee.p99 < 50ms", []string{`did you mean "e2e.p99"?`}},
 		{"!clientBound", []string{`column 2: unknown value or flag "clientBound"; did you mean "client-bound"?`}},

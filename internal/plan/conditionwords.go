@@ -94,7 +94,7 @@ func mismatch(value operand, of Unit, with operand) string {
 		return fmt.Sprintf("%s is a time: write a duration, as 50ms", value.text)
 	case with.unit == Count: // rates, counts, cores and bytes accept a plain number
 	case of == PerSecond || of == Text:
-		return fmt.Sprintf("%s is a rate: write messages a second, as 20_000", value.text)
+		return fmt.Sprintf("%s is a rate: write messages per second, as 20_000", value.text)
 	case of == Bytes:
 		return fmt.Sprintf("%s is memory: write bytes, as 500MiB", value.text)
 	default:

@@ -37,7 +37,7 @@ func Metrics() []Metric {
 		{"memory.binary", "memory, bodies", Bytes, lower, atMoment, ofBroker, "memory of the broker for message bodies"},
 		{"memory.other", "memory, other", Bytes, lower, atMoment, ofBroker, "memory of the broker for everything else"},
 		{metricCPU, "CPU", Cores, lower, overTime, ofBroker,
-			"CPU of the broker's processes: measured on their hosts if the matrix names them (process) or an agent observes them, otherwise reported by the broker"},
+			"CPU of the broker's processes, measured on their hosts (field process, or an observer) or otherwise reported by the broker"},
 		{"erlang_processes", "Erlang processes", Count, neither, atMoment, ofBroker, "Erlang processes"},
 		{"run_queue", "run queue", Count, neither, atMoment, ofBroker,
 			"tasks that wait in the broker for a scheduler (RabbitMQ), a lock (MongoDB) or a thread (EventStoreDB)"},
@@ -54,7 +54,7 @@ func Metrics() []Metric {
 		{"publish_rate", "publish rate", PerSecond, neither, overTime, ofTask,
 			"messages published to the task's queues, or by all users if the broker does not report them separately, per second"},
 		{"deliver_rate", "deliver rate", PerSecond, neither, overTime, ofTask,
-			"messages delivered from the task's queues, or to all users if the broker does not report them separately, per second, including redeliveries"},
+			"messages delivered per second, including redeliveries, from the task's queues, or from all if the broker does not separate them"},
 		{"connection_rate", "connection rate", PerSecond, neither, overTime, ofBroker,
 			"connections opened by all users, per second"},
 		{"disk_free", "disk free", Bytes, neither, atMoment, ofBroker,
@@ -81,11 +81,10 @@ const (
 // ProcessMetrics returns the metrics that hosts report of the broker's processes. They need the processes in the matrix
 // (process) or an agent that observes them (agent --observe).
 func ProcessMetrics() []Metric {
-	const network = " in the network namespaces of the broker's processes, by all processes there, over all interfaces, where " +
-		"the loopback interface counts each byte in both directions"
+	const network = " in the network namespaces of the broker's processes, over all interfaces (loopback counts each byte in both directions)"
 	return []Metric{
 		{MetricRSS, "RSS", Bytes, lower, overTime, ofBroker,
-			"resident memory of the broker's processes, measured on their hosts, if the matrix names them (process) or an agent observes them"},
+			"resident memory of the broker's processes, measured on their hosts (field process, or an observer)"},
 		{MetricDiskRead, "disk read", BytesRate, lower, overTime, ofBroker,
 			"bytes that the kernel read from disks for the broker's processes, without reads from its cache"},
 		{MetricDiskWrite, "disk write", BytesRate, lower, overTime, ofBroker,

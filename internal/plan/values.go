@@ -98,19 +98,19 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 		{"confirm.rate", "Confirm msg/s", PerSecond, higher, NeedsConfirms | Performance | Sums,
 			"messages confirmed during the measurement, per second"},
 		{"consume.rate", "Consume msg/s", PerSecond, higher, NeedsConsumers | Performance | Sums,
-			"messages received during the measurement, per second, over all subscriptions; each consumer counts a message once; a message redelivered to another consumer counts twice, and also in duplicated"},
+			"messages received during the measurement, per second, over all subscriptions. Each consumer counts a message once. A message redelivered to another consumer counts twice, and also in duplicated"},
 		{"publish.bytes", "Publish bytes/s", BytesRate, higher, Sums,
 			"bytes of the bodies sent during the measurement, per second"},
 		{"consume.bytes", "Consume bytes/s", BytesRate, higher, NeedsConsumers | Sums,
 			"bytes of the bodies of the messages in consume.rate, per second"},
 		{"throughput", "Throughput msg/s", Text, higher, Performance | Sums,
-			"one rate if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows; otherwise publish rate / consume rate"},
+			"one rate if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows. Otherwise publish rate / consume rate"},
 	}
 	latencies := []latencyInfo{
 		{"publish", "Publish", lower, NeedsConfirms | Performance, true,
 			"publish call to confirm, for messages with an intended send time in the measurement"},
 		{"publish.intended", "Publish intended", lower, NeedsRate | NeedsConfirms | Performance, false,
-			"intended send time to confirm (open loop); an unsent message, or one that failed without a response of the broker, counts with its age; quantiles that depend on such messages are lower bounds"},
+			"intended send time to confirm (open loop). An unsent message, or one that failed without a response of the broker, counts with its age. Quantiles that depend on such messages are lower bounds"},
 		{"e2e", "End-to-end", lower, NeedsConsumers | NeedsPrompt | Performance, true,
 			"intended send time (closed loop: publish call) to delivery"},
 		{"send_delay", "Send delay", neither, NeedsRate, false, "delay of the send caused by the load generator (open loop)"},
@@ -157,8 +157,8 @@ func (l latencyInfo) quantiles() (values []ValueInfo) {
 	return values
 }
 
-const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece; jitter, " +
-	"bandwidth and faults are not included; a p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
+const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece. Jitter, " +
+	"bandwidth and faults are not included. A p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
 
 // accountValues returns the values of delivery accounting, of links, and of the agents.
 func accountValues() []ValueInfo {
@@ -174,7 +174,7 @@ func accountValues() []ValueInfo {
 		{"start.skew", "Start skew", Seconds, neither, 0,
 			"maximum difference between the start times of the agents, with the uncertainty of their clocks"},
 		{"unsent", "Unsent", Count, lower, NeedsRate | Sums,
-			"messages with an intended send time in the measurement that were not sent when the drain ended (open loop); quantiles count each with its age"},
+			"messages with an intended send time in the measurement that were not sent when the drain ended (open loop). Quantiles count each with its age"},
 		{"undrained", "Undrained", Count, lower, NeedsConsumers | Sums,
 			"messages not received when the drain ended by its timeout"},
 		{"unknown", "Unknown", Count, lower, NeedsConsumers | Sums, "messages after the last report of a lost agent"},
@@ -222,14 +222,14 @@ func accountValues() []ValueInfo {
 		{"agent.rss", "Agent RSS", Bytes, neither, Maxima,
 			"memory of the largest agent process, maximum of the measurement; includes the processes of its external drivers"},
 		{"agent.spin", "Agent spin", Cores, neither, Maxima,
-			"upper bound of the CPU that pacing spends on polling the clock, where sleeping cannot reach the rate; maximum over agent processes; included in agent.cpu"},
+			"upper bound of the CPU that pacing spends on polling the clock, where sleeping cannot reach the rate. Maximum over agent processes, included in agent.cpu"},
 		{"agent.waited", "Agent waited", Ratio, neither, Maxima,
 			"share of their runnable time for which threads of an agent process waited for a CPU; maximum over agent processes"},
 		{"agent.gc.p99", "GC pause p99", Seconds, neither, Maxima,
 			"pauses of agent processes for garbage collection; Go reports them in buckets of a quarter, whose upper end is shown"},
 		{"agent.gc.max", "GC pause max", Seconds, neither, Maxima, "longest pause of an agent process for garbage collection; 0: no pause"},
 		{"agent.sched.p99", "Sched. latency p99", Seconds, neither, Maxima,
-			"time for which runnable goroutines of agent processes waited for a processor (one in eight is sampled); Go reports it in buckets of a quarter, whose upper end is shown"},
+			"time for which runnable goroutines of agent processes waited for a processor (one in eight is sampled). Go reports it in buckets of a quarter, whose upper end is shown"},
 		{"agent.sched.max", "Sched. latency max", Seconds, neither, Maxima, "longest time for which a sampled goroutine waited for a processor"},
 	}
 }
@@ -250,7 +250,7 @@ func bindingValues() []ValueInfo {
 		{"binding.lost", "Binding lost", Count, lower, NeedsChurn | NeedsConsumers | Sums,
 			"messages of binding.sent that were not received when the drain ended by its idle time"},
 		{"capacity", "Capacity msg/s", PerSecond, higher, Sums,
-			"highest rate at which the condition of a search held in repeated verification; the table of the search has the number of verifications that held"},
+			"highest rate at which the condition of a search held in repeated verification. The table of the search has the number of verifications that held"},
 		{"capacity.low", "Capacity, low", PerSecond, higher, Sums,
 			"minimum of the rates reached in these verifications: the consume rate, or the publish rate if there are no consumers"},
 		{"capacity.high", "Capacity, high", PerSecond, higher, Sums,

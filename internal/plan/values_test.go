@@ -68,7 +68,8 @@ func document() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.stem, r.info.Unit, doc)
 	}
-	b.WriteString("\nMetrics of the broker (`broker.*`) are sampled once per second and summed over nodes: mean of the measurement weighted by time, median and maximum of its samples.\n" +
+	b.WriteString("\nMetrics of the broker (`broker.*`) are sampled once per second and summed over nodes.\n" +
+		"Shown are the mean of the measurement weighted by time, and the median and maximum of its samples.\n" +
 		"Latencies are in seconds in records and CSV; `max` is exact, the others to three digits.\n")
 	return b.String()
 }

@@ -101,9 +101,9 @@ var seriesFields = map[record.Series]seriesField{
 	record.Backpressure:    {"backpressure", "time in which back-pressure of the broker prevented sending (open loop)"},
 
 	record.UnsentAge: {"unsent.age",
-		"intended send time to the end of the drain, for messages due inside the measurement and never sent (open loop)"},
+		"intended send time to the end of the drain, of messages of the measurement never sent (open loop)"},
 	record.Unanswered: {"unanswered",
-		"intended send time to error or loss of the connection, for messages without a response of the broker (open loop)"},
+		"intended send time to error or loss of the connection, of messages without a response (open loop)"},
 	record.PublishFailed: {"publish.failed", "publish call to rejection, error or loss of the connection"},
 	record.Pacing: {"pacing",
 		"pacing error: deviation from the intended interval between two sends, without back-pressure (open loop)"},

@@ -42,7 +42,7 @@ func Schema() []Measurement {
 			"the end of the task", tags(groupTag, Column{Key: "verdict", Doc: "valid, invalid or unknown"}),
 			groupColumns()},
 		{measureAgent,
-			"Resources used since the last sample, about once per second, by the agent's process and by the broker's processes; an observer reports only the latter.",
+			"Resources used since the last sample, about once per second, by the agent's process and by the broker's processes. An observer reports only the latter.",
 			"the sample", tags(agentTag, roleTag, groupTag), []Column{
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
@@ -96,10 +96,10 @@ func runTags() []Column {
 func tags(more ...Column) []Column {
 	return append(append(runTags(),
 		Column{Key: "cell",
-			Doc: "id of the cell: the same in every run of the same workload with the same broker name"},
+			Doc: "id of the cell, equal in all runs of a workload with the same broker name"},
 		Column{Key: "repetition", Doc: "from 1"},
 		Column{Key: "attempt",
-			Doc: "from 1; higher if a task was interrupted and repeated; the outcome has the number of the attempt that counts"},
+			Doc: "from 1; higher if a task was interrupted and repeated. The outcome has the number of the attempt that counts"},
 		Column{Key: "broker", Doc: "name of the broker in the matrix"},
 		Column{Key: "driver", Doc: "name of the driver"},
 		Column{Key: "mode", Doc: "publish mode; \"several\" if groups differ"},
@@ -110,11 +110,11 @@ func tags(more ...Column) []Column {
 func eventTags() []Column {
 	all := tags(
 		Column{Key: "kind",
-			Doc: "run-start, run-stop, task-start, task-stop; events of connections: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and others; results of ctl digest: worse, better, rule"},
+			Doc: "run-start, run-stop, task-start, task-stop; events of connections: closed, gap, blocked, unblocked, rebalanced, notice, error, agent-lost, drain-cut and others. Results of ctl digest: worse, better, rule"},
 		Column{Key: "agent", Doc: "the agent of the event"})
 	for i := range all {
 		if i >= len(runTags()) && all[i].Key != "kind" && all[i].Key != "agent" {
-			all[i].Doc += "; absent for events of the run itself"
+			all[i].Doc += ". Absent for events of the run itself"
 		}
 	}
 	return all
@@ -141,7 +141,7 @@ func windowColumns() []Column {
 			all = append(all, Column{f.key + "." + q.Name, "float", "s", f.doc})
 		}
 		all = append(all, Column{f.key + ".negative", "int", "samples",
-			f.doc + ": samples below zero, which no quantile includes"})
+			f.doc + ": samples below zero, in no quantile"})
 	}
 	return all
 }
@@ -164,7 +164,7 @@ func outcomeColumns() []Column {
 	}
 	return append(all,
 		Column{"*" + boundSuffix, "float", "",
-			"error bound of the value with that name, in both directions and in its unit, because of clock offsets or the resolution of one second; absent if negligible"},
+			"error bound of the value with that name, in both directions, because of clock offsets or the resolution of one second. Absent if negligible"},
 		Column{"measured", "float", "s", "duration to which the rates refer"},
 		Column{"agents", "int", "count", "number of agents of the task"},
 		Column{"warnings", "int", "count", "number of warnings; their texts are in the record"},

@@ -256,7 +256,7 @@ func ombRabbitMQ(t *table, w workload) broker {
 // remarkPassword adds a remark on how to keep a password out of a matrix.
 func remarkPassword(t *table, key, url string) {
 	if strings.Contains(url, "@") {
-		t.remark(key, `it may hold a password: "${env:NAME}" in the broker's options keeps that out of the file`)
+		t.remark(key, `it may contain a password: "${env:NAME}" in the broker's options keeps that out of the file`)
 	}
 }
 

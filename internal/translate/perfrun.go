@@ -229,7 +229,7 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 	case r.consumers > 1:
 		for _, key := range []string{"consumerCount", "consumerChannelCount"} {
 			t.remarkValue(key,
-				"without names of queues each of the %d consumers of PerfTest has its own queue, which receives every message: each becomes a "+
+				"without names of queues each of the %d consumers of PerfTest has its own queue, which receives every message; each becomes a "+
 					"subscription with one consumer", r.consumers)
 		}
 		if r.consumers > plan.MaxSubscriptions {

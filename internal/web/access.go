@@ -140,7 +140,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 			right, busy := a.right(r.Context(), user, password)
 			if busy {
 				w.Header().Set("Retry-After", "5")
-				http.Error(w, "too many logins at the same time; try again in a few seconds", http.StatusServiceUnavailable)
+				http.Error(w, "too many logins at the same time; retry in a few seconds", http.StatusServiceUnavailable)
 				return
 			}
 			if !right {

@@ -141,7 +141,7 @@ func (b *Browser) call(ctx context.Context, session, method string, params, resu
 		return err
 	}
 	if _, err := b.to.Write(append(text, 0)); err != nil {
-		return fmt.Errorf("ask the browser for %s: %w", method, err)
+		return fmt.Errorf("call %s of the browser: %w", method, err)
 	}
 	select {
 	case a, open := <-to:

@@ -47,9 +47,9 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var s settings
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
-	flags.IntVar(&s.pairs, "pairs", 6, "pairs of each comparison")
-	flags.DurationVar(&s.warmup, "warmup", 8*time.Second, "time of each side that is not counted")
-	flags.DurationVar(&s.measure, "measure", 8*time.Second, "time of each side that is counted")
+	flags.IntVar(&s.pairs, "pairs", 6, "compare `number` pairs")
+	flags.DurationVar(&s.warmup, "warmup", 8*time.Second, "omit this first `duration` of each side")
+	flags.DurationVar(&s.measure, "measure", 8*time.Second, "count this `duration` of each side")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

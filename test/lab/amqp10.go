@@ -44,15 +44,15 @@ func askArtemis(ctx context.Context, port int, attribute string) (string, error)
 	question.Properties = &amqp.MessageProperties{ReplyTo: &replyTo}
 	question.ApplicationProperties = map[string]any{"_AMQ_ResourceName": "broker", "_AMQ_Attribute": attribute}
 	if err := sender.Send(ctx, question, nil); err != nil {
-		return "", fmt.Errorf("ask for %s: %w", attribute, err)
+		return "", fmt.Errorf("request %s: %w", attribute, err)
 	}
 	answer, err := receiver.Receive(ctx, nil)
 	if err != nil {
-		return "", fmt.Errorf("ask for %s: %w", attribute, err)
+		return "", fmt.Errorf("request %s: %w", attribute, err)
 	}
 	text, ok := answer.Value.(string)
 	if !ok {
-		return "", fmt.Errorf("ask for %s: the answer is %v", attribute, answer.Value)
+		return "", fmt.Errorf("request %s: the answer is %v", attribute, answer.Value)
 	}
 	return text, nil
 }

@@ -21,7 +21,7 @@ func balance(listen string, nodes []string) error {
 	for {
 		client, err := listener.Accept()
 		if err != nil {
-			return fmt.Errorf("take a client of the cluster: %w", err)
+			return fmt.Errorf("accept a client of the cluster: %w", err)
 		}
 		go func() {
 			defer client.Close()

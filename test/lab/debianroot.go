@@ -93,7 +93,7 @@ func debianMirror(ctx context.Context) (string, error) {
 	}
 	mirror, err = listedMirror(ctx)
 	if mirror == "" && err == nil {
-		err = errors.New("find a mirror of Debian: apt's sources have none: add one to /etc/apt/sources.list")
+		err = errors.New("find a mirror of Debian: apt's sources have no mirror; add one to /etc/apt/sources.list")
 	}
 	return mirror, err
 }

@@ -158,14 +158,14 @@ func (n kafkaNode) ready(ctx context.Context, size int) error {
 	}
 	brokers, err := conn.Brokers()
 	if err != nil {
-		return fmt.Errorf("ask for the brokers: %w", err)
+		return fmt.Errorf("request the brokers: %w", err)
 	}
 	if len(brokers) < size { // may be more: a hung broker is not removed at once
 		return fmt.Errorf("%d of %d brokers are known", len(brokers), size)
 	}
 	partitions, err := conn.ReadPartitions()
 	if err != nil {
-		return fmt.Errorf("ask for the partitions: %w", err)
+		return fmt.Errorf("request the partitions: %w", err)
 	}
 	for _, p := range partitions {
 		if p.Error == nil && n.among(p.Replicas) && !n.among(p.Isr) {

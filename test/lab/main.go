@@ -26,8 +26,8 @@ const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for test
 
 Parts, or "all" for each that has a broker and "tools" for the rest:
 %s
-What is downloaded or built is kept in the user's cache folder under lockstep-lab; a lab's own files are removed at its
-end, unless --keep. Brokers can be disturbed while it runs, with kill, start, restart, pause and resume:
+Downloads and builds are stored in the user's cache folder under lockstep-lab. A lab's own files are removed at its end,
+unless --keep is given. Inject faults into brokers while it runs, with kill, start, restart, pause and resume:
   curl -X POST "$LOCKSTEP_LAB_CONTROL/restart?name=rabbitmq"
 The command can start and stop instances of its own, which need not be parts of the lab:
   curl -X POST "$LOCKSTEP_LAB_CONTROL/up?part=rabbitmq"
@@ -102,7 +102,7 @@ func parse(args []string) (order, error) {
 	case args[0] == "run" && len(o.command) == 0:
 		return o, errors.New("lab: run needs a command after --")
 	case args[0] != "run" && len(o.command) > 0:
-		return o, fmt.Errorf("lab: %s takes no command", args[0])
+		return o, fmt.Errorf("lab: %s accepts no command", args[0])
 	}
 	return o, nil
 }

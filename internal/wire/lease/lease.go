@@ -41,7 +41,7 @@ const (
 )
 
 // ErrLost is the cause of the end of a lease's context when this controller no longer leads.
-var ErrLost = errors.New("leadership lost: another controller took the lease, the control plane lost it, or this controller did not run in time")
+var ErrLost = errors.New("leadership lost: another controller acquired the lease, the control plane lost it, or this controller did not run in time")
 
 // ErrFenced is wrapped by the error of a write or command of a former leader.
 var ErrFenced = errors.New("a later controller leads")
@@ -190,7 +190,7 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take the lease: %w", err)
+		return nil, fmt.Errorf("acquire the lease: %w", err)
 	}
 	select { // until the wall clock is past the epoch: the next epoch is greater even if the bucket is lost now
 	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
@@ -278,7 +278,7 @@ func (l *Lease) renew(bucket Bucket) {
 				err = (*healthy)()
 			}
 			if err != nil && stuck {
-				l.cfg.Log.Error("lease not renewed; another controller takes it", "epoch", l.who.Epoch, "err",
+				l.cfg.Log.Error("lease not renewed; another controller acquires it", "epoch", l.who.Epoch, "err",
 					err)
 				l.cancel(ErrLost)
 				return
@@ -308,7 +308,7 @@ func (l *Lease) renew(bucket Bucket) {
 			l.renewed, l.lapsed = at, lapsed
 			l.mu.Unlock()
 		case errors.Is(err, ErrLost), l.cfg.Closed():
-			l.cfg.Log.Warn("another controller took the lease, or the connection was closed", "epoch", l.who.Epoch,
+			l.cfg.Log.Warn("another controller acquired the lease, or the connection was closed", "epoch", l.who.Epoch,
 				"err", err)
 			l.cancel(ErrLost)
 			return

@@ -59,7 +59,7 @@ func notes(o *options) []string {
 	var all []string
 	if o.Endpoints() > 1 && o.HA == independent {
 		all = append(all,
-			`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;`+
+			`several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;`+
 				` set ha: "shared-store" if the brokers share their store`)
 	}
 	if len(o.Jolokia) == 0 {

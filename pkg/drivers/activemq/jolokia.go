@@ -130,7 +130,7 @@ func (j *jolokia) find(ctx context.Context, questions ...question) (server, bean
 			j.mu.Unlock()
 			return j.servers[at], broker, replies, nil
 		}
-		errs = append(errs, fmt.Errorf("ask Jolokia at %s: %w", j.servers[at].origin, err))
+		errs = append(errs, fmt.Errorf("query Jolokia at %s: %w", j.servers[at].origin, err))
 	}
 	return server{}, bean{}, nil, errors.Join(errs...)
 }
@@ -168,7 +168,7 @@ func (j *jolokia) tell(ctx context.Context, operation string, arguments []string
 		}
 		replies, err := j.post(ctx, s, questions)
 		if err != nil {
-			return fmt.Errorf("ask Jolokia at %s: %w", s.origin, err)
+			return fmt.Errorf("query Jolokia at %s: %w", s.origin, err)
 		}
 		for i, r := range replies {
 			if r.Status != http.StatusOK {

@@ -58,7 +58,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 
 func notes(o *options) []string {
 	if o.Endpoints() > 1 && o.HA == independent {
-		return []string{`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;` +
+		return []string{`several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;` +
 			` set ha: "replication" or "shared-store" if the brokers are a pair`}
 	}
 	return nil

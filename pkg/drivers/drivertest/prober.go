@@ -35,7 +35,7 @@ func (c *check) probe(p drivers.Prober) []drivers.Metric {
 	seen := map[drivers.MetricName]map[string]bool{}
 	for _, f := range metrics {
 		if !slices.Contains(drivers.Metrics(), f.Name) {
-			c.errorf("%q is no figure", f.Name)
+			c.errorf("%q is no metric", f.Name)
 		}
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
 			c.errorf("%s of %q is %v: what is not known is left out", f.Name, f.Node, f.Value)

@@ -93,7 +93,7 @@ func mandatory(c *check, m drivers.Mode) {
 		in.exactly(good.kept(), d.Guarantees)
 	}
 	if n := returned(good); n > 0 {
-		c.errorf("%d messages are returned though a queue took them", n)
+		c.errorf("%d messages are returned though a queue accepted them", n)
 	}
 }
 

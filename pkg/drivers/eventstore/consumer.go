@@ -84,7 +84,7 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	switch spec.Ack {
 	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval:
 	default:
-		return fmt.Errorf("acknowledgement %q: persistent subscriptions know explicit ones: %w", spec.Ack,
+		return fmt.Errorf("acknowledgement %q: persistent subscriptions support explicit ones only: %w", spec.Ack,
 			drivers.ErrUnsupported)
 	}
 	switch {

@@ -80,12 +80,12 @@ func notes(o *options, use drivers.Use) []string {
 	var all []string
 	if use.Mode == drivers.ConfirmWindow {
 		all = append(all,
-			fmt.Sprintf("a connection has at most %d appends under way, however large the window (concurrency): EventStoreDB takes %d calls"+
-				" at a time over one, unless it was set otherwise", o.Concurrency, callsPerConnection))
+			fmt.Sprintf("a connection has at most %d appends in flight (concurrency): EventStoreDB accepts %d calls"+
+				" at a time over one by default", o.Concurrency, callsPerConnection))
 	}
 	if use.Consumers > callsPerConnection {
 		all = append(all,
-			fmt.Sprintf("a consumer takes one of the %d calls of its connection for as long as it lives: give consumers several connections", callsPerConnection))
+			fmt.Sprintf("a consumer uses one of the %d calls of its connection permanently; give consumers several connections", callsPerConnection))
 	}
 	if use.Consumers > 0 && duration(o.Timeout) == 0 {
 		all = append(all,

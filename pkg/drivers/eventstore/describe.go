@@ -45,7 +45,7 @@ func (s *session) version(ctx context.Context, at endpoint) (string, error) {
 		return "", nil // before 21.10
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", at.address, err)
+		return "", fmt.Errorf("query %s for its version: %w", at.address, err)
 	}
 	return features.GetEventStoreServerVersion(), nil
 }

@@ -124,8 +124,8 @@ func parseEndpoint(text string) (endpoint, error) {
 	}
 	if u.Scheme != "esdb" {
 		return endpoint{},
-			errors.New(`the scheme is not "esdb": a cluster is given as urls, one for each node, since the library's ` +
-				"discovery (esdb+discover) would go past what lies between client and broker here")
+			errors.New(`the scheme is not "esdb": discovery (esdb+discover) would bypass the simulated network; ` +
+				"list the nodes of a cluster in urls")
 	}
 	port := u.Port()
 	if port == "" {

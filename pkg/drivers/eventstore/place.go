@@ -89,7 +89,7 @@ func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
 				return info.GetMembers(), nil
 			}
 		}
-		errs = append(errs, fmt.Errorf("ask %s who leads the cluster: %w", e.address, err))
+		errs = append(errs, fmt.Errorf("query %s for the leader of the cluster: %w", e.address, err))
 		if ctx.Err() != nil {
 			break
 		}

@@ -39,7 +39,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	}
 	if len(metrics) == 0 {
 		return nil,
-			fmt.Errorf("probe EventStoreDB: its nodes tell this user no statistics, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
+			fmt.Errorf("probe EventStoreDB: its nodes report no statistics to this user, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
 	}
 	return metrics, nil
 }
@@ -54,7 +54,7 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	for queue := range t.Queues {
 		list, err := s.list(ctx, at[0], streamName(t, queue))
 		if err != nil {
-			return nil, fmt.Errorf("ask %s for groups: %w", at[0].address, err)
+			return nil, fmt.Errorf("query %s for groups: %w", at[0].address, err)
 		}
 		sum.add(list)
 	}

@@ -40,7 +40,7 @@ func (s *session) statMetrics(ctx context.Context) ([]drivers.Metric, error) {
 				answers[i] = nodeMetrics(e.address, stats)
 			case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
 			default:
-				errs[i] = fmt.Errorf("ask %s for statistics: %w", e.address, err)
+				errs[i] = fmt.Errorf("query %s for statistics: %w", e.address, err)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func (d *description) check() error {
 	var errs []error
 	wrong := func(format string, a ...any) { errs = append(errs, fmt.Errorf("description: "+format, a...)) }
 	if d.Protocol != protocol {
-		wrong("it speaks protocol %d, and this is %d", d.Protocol, protocol)
+		wrong("it uses protocol %d, and this is %d", d.Protocol, protocol)
 	}
 	if d.Doc == "" {
 		wrong("doc is empty; give one or two sentences for people")

@@ -152,7 +152,7 @@ func TestFaultyHello(t *testing.T) {
 	for how, want := range map[string][]string{
 		"silent":  {"driver child", "does not answer hello within 300ms"},
 		"quits":   {"driver child", "exit status 3", "first words | no module named broker"},
-		"prints":  {"Hello, w", "does the driver print to standard output?"},
+		"prints":  {"Hello, w", "print nothing else to standard output"},
 		"version": {"protocol 9", "doc is empty", "#Options", "without when", `there is no "mood"`, `there is no "x"`},
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestBackpressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, maxMessage+1)}); err == nil ||
-		!strings.Contains(err.Error(), "takes at most") {
+		!strings.Contains(err.Error(), "accepts at most") {
 		t.Errorf("a message beyond the bound gives %v", err)
 	}
 }

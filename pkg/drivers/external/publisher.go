@@ -37,7 +37,7 @@ type publisher struct {
 // bytes.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if len(m.Body) > maxMessage {
-		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body),
+		return fmt.Errorf("publish: a message of %d bytes: a driver of another process accepts at most %d", len(m.Body),
 			maxMessage)
 	}
 	if err := ctx.Err(); err != nil {
@@ -52,7 +52,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		select {
 		case <-p.room:
 		case <-ctx.Done():
-			err = fmt.Errorf("publish: the driver takes nothing: %w", ctx.Err())
+			err = fmt.Errorf("publish: the driver accepts no message: %w", ctx.Err())
 		}
 		p.spec.Waiting.End()
 		if err != nil {

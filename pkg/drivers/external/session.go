@@ -195,7 +195,7 @@ func (s *session) serve(request inbound) error {
 		return nil
 	}
 	if s.forwards++; s.forwards > maxForwards { // otherwise answers would pile up for a driver that does not read
-		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", maxForwards)
+		return fmt.Errorf("forward: a session gets at most %d; request each address once", maxForwards)
 	}
 	s.asking.Go(func() { s.forward(request) })
 	return nil

@@ -92,7 +92,7 @@ func explain(err error) error {
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return fmt.Errorf("%w (give user, password and mechanism as the brokers have them)", err)
 	case errors.Is(err, kerr.IllegalSaslState):
-		return fmt.Errorf("%w (the brokers ask for no user at this address: leave user and password out, or give the address where they do)", err)
+		return fmt.Errorf("%w (the brokers require no user at this address: leave user and password out, or give the address where they do)", err)
 	case errors.Is(err, kerr.InvalidReplicationFactor):
 		return fmt.Errorf("%w (give a replicationFactor of at most the number of brokers)", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed),
@@ -152,7 +152,7 @@ func (s *session) metadata(ctx context.Context, via kmsg.Requestor, topics []str
 	}
 	response, err := request.RequestWith(ctx, via)
 	if err != nil {
-		return nil, fmt.Errorf("ask for metadata: %w", explain(err))
+		return nil, fmt.Errorf("request metadata: %w", explain(err))
 	}
 	return response, nil
 }

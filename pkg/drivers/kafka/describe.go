@@ -71,7 +71,7 @@ func (s *session) describeVersion(ctx context.Context, d *drivers.Description) e
 	request.ClientSoftwareName, request.ClientSoftwareVersion = clientID, "1"
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return fmt.Errorf("ask for versions: %w", explain(err))
+		return fmt.Errorf("request versions: %w", explain(err))
 	}
 	for _, f := range response.FinalizedFeatures {
 		if f.Name == "metadata.version" {
@@ -122,7 +122,7 @@ func (s *session) describeTopic(ctx context.Context, name string, d *drivers.Des
 	request.Resources = append(request.Resources, resource)
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return fmt.Errorf("ask for the settings of topic %s: %w", name, explain(err))
+		return fmt.Errorf("request the settings of topic %s: %w", name, explain(err))
 	}
 	for _, r := range response.Resources {
 		if kerr.ErrorForCode(r.ErrorCode) != nil {

@@ -129,11 +129,11 @@ func (c *franzClient) learn(ctx context.Context) error {
 	case err := <-refused:
 		var reported *kerr.Error
 		if errors.As(err, &reported) || errors.Is(err, kgo.ErrClientClosed) {
-			return fmt.Errorf("ask for topic %s: %w", c.topic, err)
+			return fmt.Errorf("request the metadata of topic %s: %w", c.topic, err)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("ask for topic %s: %w", c.topic, ctx.Err())
+		return fmt.Errorf("request the metadata of topic %s: %w", c.topic, ctx.Err())
 	}
 }
 
@@ -151,12 +151,12 @@ func (c *franzClient) knock(ctx context.Context) error {
 	request.Topics = append(request.Topics, topic)
 	response, err := request.RequestWith(ctx, prompt{c.library})
 	if err != nil {
-		return fmt.Errorf("ask the leaders of topic %s: %w", c.topic, err)
+		return fmt.Errorf("query the leaders of topic %s: %w", c.topic, err)
 	}
 	for _, t := range response.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("ask the leader of partition %d of topic %s: %w", p.Partition, c.topic, err)
+				return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, c.topic, err)
 			}
 		}
 	}

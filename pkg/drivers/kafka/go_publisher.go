@@ -95,16 +95,16 @@ func (c *goClient) ask(ctx context.Context, conn *goConn, address string) ([]str
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	answer, err := conn.ask(&metadata.Request{TopicNames: []string{c.topic}})
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for topic %s: %w", address, c.topic, err)
+		return nil, fmt.Errorf("query %s for topic %s: %w", address, c.topic, err)
 	}
 	response := answer.(*metadata.Response)
 	at := slices.IndexFunc(response.Topics, func(t metadata.ResponseTopic) bool { return t.Name == c.topic })
 	if at < 0 {
-		return nil, fmt.Errorf("ask %s for topic %s: the answer is of other topics", address, c.topic)
+		return nil, fmt.Errorf("query %s for topic %s: the answer is of other topics", address, c.topic)
 	}
 	topic := response.Topics[at]
 	if err := failure(topic.ErrorCode, nil); err != nil {
-		return nil, fmt.Errorf("ask %s for topic %s: %w", address, c.topic, err)
+		return nil, fmt.Errorf("query %s for topic %s: %w", address, c.topic, err)
 	}
 	leaders := make([]string, c.session.options.Partitions)
 	for _, p := range topic.Partitions {
@@ -134,12 +134,12 @@ func (c *goClient) connect(ctx context.Context, s *sender) error {
 	}
 	answer, err := conn.ask(&listoffsets.Request{ReplicaID: -1, Topics: []listoffsets.RequestTopic{topic}})
 	if err != nil {
-		return fmt.Errorf("ask %s where partitions of topic %s end: %w", s.leader, c.topic, err)
+		return fmt.Errorf("query %s for the ends of the partitions of topic %s: %w", s.leader, c.topic, err)
 	}
 	for _, t := range answer.(*listoffsets.Response).Topics {
 		for _, p := range t.Partitions {
 			if err := failure(p.ErrorCode, nil); err != nil {
-				return fmt.Errorf("ask %s where partition %d of topic %s ends: %w", s.leader, p.Partition, c.topic, err)
+				return fmt.Errorf("query %s for the end of partition %d of topic %s: %w", s.leader, p.Partition, c.topic, err)
 			}
 		}
 	}

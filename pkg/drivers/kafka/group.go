@@ -49,11 +49,11 @@ func (s *session) evict(ctx context.Context, groups []string, whom func(clientID
 	request.Groups = groups
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return fmt.Errorf("ask who is in groups: %w", explain(err))
+		return fmt.Errorf("request the members of groups: %w", explain(err))
 	}
 	for _, g := range response.Groups {
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return fmt.Errorf("ask who is in group %s: %w", g.Group, explain(err))
+			return fmt.Errorf("request the members of group %s: %w", g.Group, explain(err))
 		}
 		leave := kmsg.NewPtrLeaveGroupRequest()
 		leave.Group = g.Group

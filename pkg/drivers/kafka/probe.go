@@ -59,7 +59,7 @@ func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]dri
 		}
 	}
 	if all := t.Queues * s.options.Partitions; partitions < all {
-		return nil, fmt.Errorf("ask for replicas: %d of %d partitions are known", partitions, all)
+		return nil, fmt.Errorf("request replicas: %d of %d partitions are known", partitions, all)
 	}
 	return []drivers.Metric{
 		{Name: drivers.MetricQueues, Value: float64(t.Queues)},
@@ -81,7 +81,7 @@ func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]driver
 	}
 	shards, err := within(ctx, func() ([]kgo.ResponseShard, error) { return s.admin.RequestSharded(ctx, request), nil })
 	if err != nil {
-		return nil, fmt.Errorf("ask for the sizes of logs: %w", err)
+		return nil, fmt.Errorf("request the sizes of logs: %w", err)
 	}
 	var metrics []drivers.Metric
 	for _, shard := range shards {
@@ -91,7 +91,7 @@ func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]driver
 		}
 	}
 	if len(metrics) == 0 {
-		return nil, errors.New("ask for the sizes of logs: no broker answers")
+		return nil, errors.New("request the sizes of logs: no broker answers")
 	}
 	return metrics, nil
 }
@@ -178,12 +178,12 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	}
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return nil, fmt.Errorf("ask for members of groups: %w", explain(err))
+		return nil, fmt.Errorf("request members of groups: %w", explain(err))
 	}
 	members := 0
 	for _, g := range response.Groups {
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return nil, fmt.Errorf("ask for members of group %s: %w", g.Group, explain(err))
+			return nil, fmt.Errorf("request members of group %s: %w", g.Group, explain(err))
 		}
 		members += len(g.Members)
 	}
@@ -211,18 +211,18 @@ func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string
 	}
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return nil, fmt.Errorf("ask what was committed: %w", explain(err))
+		return nil, fmt.Errorf("request the committed offsets: %w", explain(err))
 	}
 	committed := map[string]map[int32]int64{}
 	for _, g := range response.Groups {
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return nil, fmt.Errorf("ask what group %s has committed: %w", g.Group, explain(err))
+			return nil, fmt.Errorf("request the committed offsets of group %s: %w", g.Group, explain(err))
 		}
 		at := map[int32]int64{}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return nil, fmt.Errorf("ask what group %s has committed in partition %d: %w", g.Group, p.Partition,
+					return nil, fmt.Errorf("request the committed offsets of group %s in partition %d: %w", g.Group, p.Partition,
 						explain(err))
 				}
 				at[p.Partition] = max(0, p.Offset)

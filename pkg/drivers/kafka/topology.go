@@ -208,13 +208,13 @@ func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64
 	}
 	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
-		return nil, fmt.Errorf("ask where logs end: %w", err)
+		return nil, fmt.Errorf("request the ends of logs: %w", err)
 	}
 	count := 0
 	for _, topic := range response.Topics {
 		for _, p := range topic.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("ask where partition %d of %s ends: %w", p.Partition, topic.Topic, err)
+				return nil, fmt.Errorf("request the end of partition %d of %s: %w", p.Partition, topic.Topic, err)
 			}
 			if at := ends[topic.Topic]; int(p.Partition) < len(at) {
 				at[p.Partition] = p.Offset
@@ -223,7 +223,7 @@ func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64
 		}
 	}
 	if count < len(topics)*s.options.Partitions {
-		return nil, fmt.Errorf("ask where logs end: %d of %d partitions answer", count,
+		return nil, fmt.Errorf("request the ends of logs: %d of %d partitions answer", count,
 			len(topics)*s.options.Partitions)
 	}
 	return ends, nil

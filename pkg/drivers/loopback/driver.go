@@ -57,7 +57,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	if use.Simulated {
 		d.Rejections = append(d.Rejections,
-			"loopback has no network to delay or to disturb; its options delay and confirmDelay do that")
+			"loopback has no network for latency or faults; use its options delay and confirmDelay")
 	}
 	d.Label = o.label()
 	return d

@@ -36,7 +36,7 @@ func (s *session) ask(ctx context.Context) (server, error) {
 	}
 	if err := db.Client().Database("admin").RunCommand(ctx,
 		bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return server{}, fmt.Errorf("ask MongoDB for its topology: %w", err)
+		return server{}, fmt.Errorf("query MongoDB for its topology: %w", err)
 	}
 	var build struct {
 		Version string `bson:"version"`
@@ -47,7 +47,7 @@ func (s *session) ask(ctx context.Context) (server, error) {
 	}
 	if err := db.Client().Database("admin").RunCommand(ctx,
 		bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
-		return server{}, fmt.Errorf("ask MongoDB for its version: %w", err)
+		return server{}, fmt.Errorf("query MongoDB for its version: %w", err)
 	}
 	ferret := build.Ferret
 	if ferret == "" {

@@ -156,9 +156,9 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil,
 			errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
 	case c.WriteConcern != nil:
-		return nil, errors.New("url: w, journal and wtimeoutMS are options of their own here: take them out of it")
+		return nil, errors.New("url: w, journal and wtimeoutMS are separate options; remove them from the url")
 	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:
-		return nil, errors.New("url: retryWrites and retryReads: nothing is sent twice here: take them out of it")
+		return nil, errors.New("url: retryWrites and retryReads: the driver sends nothing twice; remove them from the url")
 	case c.LoadBalanced != nil && *c.LoadBalanced:
 		return nil, errors.New("url: loadBalanced is not supported, because broken connections cannot be identified; list the hosts")
 	}

@@ -36,7 +36,7 @@ func checkTopology(t drivers.Topology) error {
 		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
 	}
 	if t.Bindings > 1 {
-		return fmt.Errorf("%d bindings: a collection has none: %w", t.Bindings, drivers.ErrUnsupported)
+		return fmt.Errorf("%d bindings: a collection has no bindings: %w", t.Bindings, drivers.ErrUnsupported)
 	}
 	return nil
 }

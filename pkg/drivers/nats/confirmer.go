@@ -121,7 +121,7 @@ func verdict(m *client.Msg) error {
 		return nil
 	}
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fmt.Errorf("%w: no stream takes it: it is gone, or has no leader", drivers.ErrRejected)
+		return fmt.Errorf("%w: no stream accepts it: it is gone, or has no leader", drivers.ErrRejected)
 	}
 	var reply struct {
 		Stream string `json:"stream"`

@@ -78,7 +78,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 	}
 	if err != nil {
 		leave()
-		return nil, fmt.Errorf("ask %s for messages: %w", on.address, err)
+		return nil, fmt.Errorf("query %s for messages: %w", on.address, err)
 	}
 	on.watch(c, c.notice.Broke)
 	go c.run()

@@ -48,7 +48,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	wg.Wait()
 	metrics := append(ofServers, ofStreams...)
 	if err := errors.Join(errServers, errStreams); err != nil {
-		return metrics, fmt.Errorf("ask NATS for its metrics: %w", err)
+		return metrics, fmt.Errorf("query NATS for its metrics: %w", err)
 	}
 	return metrics, nil
 }

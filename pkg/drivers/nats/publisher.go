@@ -165,7 +165,7 @@ func (p *publisher) guard(ctx context.Context) {
 // refused explains why the library did not accept a message. It breaks the link if the write failed.
 func (p *publisher) refused(err error) error {
 	if errors.Is(err, client.ErrMaxPayload) {
-		return fmt.Errorf("publish at %s: %w (the server takes at most %d bytes)", p.link.address, err,
+		return fmt.Errorf("publish at %s: %w (the server accepts at most %d bytes)", p.link.address, err,
 			p.link.nc.MaxPayload())
 	}
 	if !errors.Is(err, client.ErrConnectionClosed) {

@@ -98,11 +98,11 @@ func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
 	shown := strings.TrimPrefix(request.URL.Redacted(), request.URL.Scheme+"://")
 	response, err := m.client.Do(request)
 	if err != nil {
-		return v, fmt.Errorf("ask the monitoring of NATS: %w", err)
+		return v, fmt.Errorf("query the monitoring of NATS: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return v, fmt.Errorf("ask the monitoring of NATS at %s: %s; monitoring has to lead to the server's http port",
+		return v, fmt.Errorf("query the monitoring of NATS at %s: %s; monitoring has to lead to the server's http port",
 			shown, response.Status)
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, varzLimit)).Decode(&v); err != nil {

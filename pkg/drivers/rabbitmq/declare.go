@@ -132,7 +132,7 @@ func unfitQueue(o *options, use drivers.Use) []string {
 			" queues have replicas of their own")
 	}
 	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
-		reasons = append(reasons, "quorum queues do not know overflow reject-publish-dlx")
+		reasons = append(reasons, "quorum queues do not support overflow reject-publish-dlx")
 	}
 	return reasons
 }

@@ -51,7 +51,7 @@ func (m *management) call(ctx context.Context, method string, body, answer any, 
 func (m *management) send(ctx context.Context, method string, query url.Values, body, answer any,
 	segments ...string) error {
 	if m == nil {
-		return errors.New("ask the management API: the options have no management url")
+		return errors.New("query the management API: the options have no management url")
 	}
 	address := m.base + "/api"
 	for _, segment := range segments {
@@ -76,7 +76,7 @@ func (m *management) send(ctx context.Context, method string, query url.Values, 
 	request.Header.Set("Content-Type", "application/json")
 	response, err := m.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the management API: %w", err)
+		return fmt.Errorf("query the management API: %w", err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))

@@ -138,11 +138,11 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 	}
 	response, err := m.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the Prometheus plugin: %w", err)
+		return fmt.Errorf("query the Prometheus plugin: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path,
+		return fmt.Errorf("query the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path,
 			response.Status)
 	}
 	lines := bufio.NewScanner(io.LimitReader(response.Body, metricsLimit))

@@ -81,7 +81,7 @@ func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string
 		}
 		select {
 		case <-ctx.Done():
-			return placed{}, fmt.Errorf("the broker names none: %w", ctx.Err())
+			return placed{}, fmt.Errorf("the broker names no node: %w", ctx.Err())
 		case <-ticker.C:
 		}
 	}

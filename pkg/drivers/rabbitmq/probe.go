@@ -67,19 +67,19 @@ type probe struct {
 // call also fails if any source fails. Missing metrics are reported once, by a notice.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if s.api == nil && s.metrics == nil {
-		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", errNoMetrics)
+		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", errNoMetrics)
 	}
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
 	if s.isClosed() {
-		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", drivers.ErrClosed)
+		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", drivers.ErrClosed)
 	}
 	p := &probe{session: s}
 	p.askNodes(ctx)
 	p.scrapeAll(ctx)
 	if !s.prober.begun {
 		if err := errors.Join(p.errs...); err != nil { // begin needs the results of all sources
-			return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
+			return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", err)
 		}
 		s.prober.begin(p)
 	}
@@ -91,7 +91,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	p.ofBindings(ctx)
 	err := errors.Join(p.errs...)
 	if len(p.figures) == 0 && err != nil {
-		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
+		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", err)
 	}
 	if err != nil && ctx.Err() == nil && !s.prober.notified && s.env.Event != nil {
 		s.prober.notified = true

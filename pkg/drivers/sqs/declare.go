@@ -14,7 +14,7 @@ var schema string
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "sqs",
-		Doc:    "Amazon SQS, and servers that speak its protocol: standard and FIFO queues, long polling, batches of up to ten.",
+		Doc:    "Amazon SQS, and servers with its protocol: standard and FIFO queues, long polling, batches of up to ten.",
 		Schema: schema,
 		Example: `endpoint: "http://127.0.0.1:9324" // a compatible server; default: the service of AWS
 region:   "eu-west-1"

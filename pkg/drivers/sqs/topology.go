@@ -36,7 +36,7 @@ func checkTopology(t drivers.Topology) error {
 		return fmt.Errorf("%d subscriptions: SQS has no fan-out (SNS does it, which is another service): %w",
 			t.Subscriptions, drivers.ErrUnsupported)
 	case t.Bindings > 1:
-		return fmt.Errorf("%d bindings: a queue has none: %w", t.Bindings, drivers.ErrUnsupported)
+		return fmt.Errorf("%d bindings: a queue has no bindings: %w", t.Bindings, drivers.ErrUnsupported)
 	}
 	return nil
 }

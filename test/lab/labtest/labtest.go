@@ -87,12 +87,12 @@ func call(t testing.TB, control, action string, query url.Values) string {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, control+"/"+action+"?"+query.Encode(), nil)
 	if err != nil {
-		t.Fatalf("ask the lab: %v", err)
+		t.Fatalf("call the lab: %v", err)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		t.Fatalf("ask the lab: %v", err)
+		t.Fatalf("call the lab: %v", err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)

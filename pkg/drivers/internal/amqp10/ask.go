@@ -59,7 +59,7 @@ func (s *Session) Ask(ctx context.Context, address string, requests ...Request) 
 	})
 	if err != nil {
 		s.dropAsker(ctx)
-		return nil, fmt.Errorf("ask %s at %s: %w", address, l.address, err)
+		return nil, fmt.Errorf("query %s at %s: %w", address, l.address, err)
 	}
 	return replies, nil
 }
