@@ -7,15 +7,16 @@ import (
 )
 
 // Limits of the decoded size of a snapshot, relative to its encoded size. They protect the memory of readers from
-// hostile snapshots. Agents never write a list element in fewer bytes than minElement (minWindow for windows). Beyond a
-// fixed allowance, their histograms and pages never expand by more than these factors.
+// hostile snapshots. Agents never write a list element in fewer bytes than minElement. Beyond a fixed allowance, their
+// windows, histograms and pages never expand by more than these factors.
 const (
-	minElement  = 16
-	minWindow   = 20
-	freePayload = 1 << 20 // bytes of histograms; each byte is at most one bucket
-	payloadEach = 2
-	freePages   = 1 << 14 // pages neither full nor empty: 512 bytes each
-	bytesAPage  = 32
+	minElement   = 16
+	freeWindows  = 1 << 13 // about 600 bytes each, while a snapshot is read
+	bytesAWindow = 64
+	freePayload  = 1 << 20 // bytes of histograms; each byte is at most one bucket
+	payloadEach  = 2
+	freePages    = 1 << 14 // pages neither full nor empty: 512 bytes each
+	bytesAPage   = 32
 )
 
 // budget is the remaining allowance of the snapshot that is being read.
@@ -45,14 +46,13 @@ func (b *budget) page() error {
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
-	minimum := minElement
+	most := max(1, len(data)/minElement)
 	if _, windows := any(l).(*list[windowText]); windows {
-		minimum = minWindow
+		most = min(freeWindows, len(data)) + len(data)/bytesAWindow
 	}
 	n := elements(data)
-	if n > 1 && n*minimum > len(data) {
-		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is one in %d bytes", n,
-			len(data), minimum)
+	if n > most {
+		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is %d", n, len(data), most)
 	}
 	all := make([]T, 0, n)
 	if err := json.Unmarshal(data, &all); err != nil {

@@ -51,14 +51,15 @@ func sparse(t testing.TB, pages int) string {
 // TestHostileSnapshotsCostLittle measures the memory of messages that would use a hundred to a thousand times their
 // size.
 func TestHostileSnapshotsCostLittle(t *testing.T) {
-	const size, most = 1 << 20, 25
+	const size, mostHeld, mostMade = 1 << 20, 14, 150
 	hist := dense(t)
 	for what, c := range map[string]struct {
 		body []byte
 		want string
 	}{
-		"empty windows":      {repeated(size, "windows", `{}`), "the bound is one in 20 bytes"},
-		"windows of nothing": {repeated(size, "windows", `{"index":1,"start":1}`), ""},
+		"empty windows":      {repeated(size, "windows", `{}`), "the bound is"},
+		"windows of nothing": {repeated(size, "windows", `{"index":1,"start":1}`), "the bound is"},
+		"windows of little":  {repeated(size, "windows", `{"index":1,"start":1,"counts":{"sent":1,"confirmed":1}}`), ""},
 		"dense histograms": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`),
 			"histograms unpack to more than"},
 		"dense histograms, all kinds": {repeated(size, "windows",
@@ -66,13 +67,13 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 			"histograms unpack to more than"},
 		"sparse pages":     {repeated(size, "sets", sparse(t, 100_000)), "the bound for"},
 		"sets of a page":   {repeated(size, "sets", sparse(t, 1)), ""},
-		"empty sets":       {repeated(size, "sets", `{}`), "the bound is one in 16 bytes"},
-		"empty events":     {repeated(size, "events", `{}`), "the bound is one in 16 bytes"},
-		"no events":        {repeated(size, "events", `null`), "the bound is one in 16 bytes"},
-		"empty probes":     {repeated(size, "probes", `{}`), "the bound is one in 16 bytes"},
-		"empty deliveries": {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
-		"empty clocks":     {repeated(size, "clocks", `{}`), "the bound is one in 16 bytes"},
-		"empty gaps":       {repeated(size, "gaps", `{}`), "the bound is one in 16 bytes"},
+		"empty sets":       {repeated(size, "sets", `{}`), "the bound is"},
+		"empty events":     {repeated(size, "events", `{}`), "the bound is"},
+		"no events":        {repeated(size, "events", `null`), "the bound is"},
+		"empty probes":     {repeated(size, "probes", `{}`), "the bound is"},
+		"empty deliveries": {repeated(size, "bindings", `{}`), "the bound is"},
+		"empty clocks":     {repeated(size, "clocks", `{}`), "the bound is"},
+		"empty gaps":       {repeated(size, "gaps", `{}`), "the bound is"},
 	} {
 		var before, after runtime.MemStats
 		runtime.GC()
@@ -89,7 +90,7 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v: want %q", what, err, c.want)
 		}
-		if made := int(after.TotalAlloc - before.TotalAlloc); held > most*len(c.body) || made > 6*most*len(c.body) {
+		if made := int(after.TotalAlloc - before.TotalAlloc); held > mostHeld*len(c.body) || made > mostMade*len(c.body) {
 			t.Errorf("%s: of %d bytes %d are held, and %d were made", what, len(c.body), held, made)
 		}
 		runtime.KeepAlive(s)
