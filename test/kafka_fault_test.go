@@ -23,7 +23,7 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 	}
 	third := own.Process(3)
 	// one after the other: each needs two of three brokers
-	for _, client := range []string{"kafka-go", "franz"} {
+	for _, client := range []string{"kafka-go", "franz-go"} {
 		t.Run(client, func(t *testing.T) {
 			options := fmt.Sprintf(`{"brokers": %s, "client": %q, "partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2, "confirmTimeout": "5s"}`, brokers, client)
 			o := survivor(t, fault{driver: "kafka", options: options, cell: "topology: queueNode: 2", process: third,

@@ -55,7 +55,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode,
 		MaxInFlight: w.Publishers.MaxInFlight,
 		Batch:       w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
-		Node: drivers.Node(w.Publishers.Node), Connection: number,
+		Keyed: w.Message.Keys.Count > 0, Node: drivers.Node(w.Publishers.Node), Connection: number,
 		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
 	if p.perMessage() {

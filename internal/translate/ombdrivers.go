@@ -123,7 +123,7 @@ func kafkaProducer(p *table, b *broker, w workload) {
 }
 
 // kafkaIdempotence translates two defaults of Kafka's Java producer since release 3: several requests in flight, and
-// idempotence unless another setting conflicts with it. In matrices only the client franz has these options.
+// idempotence unless another setting conflicts with it.
 func kafkaIdempotence(p *table, b *broker, acks string) {
 	const inFlight = "max.in.flight.requests.per.connection"
 	all := acks == "all" || acks == "-1"
@@ -134,7 +134,7 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 		p.invalid(set, "idempotence needs acks=all")
 	}
 	if idempotent {
-		b.options = append(b.options, field{"client", "franz"}, field{"idempotence", true})
+		b.options = append(b.options, field{"idempotence", true})
 		if set == nil {
 			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "",
 				"no enable.idempotence: it is enabled, as in Kafka's Java producer (but without retries)"})
@@ -148,9 +148,7 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 		p.remark(inFlight, "Kafka's Java producer then enables idempotence, which always has %d requests here, so idempotence is disabled",
 			requestsInFlight)
 	}
-	if n > 1 {
-		b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
-	}
+	b.options = append(b.options, field{"idempotence", false}, field{"inFlight", min(n, 100)})
 	if n > 100 {
 		p.remark(inFlight, "lowered to the maximum, 100")
 	}

@@ -243,7 +243,9 @@ type PublisherSpec struct {
 	Batch       int // confirm-batch: maximum number of messages in a batch
 	Persistent  bool
 	Mandatory   bool
-	Node        Node
+	// Keyed: the keys of messages select their partition. Otherwise the client library selects it, in its usual way.
+	Keyed bool
+	Node  Node
 	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
 	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
@@ -291,8 +293,8 @@ const ChurnKey uint32 = 1 << 31
 // Message is one message to publish.
 type Message struct {
 	Token uint64 // passed to OnConfirm
-	// binding of the queue, or partition key. Keys below ChurnKey are taken modulo the number of bindings or
-	// partitions.
+	// binding of the queue, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo the number of
+	// bindings or partitions.
 	Key  uint32
 	Body []byte // the driver's until the confirm; unconfirmed, and with CopiesBody, until Publish returns
 }

@@ -135,7 +135,7 @@ func kafka() (contest, error) {
 	}
 	client := os.Getenv("LOCKSTEP_COMPARISON_KAFKA_CLIENT")
 	if client == "" {
-		client = "franz"
+		client = "franz-go"
 	}
 	return contest{
 		tool: "kafka-producer-perf-test (Lockstep's client: " + client + ")", driver: "kafka", window: 20_000,

@@ -5,7 +5,7 @@ import (
 	_ "lockstep/pkg/drivers/activemq"   // ActiveMQ Classic by AMQP 1.0
 	_ "lockstep/pkg/drivers/artemis"    // Artemis by AMQP 1.0
 	_ "lockstep/pkg/drivers/eventstore" // EventStoreDB by its persistent subscriptions
-	_ "lockstep/pkg/drivers/kafka"      // Apache Kafka, by kafka-go or franz-go
+	_ "lockstep/pkg/drivers/kafka"      // Apache Kafka, by franz-go or kafka-go
 	_ "lockstep/pkg/drivers/loopback"   // in this process: reference, fake, and the floor of the harness
 	_ "lockstep/pkg/drivers/mongodb"    // MongoDB as a queue
 	_ "lockstep/pkg/drivers/nats"       // NATS JetStream

@@ -120,7 +120,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
 		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
 		Batch:      spec.Batch,
-		Persistent: spec.Persistent, Mandatory: spec.Mandatory}}
+		Persistent: spec.Persistent, Mandatory: spec.Mandatory, Keyed: spec.Keyed}}
 	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
 		return nil, err
 	}

@@ -99,6 +99,7 @@ type publisherWords struct {
 	Batch       int          `json:"batch"`
 	Persistent  bool         `json:"persistent"`
 	Mandatory   bool         `json:"mandatory"`
+	Keyed       bool         `json:"keyed"` // the keys of messages select their partition
 }
 
 type consumerWords struct {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -27,7 +28,7 @@ const (
 
 // administrator creates the client for declarations and metrics, outside the measured path. It retries after temporary
 // errors.
-func (s *session) administrator() (prompt, error) {
+func (s *session) administrator() (*kadm.Client, *kgo.Client, error) {
 	dial := s.env.ManagementDialer()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),
 		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -36,7 +37,10 @@ func (s *session) administrator() (prompt, error) {
 		kgo.MetadataMinAge(askEvery), kgo.RetryTimeout(20*time.Second),
 		kgo.RetryBackoffFn(func(fails int) time.Duration { return min(askEvery<<min(fails, 10), time.Second) }),
 	)...)
-	return prompt{library}, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return kadm.NewClient(library), library, nil
 }
 
 // franzOptions returns the options that all clients of franz-go share.
@@ -49,32 +53,20 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 	return all
 }
 
-// prompt is a client whose requests end with their context. Without it, franz-go checks the context only when the
-// request's turn on its connection has come. prompt retries a request once if it was the first on its connection and
-// the broker closed the connection. franz-go takes that for missing credentials and gives up, but brokers also do it
-// temporarily. A second failure is returned.
-type prompt struct{ *kgo.Client }
-
-// Request implements kmsg.Requestor.
-func (p prompt) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	return within(ctx, func() (kmsg.Response, error) {
-		response, err := p.Client.Request(ctx, r)
-		if closed := (*kgo.ErrFirstReadEOF)(nil); errors.As(err, &closed) {
-			response, err = p.Client.Request(ctx, r)
-		}
-		return response, err
-	})
-}
-
-// within calls ask, and returns when it returns or when ctx ends.
-func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+// query makes a request, and returns when it returns or when ctx ends: franz-go checks the context only when the request's
+// turn on its connection has come. If the request was the first on its connection and the broker closed the connection,
+// it is made once more. franz-go takes that for missing credentials and gives up, but brokers also do it temporarily.
+func query[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		value, err := ask()
+		value, err := request(ctx)
+		if closed := (*kgo.ErrFirstReadEOF)(nil); errors.As(err, &closed) {
+			value, err = request(ctx)
+		}
 		answers <- answer{value, err}
 	}()
 	select {
@@ -138,29 +130,17 @@ func timeoutMillis(ctx context.Context) int32 {
 	return int32(max(left, time.Millisecond).Milliseconds())
 }
 
-// metadata requests the metadata of topics, or of all topics if topics is nil. If via is a single broker, it returns
-// what that broker has.
-func (s *session) metadata(ctx context.Context, via kmsg.Requestor, topics []string) (*kmsg.MetadataResponse, error) {
-	request := kmsg.NewPtrMetadataRequest()
-	if topics != nil {
-		request.Topics = []kmsg.MetadataRequestTopic{}
-	}
-	for _, name := range topics {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		request.Topics = append(request.Topics, topic)
-	}
-	response, err := request.RequestWith(ctx, via)
+// brokers returns the brokers of the cluster, sorted by node id.
+func (s *session) brokers(ctx context.Context) (kadm.BrokerDetails, error) {
+	known, err := query(ctx, s.admin.BrokerMetadata)
 	if err != nil {
-		return nil, fmt.Errorf("request metadata: %w", explain(err))
+		return nil, fmt.Errorf("request brokers: %w", explain(err))
 	}
-	return response, nil
+	return known.Brokers, nil
 }
 
 // address returns the address that a broker advertises.
-func address(b kmsg.MetadataResponseBroker) string {
-	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-}
+func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 
 // placement returns replica assignments for a topic if the topology pins its leaders to a node, otherwise nil.
 func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.CreateTopicsRequestTopicReplicaAssignment,
@@ -173,14 +153,12 @@ func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.Cre
 		return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode,
 			len(s.options.Brokers), drivers.ErrUnsupported)
 	}
-	known, err := s.metadata(ctx, s.admin, []string{})
+	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	brokers := known.Brokers
-	slices.SortFunc(brokers, func(a, b kmsg.MetadataResponseBroker) int { return int(a.NodeID - b.NodeID) })
 	first := slices.IndexFunc(brokers,
-		func(b kmsg.MetadataResponseBroker) bool { return address(b) == s.options.Brokers[index] })
+		func(b kadm.BrokerDetail) bool { return address(b) == s.options.Brokers[index] })
 	if first < 0 {
 		return nil,
 			fmt.Errorf("place on node %d: no broker advertises itself as %s: give brokers as they advertise themselves",

@@ -28,7 +28,7 @@ func (r *rig) batches() (all []recordBatch) {
 	partition.CurrentLeaderEpoch, partition.PartitionMaxBytes = -1, 1<<20
 	topic.Partitions = append(topic.Partitions, partition)
 	request.Topics = append(request.Topics, topic)
-	response, err := r.session.admin.Broker(1).Request(r.context(), pinned{request})
+	response, err := r.session.library.Broker(1).Request(r.context(), pinned{request})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -76,23 +76,27 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 		name, options string
 		fits          func(recordBatch) bool
 	}{
-		{"size", `{"batchSize": 7}`, func(b recordBatch) bool { return b.records <= 7 }},
-		{"bytes", `{"batchBytes": 1024}`, func(b recordBatch) bool { return b.records <= 40 }},
-		{"bytes franz", `{"batchBytes": 1024, "client": "franz"}`, func(b recordBatch) bool { return b.records <= 60 }},
+		{"size kafka-go", `{"batchSize": 7, "client": "kafka-go"}`, func(b recordBatch) bool { return b.records <= 7 }},
+		{"bytes kafka-go", `{"batchBytes": 1024, "client": "kafka-go"}`,
+			func(b recordBatch) bool { return b.records <= 40 }},
+		{"bytes", `{"batchBytes": 1024}`, func(b recordBatch) bool { return b.records <= 60 }},
+		{"linger kafka-go", `{"linger": "1s", "client": "kafka-go"}`, func(b recordBatch) bool { return b.records == 100 }},
 		{"linger", `{"linger": "5s"}`, func(b recordBatch) bool { return b.records == 100 }},
-		{"linger franz", `{"linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.records == 100 }},
-		{"gzip", `{"compression": "gzip", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 1 }},
-		{"snappy", `{"compression": "snappy", "linger": "5s"}`,
+		{"gzip kafka-go", `{"compression": "gzip", "client": "kafka-go"}`,
+			func(b recordBatch) bool { return b.attributes&7 == 1 }},
+		{"snappy kafka-go", `{"compression": "snappy", "client": "kafka-go"}`,
 			func(b recordBatch) bool { return b.attributes&7 == 2 }},
-		{"lz4 franz", `{"compression": "lz4", "linger": "5s", "client": "franz"}`,
+		{"lz4", `{"compression": "lz4", "linger": "5s"}`,
 			func(b recordBatch) bool { return b.attributes&7 == 3 }},
-		{"zstd franz", `{"compression": "zstd", "linger": "5s", "client": "franz"}`,
+		{"zstd", `{"compression": "zstd", "linger": "5s"}`,
 			func(b recordBatch) bool { return b.attributes&7 == 4 }},
-		{"idempotent", `{"idempotence": true, "client": "franz"}`, func(b recordBatch) bool { return b.producer >= 0 }},
-		{"not idempotent", `{"client": "franz"}`, func(b recordBatch) bool {
+		{"idempotent", `{}`, func(b recordBatch) bool { return b.producer >= 0 }},
+		{"not idempotent", `{"idempotence": false}`, func(b recordBatch) bool {
 			return b.producer < 0 &&
 				b.attributes&7 == 0
 		}},
+		{"acks of the leader", `{"acks": 1}`, func(b recordBatch) bool { return b.producer < 0 }},
+		{"idempotent kafka-go", `{"client": "kafka-go"}`, func(b recordBatch) bool { return b.producer < 0 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := setUp(t, at(t, single, c.options))
@@ -117,16 +121,57 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 // Without linger, messages that are published during a request are one batch, also if the engine flushes often: it does
 // so at the maximum in flight.
 func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
+	r := setUp(t, at(t, single, `{"linger": "0s"}`))
+	p, heard := r.publisher(drivers.ConfirmWindow)
+	const n = 2000
+	for i := range n {
+		r.send(p, numbers(i, 1)...) // also flushes
+	}
+	labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == n })
+	if got := len(r.batches()); got == 0 || got > n/4 {
+		t.Errorf("%d messages, each followed by a flush, became %d batches", n, got)
+	}
+}
+
+// Without confirms, a long linger does not limit the rate to the messages that may wait: no call of Publish waits for it.
+func TestLingerWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
-		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		p, heard := r.publisher(drivers.ConfirmWindow)
-		const n = 2000
+		r := setUp(t, at(t, single, `{"linger": "1m", "client": "`+client+`"}`))
+		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }, nil)
+		p, _ := r.publisher(drivers.FireAndForget)
+		const n = maxWaiting + 5000
 		for i := range n {
-			r.send(p, numbers(i, 1)...) // also flushes
+			if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Body: make([]byte, 64)}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == n })
-		if got := len(r.batches()); got == 0 || got > n/4 {
-			t.Errorf("%d messages, each followed by a flush, became %d batches", n, got)
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == n })
+	})
+}
+
+// Without keys, franz-go keeps to a partition while a batch grows, and kafka-go changes it with each message.
+func TestPartitionsWithoutKeys(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
+		_, got := r.consumer(nil, nil)
+		n := &heard{}
+		p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
+			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: drivers.Exclusive, OnConfirm: n.confirm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		r.send(p, numbers(0, 100)...)
+		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 100 })
+		partitions := map[uint32]int{}
+		for _, s := range got.streams {
+			partitions[s]++
+		}
+		if want := map[string]int{franz: 1, kafkaGo: 4}[client]; len(partitions) != want {
+			t.Errorf("100 messages without keys went to partitions %v, want %d of 4", partitions, want)
 		}
 	})
 }

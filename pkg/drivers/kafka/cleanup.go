@@ -1,13 +1,12 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"lockstep/pkg/drivers"
 )
@@ -20,40 +19,22 @@ const (
 
 // Leftovers lists topics and consumer groups.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	known, err := s.metadata(ctx, s.admin, nil)
+	topics, err := query(ctx, func(ctx context.Context) (kadm.TopicDetails, error) { return s.admin.ListTopics(ctx) })
 	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
+		return nil, fmt.Errorf("list topics: %w", explain(err))
+	}
+	groups, err := query(ctx, func(ctx context.Context) (kadm.ListedGroups, error) { return s.admin.ListGroups(ctx) })
+	if err != nil { // also of a single broker
+		return nil, fmt.Errorf("list groups: %w", explain(err))
 	}
 	var all []drivers.Leftover
-	for _, t := range known.Topics {
-		if t.Topic != nil && strings.HasPrefix(*t.Topic, prefix) {
-			all = append(all, drivers.Leftover{Kind: kindTopic, Name: *t.Topic})
-		}
+	for _, name := range groups.Groups() {
+		all = append(all, drivers.Leftover{Kind: kindGroup, Name: name})
 	}
-	groups, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, s.admin)
-	if err != nil {
-		return nil, fmt.Errorf("list groups: %w", explain(err))
+	for _, name := range topics.Names() {
+		all = append(all, drivers.Leftover{Kind: kindTopic, Name: name})
 	}
-	left, err := leftGroups(groups, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("list groups: %w", explain(err))
-	}
-	all = append(all, left...)
-	slices.SortFunc(all, func(a, b drivers.Leftover) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
-	return all, nil
-}
-
-// leftGroups returns the groups of an answer whose names begin with prefix. The answer contains an error code if one of
-// the brokers failed.
-func leftGroups(answer *kmsg.ListGroupsResponse, prefix string) (left []drivers.Leftover, err error) {
-	for _, g := range answer.Groups {
-		if strings.HasPrefix(g.Group, prefix) {
-			left = append(left, drivers.Leftover{Kind: kindGroup, Name: g.Group})
-		}
-	}
-	return left, failure(answer.ErrorCode, nil)
+	return slices.DeleteFunc(all, func(x drivers.Leftover) bool { return !strings.HasPrefix(x.Name, prefix) }), nil
 }
 
 // Cleanup deletes topics and consumer groups. Missing ones are not an error.

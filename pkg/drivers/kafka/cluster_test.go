@@ -33,12 +33,12 @@ func TestPlacement(t *testing.T) {
 		if err := r.session.Setup(r.context(), r.topology); err != nil {
 			t.Fatal(err)
 		}
-		known, err := r.session.metadata(r.context(), r.session.admin, topicNames(r.topology))
+		known, err := r.session.admin.Metadata(r.context(), topicNames(r.topology)...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		leader := ""
-		for _, p := range known.Topics[0].Partitions {
+		for _, p := range known.Topics[topicName(r.topology, 0)].Partitions {
 			for _, b := range known.Brokers {
 				if b.NodeID == p.Leader {
 					leader = address(b)

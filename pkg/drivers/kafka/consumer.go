@@ -75,9 +75,9 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
 	}
 	c.changed = sync.NewCond(&c.mu)
-	c.source = newGoSource(c)
-	if s.options.Client == franz {
-		c.source = newFranzSource(c)
+	c.source = newFranzSource(c)
+	if s.options.Client == kafkaGo {
+		c.source = &goSource{c: c}
 	}
 	if err := c.begin(ctx); err != nil {
 		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))

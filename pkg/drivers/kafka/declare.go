@@ -22,7 +22,7 @@ const (
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "kafka",
-		Doc:    "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through kafka-go or franz-go.",
+		Doc:    "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through franz-go or kafka-go.",
 		Schema: schema,
 		Example: `brokers: ["127.0.0.1:9092"]
 partitions: 4 // of each queue; at least the number of consumers`,
@@ -49,11 +49,10 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Subscriptions:     true,
 			Nodes:             len(o.Brokers) > 1,
 			Keys:              true, // they select a partition
-			Redelivery:        true,
 			Streams:           true,
 			CopiesBody:        true, // into the libraries' batches
 		},
-		Guarantees: guarantees(&o),
+		Guarantees: guarantees(&o, use),
 
 		// after this time without heartbeats, the group reassigns the member's partitions
 		RedeliverAfter: o.SessionTimeout.std(),
@@ -67,14 +66,16 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 // guarantees declares that confirmed messages are kept while a copy exists. With acks "all", the next leader is an
 // in-sync replica. A single copy returns with its broker. With acks 1 and several replicas, the leader may have the
 // only copy, and lose it when another replica becomes the leader.
-func guarantees(o *options) drivers.Guarantees {
+func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	return drivers.Guarantees{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.dropsUnread(),
 		// With acks 0, a leader that cannot store a message can only break the connection, or not even that.
 		SentKept: false,
-		// Nothing is sent twice. A consumer that takes over a partition continues at the committed position.
-		NoDuplicates: true,
-		Ordered:      true,
+		// Nothing is sent twice. With franz-go, a consumer that takes over a partition continues at the committed
+		// position. The Reader of kafka-go does not commit before it gives up a partition.
+		NoDuplicates: o.Client == franz,
+		// The Transport of kafka-go may send requests without answers over several connections.
+		Ordered: o.Client == franz || use.Mode.Confirmed(),
 	}
 }
 
@@ -153,6 +154,9 @@ func consumerNotes(o *options, use drivers.Use) []string {
 func label(o *options, use drivers.Use) string {
 	kind := fmt.Sprintf("RF %d", o.ReplicationFactor)
 	if !use.Mode.Confirmed() {
+		if o.Client == kafkaGo {
+			kind += ", kafka-go"
+		}
 		return kind + ", acks 0, not confirmed"
 	}
 	whose := "its leader alone"
@@ -164,8 +168,11 @@ func label(o *options, use drivers.Use) string {
 	if o.synced() {
 		how = "synced to disk by " + whose
 	}
-	if o.Idempotence {
+	if o.idempotent(o.acks) {
 		kind += ", idempotent"
+	}
+	if o.Client == kafkaGo {
+		kind += ", kafka-go"
 	}
 	return kind + ", confirm: " + how
 }

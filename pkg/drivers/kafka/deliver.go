@@ -7,9 +7,6 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// again is the time after which a batch that the handler rejected is passed to it again.
-const again = 5 * time.Millisecond
-
 // tick commits at the interval AckInterval.
 func (c *consumer) tick() {
 	ticker := time.NewTicker(c.spec.AckInterval)
@@ -41,9 +38,7 @@ func (c *consumer) deliver(partition int32, messages []message, current func() b
 			return false
 		}
 		some := messages[:min(len(messages), c.room())]
-		if !c.hand(partition, some, current) {
-			return false
-		}
+		c.hand(partition, some)
 		messages = messages[len(some):]
 	}
 	return true
@@ -79,41 +74,19 @@ func (c *consumer) allowance() int {
 	return max(1, c.spec.Prefetch-c.accepted-c.unanswered)
 }
 
-// hand passes one batch to the handler until it is accepted. It returns false if the consumer ends or loses the
-// partition.
-func (c *consumer) hand(partition int32, some []message, current func() bool) bool {
-	for {
-		c.deliveries = c.deliveries[:0]
-		for _, m := range some {
-			c.deliveries = append(c.deliveries, drivers.Delivery{Body: m.body, Stream: uint32(partition)})
-		}
-		if c.handle(c.deliveries) == nil {
-			break
-		}
-		if !c.pause() || c.over() || !current() {
-			return false
-		}
+// hand passes one batch to the handler. Kafka has no negative acknowledgement: what the handler rejects is committed,
+// too.
+func (c *consumer) hand(partition int32, some []message) {
+	c.deliveries = c.deliveries[:0]
+	for _, m := range some {
+		c.deliveries = append(c.deliveries, drivers.Delivery{Body: m.body, Stream: uint32(partition)})
 	}
+	_ = c.handle(c.deliveries)
 	c.positions[partition] = some[len(some)-1].next
 	c.accepted += len(some)
 	due := c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && c.accepted >= c.spec.AckEvery)
 	if full := c.spec.Prefetch > 0 && c.accepted >= c.spec.Prefetch; due || full && c.spec.Ack != drivers.AckInterval {
 		c.commit(c.session.options.Commit == "blocking")
-	}
-	return true
-}
-
-// pause waits before a retry, with mu unlocked. It returns false if the consumer is being closed.
-func (c *consumer) pause() bool {
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	timer := time.NewTimer(again)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-c.stop:
-		return false
 	}
 }
 

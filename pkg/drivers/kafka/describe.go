@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -50,7 +50,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.BatchSize > 0 {
 		d.Settings["batch_size"] = strconv.Itoa(o.BatchSize)
 	}
-	if o.Idempotence {
+	if o.idempotent(o.acks) {
 		d.Settings["idempotence"] = "true"
 	}
 	err := s.describeVersion(ctx, &d)
@@ -69,7 +69,9 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 func (s *session) describeVersion(ctx context.Context, d *drivers.Description) error {
 	request := kmsg.NewPtrApiVersionsRequest()
 	request.ClientSoftwareName, request.ClientSoftwareVersion = clientID, "1"
-	response, err := request.RequestWith(ctx, s.admin)
+	response, err := query(ctx, func(ctx context.Context) (*kmsg.ApiVersionsResponse, error) {
+		return request.RequestWith(ctx, s.library)
+	})
 	if err != nil {
 		return fmt.Errorf("request versions: %w", explain(err))
 	}
@@ -103,11 +105,11 @@ func release(level int16) string {
 }
 
 func (s *session) describeMembers(ctx context.Context, d *drivers.Description) error {
-	known, err := s.metadata(ctx, s.admin, []string{})
+	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return err
 	}
-	for _, b := range known.Brokers {
+	for _, b := range brokers {
 		d.Members = append(d.Members, fmt.Sprintf("%d at %s", b.NodeID, address(b)))
 	}
 	slices.Sort(d.Members)
@@ -116,21 +118,16 @@ func (s *session) describeMembers(ctx context.Context, d *drivers.Description) e
 
 // describeTopic adds the effective settings of a topic. It adds nothing if the topic does not exist.
 func (s *session) describeTopic(ctx context.Context, name string, d *drivers.Description) error {
-	request := kmsg.NewPtrDescribeConfigsRequest()
-	resource := kmsg.NewDescribeConfigsRequestResource()
-	resource.ResourceType, resource.ResourceName, resource.ConfigNames = kmsg.ConfigResourceTypeTopic, name, settings
-	request.Resources = append(request.Resources, resource)
-	response, err := request.RequestWith(ctx, s.admin)
+	topics, err := query(ctx, func(ctx context.Context) (kadm.ResourceConfigs, error) {
+		return s.admin.DescribeTopicConfigs(ctx, name)
+	})
 	if err != nil {
 		return fmt.Errorf("request the settings of topic %s: %w", name, explain(err))
 	}
-	for _, r := range response.Resources {
-		if kerr.ErrorForCode(r.ErrorCode) != nil {
-			continue
-		}
-		for _, c := range r.Configs {
-			if c.Value != nil && !c.IsSensitive {
-				d.Settings[c.Name] = *c.Value
+	for _, topic := range topics {
+		for _, c := range topic.Configs {
+			if c.Value != nil && slices.Contains(settings, c.Key) {
+				d.Settings[c.Key] = *c.Value
 			}
 		}
 	}

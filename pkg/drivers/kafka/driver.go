@@ -1,6 +1,6 @@
-// Package kafka drives Apache Kafka with the library kafka-go or with franz-go. Both publish and consume by the same
-// rules, so that they are comparable. The driver adds little to the cost of a message, sends no message twice, and
-// never reconnects by itself. Declarations and metrics always use franz-go.
+// Package kafka drives Apache Kafka with the library franz-go, or with the Writer and the Reader of kafka-go, as their
+// users configure them. The driver sends no message twice, and never reconnects by itself. Declarations and metrics
+// always use franz-go.
 package kafka
 
 import (
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
@@ -44,10 +46,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.sasl, err = o.goMechanism(); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
 	}
-	if s.admin, err = s.administrator(); err != nil {
+	if s.admin, s.library, err = s.administrator(); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
 	}
-	if _, err := within(ctx, func() (any, error) { return nil, s.admin.Ping(ctx) }); err != nil {
+	if _, err := query(ctx, func(ctx context.Context) (any, error) { return nil, s.library.Ping(ctx) }); err != nil {
 		s.admin.Close()
 		return nil, fmt.Errorf("connect to Kafka at %s: %w", strings.Join(o.Brokers, ", "), explain(err))
 	}
@@ -60,7 +62,8 @@ type session struct {
 	env     drivers.Env
 	tls     *tls.Config    // nil without TLS
 	sasl    sasl.Mechanism // for kafka-go; nil without a user
-	admin   prompt
+	admin   *kadm.Client
+	library *kgo.Client // of admin
 	grown   growth.Counters
 
 	mu      sync.Mutex

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 // The subset covers the effects of several brokers and partitions: destinations of messages, and connections. The other
 // client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
 func TestConformanceCluster(t *testing.T) {
-	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+kafkaGo+`", `+replicated+`}`),
+	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", `+replicated+`}`),
 		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe",
 			"describe"}))
 }

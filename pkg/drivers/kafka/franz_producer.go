@@ -16,6 +16,7 @@ type franzProducer struct {
 	client   *franzClient
 	tell     func(uint64, error)
 	confirms bool
+	keyed    bool
 	lingers  bool // batches wait for linger or a flush
 	room     *room
 
@@ -38,7 +39,7 @@ type record struct {
 	onResult func(*kgo.Record, error)
 }
 
-func (o *franzProducer) send(ctx context.Context, partition int32, m drivers.Message) error {
+func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
 	if err := o.room.enter(ctx, o.client.link, len(m.Body)); err != nil {
 		return err
 	}
@@ -50,7 +51,10 @@ func (o *franzProducer) send(ctx context.Context, partition int32, m drivers.Mes
 	}
 	r := o.take()
 	r.token = m.Token
-	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...), Partition: partition}
+	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...)}
+	if o.keyed {
+		r.Partition = int32(m.Key % uint32(o.client.session.options.Partitions))
+	}
 	// Not ctx: it would apply to the record while the library has it, and to the records after it.
 	o.client.library.Produce(context.Background(), &r.Record, r.onResult)
 	return nil

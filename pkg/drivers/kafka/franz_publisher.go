@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
 )
@@ -36,7 +36,7 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		producers: map[*franzProducer]struct{}{}}
 	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.std()
 	switch {
-	case holds(spec.Mode):
+	case spec.Mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
 		linger = held
 	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
 		linger = 0
@@ -45,7 +45,7 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordPartitioner(partitioner(spec.Keyed)),
 		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()),
 		kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
 		kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()),
@@ -53,7 +53,7 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
 	)
-	if !o.Idempotence || acks != acksAll {
+	if !o.idempotent(acks) {
 		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
 	}
 	var err error
@@ -104,9 +104,11 @@ func (c *franzClient) producer(ctx context.Context, spec drivers.PublisherSpec) 
 		}
 	}
 	o := &franzProducer{client: c, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
-		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach &&
-			!perMessage(spec.Mode),
-		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting), emptied: make(chan struct{}, 1)}
+		keyed: spec.Keyed,
+		lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
+			spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
+		emptied: make(chan struct{}, 1)}
+	o.room = newRoom(!spec.Mode.Confirmed(), spec.Waiting, o.flush)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.producers[o] = struct{}{}
@@ -119,11 +121,39 @@ func (c *franzClient) leaveProducer(o *franzProducer) {
 	delete(c.producers, o)
 }
 
+// nowhere is the partition of a record that the partitioners refuse.
+const nowhere = -1
+
+// partitioner selects the partition in the record, or with the default of the library: messages without keys stay on a
+// partition for 64 KiB (KIP-794).
+func partitioner(keyed bool) kgo.Partitioner {
+	if keyed {
+		return kgo.ManualPartitioner()
+	}
+	return unkeyed{kgo.UniformBytesPartitioner(64<<10, true, true, nil)}
+}
+
+// unkeyed is a partitioner that refuses records to nowhere.
+type unkeyed struct{ kgo.Partitioner }
+
+func (u unkeyed) ForTopic(topic string) kgo.TopicPartitioner {
+	return unkeyedTopic{u.Partitioner.ForTopic(topic).(kgo.TopicBackupPartitioner)}
+}
+
+type unkeyedTopic struct{ kgo.TopicBackupPartitioner }
+
+func (u unkeyedTopic) PartitionByBackup(r *kgo.Record, n int, backup kgo.TopicBackupIter) int {
+	if r.Partition == nowhere {
+		return nowhere
+	}
+	return u.TopicBackupPartitioner.PartitionByBackup(r, n, backup)
+}
+
 // learn returns when the library has the metadata of the topic. The library loads it for topics of records, and neither
-// lingers nor flushes before. So learn produces a record to a partition that does not exist, which is never sent.
+// lingers nor flushes before. So learn produces a record that is never sent.
 func (c *franzClient) learn(ctx context.Context) error {
 	refused := make(chan error, 1)
-	c.library.Produce(context.Background(), &kgo.Record{Partition: -1},
+	c.library.Produce(context.Background(), &kgo.Record{Partition: nowhere},
 		func(_ *kgo.Record, err error) { refused <- err })
 	select {
 	case err := <-refused:
@@ -139,26 +169,14 @@ func (c *franzClient) learn(ctx context.Context) error {
 
 // knock requests the end of the log from every leader.
 func (c *franzClient) knock(ctx context.Context) error {
-	request := kmsg.NewPtrListOffsetsRequest()
-	request.ReplicaID = -1
-	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = c.topic
-	for p := range c.session.options.Partitions {
-		partition := kmsg.NewListOffsetsRequestTopicPartition()
-		partition.Partition, partition.Timestamp = int32(p), -1
-		topic.Partitions = append(topic.Partitions, partition)
+	ends, err := query(ctx, func(ctx context.Context) (kadm.ListedOffsets, error) {
+		return kadm.NewClient(c.library).ListEndOffsets(ctx, c.topic)
+	})
+	if err == nil {
+		err = ends.Error()
 	}
-	request.Topics = append(request.Topics, topic)
-	response, err := request.RequestWith(ctx, prompt{c.library})
 	if err != nil {
 		return fmt.Errorf("query the leaders of topic %s: %w", c.topic, err)
-	}
-	for _, t := range response.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, c.topic, err)
-			}
-		}
 	}
 	return nil
 }

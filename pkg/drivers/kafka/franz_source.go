@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// rebalancing is how long a group waits in a rebalancing for members that first have to give up partitions.
+	rebalancing = 30 * time.Second
+	// patience is how long a broker may take to answer, in addition to the wait that the request specifies.
+	patience = 10 * time.Second
 )
 
 // franzSource receives with franz-go. Between a poll and AllowRebalance, the library gives up no partition. So polled
@@ -152,31 +160,24 @@ func (s *franzSource) run() {
 	}
 }
 
-// commit sends the request itself. The library's own commit would use several goroutines more.
-func (s *franzSource) commit(positions map[int32]int64) error {
-	request := kmsg.NewPtrOffsetCommitRequest()
-	request.Group = s.c.group
-	request.MemberID, request.Generation = s.library.GroupMetadata()
-	topic := kmsg.NewOffsetCommitRequestTopic()
-	topic.Topic = s.c.topic
+// commit commits positions, and waits for the answer.
+func (s *franzSource) commit(positions map[int32]int64) (err error) {
+	offsets := make(map[int32]kgo.EpochOffset, len(positions))
 	for p, next := range positions {
-		partition := kmsg.NewOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset = p, next
-		topic.Partitions = append(topic.Partitions, partition)
+		offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: next}
 	}
-	request.Topics = append(request.Topics, topic)
-	response, err := request.RequestWith(s.c.link.ctx, s.library)
-	if err != nil {
-		return err
-	}
-	for _, t := range response.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return err
+	s.library.CommitOffsetsSync(s.c.link.ctx, map[string]map[int32]kgo.EpochOffset{s.c.topic: offsets},
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, response *kmsg.OffsetCommitResponse, failed error) {
+			if err = failed; err != nil {
+				return
 			}
-		}
-	}
-	return nil
+			for _, t := range response.Topics {
+				for _, p := range t.Partitions {
+					err = cmp.Or(err, kerr.ErrorForCode(p.ErrorCode))
+				}
+			}
+		})
+	return err
 }
 
 func (s *franzSource) end() {

@@ -1,190 +1,155 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
-	"strconv"
+	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go/compress"
-	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/listoffsets"
-	"github.com/segmentio/kafka-go/protocol/metadata"
-	"github.com/segmentio/kafka-go/protocol/produce"
-	"github.com/twmb/franz-go/pkg/kgo"
+	kafka "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
 )
 
-const (
-	// signOfLife is the interval at which the libraries send a request to a broker when there is nothing else to send.
-	// So it is the time within which a link detects that it broke.
-	signOfLife = 4 * time.Second
-	// idle is the time after which franz-go closes unused connections. It is less than the brokers' default of ten
-	// minutes.
-	idle = 9 * time.Minute
-)
-
-// compression is a compression codec in both libraries.
-type compression struct {
-	goes  protocol.Attributes
-	franz kgo.CompressionCodec
-}
-
-var compressions = map[string]compression{
-	"none":   {0, kgo.NoCompression()},
-	"gzip":   {protocol.Attributes(compress.Gzip), kgo.GzipCompression()},
-	"snappy": {protocol.Attributes(compress.Snappy), kgo.SnappyCompression()},
-	"lz4":    {protocol.Attributes(compress.Lz4), kgo.Lz4Compression()},
-	"zstd":   {protocol.Attributes(compress.Zstd), kgo.ZstdCompression()},
-}
-
-// goClient publishes with kafka-go's protocol package, over one connection per leader. The library's Writer is not
-// used: it flushes only by time, costs more per message, and sends each partition's batches in separate requests. The
-// library's Transport is not used either: it may send requests without answers over several connections, so that they
-// overtake each other.
+// goClient publishes with kafka-go's Writer.
 type goClient struct {
-	session *session
-	link    *link
-	topic   string
+	session   *session
+	link      *link
+	topic     string
+	transport *kafka.Transport
 }
 
 func (s *session) newGoClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
-	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue)}, nil
+	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
+		transport: &kafka.Transport{Dial: l.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
+			MetadataTTL: signOfLife}}, nil
 }
 
-func (c *goClient) close() { c.link.close() }
+func (c *goClient) close() {
+	c.link.close()
+	c.transport.CloseIdleConnections()
+}
 
-// producer requests the leaders of the partitions. Unless the publisher is for a single message, it also connects to
-// them.
+// producer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the partitions'
+// leaders.
 func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
-	leaders, err := c.leaders(ctx)
-	if err != nil {
-		return nil, err
-	}
-	o := newGoProducer(c, spec, leaders)
+	o := &c.session.options
+	addresses := kafka.TCP(o.Brokers...)
 	if !perMessage(spec.Mode) {
-		for _, s := range o.all {
-			if err := c.connect(ctx, s); err != nil {
-				return nil, err
-			}
-		}
-	}
-	o.start()
-	return o, nil
-}
-
-// leaders returns the address of each partition's leader, according to the first broker that answers.
-func (c *goClient) leaders(ctx context.Context) ([]string, error) {
-	var errs []error
-	for _, address := range c.session.options.Brokers {
-		conn, err := c.session.goDial(ctx, c.link, address)
-		if err == nil {
-			defer func() { _ = conn.Close() }()
-			return c.ask(ctx, conn, address)
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
-}
-
-func (c *goClient) ask(ctx context.Context, conn *goConn, address string) ([]string, error) {
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	answer, err := conn.ask(&metadata.Request{TopicNames: []string{c.topic}})
-	if err != nil {
-		return nil, fmt.Errorf("query %s for topic %s: %w", address, c.topic, err)
-	}
-	response := answer.(*metadata.Response)
-	at := slices.IndexFunc(response.Topics, func(t metadata.ResponseTopic) bool { return t.Name == c.topic })
-	if at < 0 {
-		return nil, fmt.Errorf("query %s for topic %s: the answer is of other topics", address, c.topic)
-	}
-	topic := response.Topics[at]
-	if err := failure(topic.ErrorCode, nil); err != nil {
-		return nil, fmt.Errorf("query %s for topic %s: %w", address, c.topic, err)
-	}
-	leaders := make([]string, c.session.options.Partitions)
-	for _, p := range topic.Partitions {
-		for _, b := range response.Brokers {
-			if b.NodeID == p.LeaderID && int(p.PartitionIndex) < len(leaders) {
-				leaders[p.PartitionIndex] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-			}
-		}
-	}
-	if p := slices.Index(leaders, ""); p >= 0 {
-		return nil, fmt.Errorf("partition %d of topic %s has no leader", p, c.topic)
-	}
-	return leaders, nil
-}
-
-// connect opens a sender's connection, and checks that the broker leads the sender's partitions.
-func (c *goClient) connect(ctx context.Context, s *sender) error {
-	conn, err := c.session.goDial(ctx, c.link, s.leader)
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	topic := listoffsets.RequestTopic{Topic: c.topic}
-	for _, p := range s.partitions {
-		topic.Partitions = append(topic.Partitions,
-			listoffsets.RequestPartition{Partition: p, CurrentLeaderEpoch: -1, Timestamp: -1})
-	}
-	answer, err := conn.ask(&listoffsets.Request{ReplicaID: -1, Topics: []listoffsets.RequestTopic{topic}})
-	if err != nil {
-		return fmt.Errorf("query %s for the ends of the partitions of topic %s: %w", s.leader, c.topic, err)
-	}
-	for _, t := range answer.(*listoffsets.Response).Topics {
-		for _, p := range t.Partitions {
-			if err := failure(p.ErrorCode, nil); err != nil {
-				return fmt.Errorf("query %s for the end of partition %d of topic %s: %w", s.leader, p.Partition, c.topic, err)
-			}
-		}
-	}
-	s.conn = conn
-	return nil
-}
-
-// produce sends batches to the leader of their partitions. It returns one error per batch, in the same order. The
-// second result is an error of the whole request.
-func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error, error) {
-	attributes := compressions[c.session.options.Compression].goes
-	partitions := make([]produce.RequestPartition, len(batches))
-	for i, b := range batches {
-		partitions[i] = produce.RequestPartition{Partition: b.partition,
-			RecordSet: protocol.RecordSet{Attributes: attributes, Records: b}}
-	}
-	answer, err := conn.ask(&produce.Request{
-		Acks: acks, Timeout: int32(conn.timeout.Milliseconds()),
-		Topics: []produce.RequestTopic{{Topic: c.topic, Partitions: partitions}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	errs := make([]error, len(batches))
-	if acks == 0 {
-		return errs, nil
-	}
-	response := answer.(*produce.Response)
-	for i, b := range batches {
-		if errs[i], err = answered(response, b.partition); err != nil {
+		if err := c.knock(ctx, &kafka.Client{Addr: addresses, Transport: c.transport}); err != nil {
 			return nil, err
 		}
 	}
-	return errs, nil
+	p := &goProducer{link: c.link, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
+		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
+	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: 1,
+		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.std(), time.Nanosecond),
+		ReadTimeout: o.ConfirmTimeout.std(), WriteTimeout: o.ConfirmTimeout.std(),
+		RequiredAcks: kafka.RequiredAcks(o.acksFor(spec.Mode.Confirmed())), Compression: compressions[o.Compression].goes,
+		Completion: p.completed}
+	switch {
+	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
+		p.writer.BatchSize = 1
+	case spec.Mode == drivers.ConfirmBatch:
+		p.writer.BatchSize = spec.Batch
+	}
+	if spec.Keyed {
+		p.writer.Balancer = kafka.BalancerFunc(func(m kafka.Message, partitions ...int) int {
+			return partitions[m.WriterData.(goRecord).key%uint32(len(partitions))]
+		})
+	}
+	return p, nil
 }
 
-// answered returns the broker's error for a partition's batch. missing is set if the response does not contain the
-// partition.
-func answered(response *produce.Response, partition int32) (rejected, missing error) {
-	for _, topic := range response.Topics {
-		for i := range topic.Partitions {
-			if p := &topic.Partitions[i]; p.Partition == partition {
-				return failure(p.ErrorCode, &p.ErrorMessage), nil
-			}
+// knock requests the end of the log from every leader.
+func (c *goClient) knock(ctx context.Context, library *kafka.Client) error {
+	var ends []kafka.OffsetRequest
+	for p := range c.session.options.Partitions {
+		ends = append(ends, kafka.LastOffsetOf(p))
+	}
+	response, err := library.ListOffsets(ctx,
+		&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{c.topic: ends}})
+	if err != nil {
+		return fmt.Errorf("query the leaders of topic %s: %w", c.topic, kerrOf(err))
+	}
+	for _, p := range response.Topics[c.topic] {
+		if p.Error != nil {
+			return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, c.topic, kerrOf(p.Error))
 		}
 	}
-	return nil, fmt.Errorf("the response has no result for partition %d", partition)
+	return nil
+}
+
+// kerrOf returns kafka-go's error of a broker as that of franz-go.
+func kerrOf(err error) error {
+	var code kafka.Error
+	if errors.As(err, &code) {
+		return kerr.ErrorForCode(int16(code))
+	}
+	return err
+}
+
+// goProducer passes one publisher's messages to a Writer, which reports the result of each batch.
+type goProducer struct {
+	link     *link
+	writer   *kafka.Writer
+	tell     func(uint64, error)
+	confirms bool
+	room     *room
+
+	mu sync.Mutex // a Writer reports the batches of several partitions at the same time
+}
+
+// goRecord accompanies a message through the Writer.
+type goRecord struct {
+	token uint64
+	key   uint32
+}
+
+func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
+	if err := p.room.enter(ctx, p.link, len(m.Body)); err != nil {
+		return err
+	}
+	err := p.writer.WriteMessages(ctx,
+		kafka.Message{Value: bytes.Clone(m.Body), WriterData: goRecord{m.Token, m.Key}})
+	if err == nil {
+		return nil
+	}
+	p.room.exit(1, len(m.Body))
+	if p.link.over.Load() {
+		return fmt.Errorf("publish: %w: %w", drivers.ErrClosed, kerrOf(err))
+	}
+	return fmt.Errorf("publish: %w", kerrOf(err))
+}
+
+func (p *goProducer) completed(messages []kafka.Message, err error) {
+	if err != nil {
+		err = verdict(p.link, kerrOf(err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := 0
+	for _, m := range messages {
+		size += len(m.Value)
+		if p.confirms {
+			p.tell(m.WriterData.(goRecord).token, err)
+		}
+	}
+	p.room.exit(len(messages), size)
+}
+
+// flush does nothing: a Writer sends a batch when it is full or has waited for linger.
+func (p *goProducer) flush() {}
+
+func (p *goProducer) end() {
+	close(p.room.shut)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.writer.Close()
+	}()
+	p.room.empties(done, func() { p.link.broke(errNoAnswer) })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -26,37 +27,48 @@ func (s *session) removeGroups(ctx context.Context, groups []string) error {
 
 // deleteGroups deletes groups. It returns those that could not be deleted because they have members.
 func (s *session) deleteGroups(ctx context.Context, groups []string) (occupied []string, err error) {
-	request := kmsg.NewPtrDeleteGroupsRequest()
-	request.Groups = groups
-	response, err := request.RequestWith(ctx, s.admin)
+	deleted, err := query(ctx, func(ctx context.Context) (kadm.DeleteGroupResponses, error) {
+		return s.admin.DeleteGroups(ctx, groups...)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("delete groups: %w", explain(err))
 	}
-	for _, g := range response.Groups {
-		switch err := kerr.ErrorForCode(g.ErrorCode); {
-		case errors.Is(err, kerr.NonEmptyGroup):
-			occupied = append(occupied, g.Group)
-		case err != nil && !errors.Is(err, kerr.GroupIDNotFound):
-			return nil, fmt.Errorf("delete group %s: %w", g.Group, explain(err))
+	for name, g := range deleted {
+		switch {
+		case errors.Is(g.Err, kerr.NonEmptyGroup):
+			occupied = append(occupied, name)
+		case g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound):
+			return nil, fmt.Errorf("delete group %s: %w", name, explain(g.Err))
 		}
 	}
 	return occupied, nil
 }
 
-// evict removes members from their groups. whom selects them by client ID.
-func (s *session) evict(ctx context.Context, groups []string, whom func(clientID string) bool) error {
-	request := kmsg.NewPtrDescribeGroupsRequest()
-	request.Groups = groups
-	response, err := request.RequestWith(ctx, s.admin)
+// describeGroups returns the groups with their members. A group that does not exist has none.
+func (s *session) describeGroups(ctx context.Context, names []string) (kadm.DescribedGroups, error) {
+	groups, err := query(ctx, func(ctx context.Context) (kadm.DescribedGroups, error) {
+		return s.admin.DescribeGroups(ctx, names...)
+	})
 	if err != nil {
-		return fmt.Errorf("request the members of groups: %w", explain(err))
+		return nil, fmt.Errorf("request the members of groups: %w", explain(err))
 	}
-	for _, g := range response.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return fmt.Errorf("request the members of group %s: %w", g.Group, explain(err))
+	for name, g := range groups {
+		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return nil, fmt.Errorf("request the members of group %s: %w", name, explain(g.Err))
 		}
+	}
+	return groups, nil
+}
+
+// evict removes members from their groups. whom selects them by client ID.
+func (s *session) evict(ctx context.Context, names []string, whom func(clientID string) bool) error {
+	groups, err := s.describeGroups(ctx, names)
+	if err != nil {
+		return err
+	}
+	for name, g := range groups {
 		leave := kmsg.NewPtrLeaveGroupRequest()
-		leave.Group = g.Group
+		leave.Group = name
 		for _, m := range g.Members {
 			if !whom(m.ClientID) {
 				continue
@@ -69,8 +81,11 @@ func (s *session) evict(ctx context.Context, groups []string, whom func(clientID
 		if len(leave.Members) == 0 {
 			continue
 		}
-		if _, err := leave.RequestWith(ctx, s.admin); err != nil { // a member that has already left is not an error
-			return fmt.Errorf("have members leave group %s: %w", g.Group, explain(err))
+		_, err := query(ctx, func(ctx context.Context) (*kmsg.LeaveGroupResponse, error) {
+			return leave.RequestWith(ctx, s.library)
+		})
+		if err != nil { // a member that has already left is not an error
+			return fmt.Errorf("have members leave group %s: %w", name, explain(err))
 		}
 	}
 	return nil

@@ -8,8 +8,18 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lockstep/pkg/drivers"
+)
+
+const (
+	// signOfLife is the interval at which the libraries send a request to a broker when there is nothing else to send.
+	// So it is the time within which a link detects that it broke.
+	signOfLife = 4 * time.Second
+	// idle is the time after which the libraries close unused connections. It is less than the brokers' default of ten
+	// minutes.
+	idle = 9 * time.Minute
 )
 
 // link is the set of connections of one publisher or consumer, or of publishers that share a client. If one connection

@@ -6,13 +6,30 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	kafka "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // The client libraries.
 const (
 	kafkaGo = "kafka-go"
-	franz   = "franz"
+	franz   = "franz-go"
 )
+
+// compression is a compression codec in both libraries.
+type compression struct {
+	goes  kafka.Compression
+	franz kgo.CompressionCodec
+}
+
+var compressions = map[string]compression{
+	"none":   {0, kgo.NoCompression()},
+	"gzip":   {kafka.Gzip, kgo.GzipCompression()},
+	"snappy": {kafka.Snappy, kgo.SnappyCompression()},
+	"lz4":    {kafka.Lz4, kgo.Lz4Compression()},
+	"zstd":   {kafka.Zstd, kgo.ZstdCompression()},
+}
 
 type options struct {
 	Brokers           []string        `json:"brokers"`
@@ -75,9 +92,9 @@ const acksAll = -1
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
-		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000,
-		Compression: "none", InFlight: 5,
-		Commit: "blocking", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond),
+		Client: franz, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000,
+		Linger: duration(5 * time.Millisecond), Compression: "none", Idempotence: true, InFlight: 5,
+		Commit: "background", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond),
 		ConfirmTimeout: duration(30 * time.Second),
 		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN",
 	}
@@ -145,12 +162,15 @@ func (o *options) clientFault() string {
 		return fmt.Sprintf(`mechanism %q: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"`, o.Mechanism)
 	}
 	switch {
-	case o.Idempotence && (o.Client != franz || o.acks != acksAll):
-		return `idempotence needs client: "franz" and acks: "all"`
 	case o.Client == franz && o.BatchSize > 0:
-		return `batchSize is for client: "kafka-go"; with "franz" a batch is bounded by batchBytes`
+		return `batchSize is for client: "kafka-go"; with "franz-go" a batch is bounded by batchBytes`
 	}
 	return ""
+}
+
+// idempotent reports whether batches are numbered. Brokers require acks "all" for that.
+func (o *options) idempotent(acks int16) bool {
+	return o.Idempotence && o.Client == franz && acks == acksAll
 }
 
 // acksFor returns the acks of a publisher. Modes without confirms use 0.

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
 )
@@ -33,20 +29,6 @@ func (s slowSource) end() {}
 
 func newCond(c *consumer) *sync.Cond { return sync.NewCond(&c.mu) }
 
-// TestGroupsOfAFailedBrokerAreNotMissed: the library reports the error of a broker only as a code.
-func TestGroupsOfAFailedBrokerAreNotMissed(t *testing.T) {
-	groups := []kmsg.ListGroupsResponseGroup{{Group: "other"}, {Group: "x-s0"}}
-	left, err := leftGroups(&kmsg.ListGroupsResponse{Groups: groups}, "x")
-	if want := []drivers.Leftover{{Kind: kindGroup, Name: "x-s0"}}; err != nil || !slices.Equal(left, want) {
-		t.Errorf("%v, %v; want %v", left, err, want)
-	}
-	loading := kerr.CoordinatorLoadInProgress
-	if _, err := leftGroups(&kmsg.ListGroupsResponse{Groups: groups, ErrorCode: loading.Code},
-		"x"); !errors.Is(err, loading) {
-		t.Errorf("with an error of a broker: %v, want %v", err, loading)
-	}
-}
-
 func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	for _, c := range []struct {
 		options string
@@ -57,8 +39,8 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		{`{"brokers": ["nowhere"]}`, drivers.Use{}, "host:port"},
 		{`{"brokers": ["a:1"], "acks": 2}`, drivers.Use{}, "acks"},
 		{`{"brokers": ["a:1"], "minInSyncReplicas": 2}`, drivers.Use{}, "above replicationFactor"},
-		{`{"brokers": ["a:1"], "idempotence": true}`, drivers.Use{}, "franz"},
-		{`{"brokers": ["a:1"], "batchSize": 5, "client": "franz"}`, drivers.Use{}, "kafka-go"},
+		{`{"brokers": ["a:1"], "batchSize": 5}`, drivers.Use{}, "kafka-go"},
+		{`{"brokers": ["a:1"], "client": "sarama"}`, drivers.Use{}, "franz-go"},
 		{`{"brokers": ["a:1"], "user": "x"}`, drivers.Use{}, "password"},
 		{`{"brokers": ["a:1"], "sessionTimeout": "500ms"}`, drivers.Use{}, "heartbeat"},
 		{`{"brokers": ["a:1"], "unknown": 1}`, drivers.Use{}, "unknown"},
@@ -114,15 +96,16 @@ func TestGuaranteesAndLabels(t *testing.T) {
 		label   string
 	}{
 		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true,
-			"RF 3 min ISR 2, confirm: written by all in-sync replicas, synced as the brokers are set"},
+			"RF 3 min ISR 2, idempotent, confirm: written by all in-sync replicas, synced as the brokers are set"},
 		{`"acks": 1, "replicationFactor": 3`, false,
 			"RF 3, confirm: written by its leader alone, synced as the brokers are set"},
 		{`"acks": 1`, true, "RF 1, confirm: written by its leader alone, synced as the brokers are set"},
-		{`"topic": {"flush.messages": 1}`, true, "RF 1, confirm: synced to disk by its leader alone"},
-		{`"topic": {"retention.bytes": 1000}`, false, "RF 1, confirm: written"},
+		{`"topic": {"flush.messages": 1}`, true, "RF 1, idempotent, confirm: synced to disk by its leader alone"},
+		{`"topic": {"retention.bytes": 1000}`, false, "RF 1, idempotent, confirm: written"},
 		{`"replicationFactor": 3, "topic": {"unclean.leader.election.enable": true}`, false,
-			"RF 3 min ISR 1, confirm: written"},
-		{`"client": "franz", "idempotence": true`, true, "RF 1, idempotent, confirm"},
+			"RF 3 min ISR 1, idempotent, confirm: written"},
+		{`"idempotence": false`, true, "RF 1, confirm"},
+		{`"client": "kafka-go"`, true, "RF 1, kafka-go, confirm"},
 	} {
 		d := declare([]byte(`{"brokers": ["a:1"], `+c.options+`}`),
 			drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true})
@@ -142,41 +125,6 @@ func TestRelease(t *testing.T) {
 		if got := release(level); got != want {
 			t.Errorf("level %d is of release %q, want %q", level, got, want)
 		}
-	}
-}
-
-// The library reads a batch once, and the batch is reused. It must not contain a body of the previous use.
-func TestBatchGivesEachBodyOnce(t *testing.T) {
-	b := &batch{}
-	for range 3 {
-		want := []string{"one", "", "three"}
-		for i, body := range want {
-			b.add(uint64(i), []byte(body))
-		}
-		for i := range want {
-			r, err := b.ReadRecord()
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := make([]byte, r.Value.Len())
-			if _, err := r.Value.Read(got); len(got) > 0 && err != nil || string(got) != want[i] {
-				t.Errorf("record %d is %q, want %q (%v)", i, got, want[i], err)
-			}
-		}
-		if _, err := b.ReadRecord(); err == nil {
-			t.Error("there is one more")
-		}
-		b.reset()
-	}
-	warm := func() {
-		b.add(1, []byte("body"))
-		if _, err := b.ReadRecord(); err != nil {
-			t.Fatal(err)
-		}
-		b.reset()
-	}
-	if n := testing.AllocsPerRun(100, warm); n > 0 {
-		t.Errorf("a message allocates %v times", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
 )
@@ -45,9 +45,9 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 
 // replicaMetrics counts the partitions that have fewer in-sync replicas than replicas.
 func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
-	known, err := s.metadata(ctx, s.admin, topicNames(t))
+	known, err := metadataOf(ctx, s.library, topicNames(t))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("request replicas: %w", explain(err))
 	}
 	partitions, short := 0, 0
 	for _, topic := range known.Topics {
@@ -70,55 +70,43 @@ func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]dri
 // diskMetrics returns, per broker, the size of the topics' logs and the free disk space. A broker that is down is
 // missing, which MetricUnderReplicated shows.
 func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
-	request := kmsg.NewPtrDescribeLogDirsRequest()
+	topics := kadm.TopicsSet{}
 	for _, name := range topicNames(t) {
-		topic := kmsg.NewDescribeLogDirsRequestTopic()
-		topic.Topic = name
 		for p := range s.options.Partitions {
-			topic.Partitions = append(topic.Partitions, int32(p))
+			topics.Add(name, int32(p))
 		}
-		request.Topics = append(request.Topics, topic)
 	}
-	shards, err := within(ctx, func() ([]kgo.ResponseShard, error) { return s.admin.RequestSharded(ctx, request), nil })
-	if err != nil {
-		return nil, fmt.Errorf("request the sizes of logs: %w", err)
-	}
+	all, err := query(ctx, func(ctx context.Context) (kadm.DescribedAllLogDirs, error) {
+		return s.admin.DescribeAllLogDirs(ctx, topics)
+	})
 	var metrics []drivers.Metric
-	for _, shard := range shards {
-		if shard.Err == nil {
-			metrics = append(metrics, ofDirs(fmt.Sprint(shard.Meta.NodeID),
-				shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
-		}
+	for node, dirs := range all {
+		metrics = append(metrics, ofDirs(fmt.Sprint(node), dirs)...)
 	}
 	if len(metrics) == 0 {
-		return nil, errors.New("request the sizes of logs: no broker answers")
+		return nil, fmt.Errorf("request the sizes of logs: no broker answers (%w)", cmp.Or(err, errors.New("no directories")))
 	}
 	return metrics, nil
 }
 
 // ofDirs adds up a broker's log directories. If one cannot be read, it returns nothing, because a partial sum would be
 // wrong.
-func ofDirs(node string, response *kmsg.DescribeLogDirsResponse) []drivers.Metric {
-	if kerr.ErrorForCode(response.ErrorCode) != nil || len(response.Dirs) == 0 {
+func ofDirs(node string, dirs kadm.DescribedLogDirs) []drivers.Metric {
+	if len(dirs) == 0 {
 		return nil
 	}
-	var stored, free float64
+	var free float64
 	volumes := map[[2]int64]bool{} // directories with the same size and free space are assumed to be on the same disk
-	for _, dir := range response.Dirs {
-		if kerr.ErrorForCode(dir.ErrorCode) != nil {
+	for _, dir := range dirs {
+		if dir.Err != nil {
 			return nil
-		}
-		for _, t := range dir.Topics {
-			for _, p := range t.Partitions {
-				stored += float64(p.Size)
-			}
 		}
 		if disk := [2]int64{dir.TotalBytes, dir.UsableBytes}; dir.UsableBytes >= 0 && !volumes[disk] {
 			volumes[disk] = true
 			free += float64(dir.UsableBytes)
 		}
 	}
-	metrics := []drivers.Metric{{Name: drivers.MetricStored, Node: node, Value: stored}}
+	metrics := []drivers.Metric{{Name: drivers.MetricStored, Node: node, Value: float64(dirs.Size())}}
 	if len(volumes) > 0 {
 		metrics = append(metrics, drivers.Metric{Name: drivers.MetricDiskFree, Node: node, Value: free})
 	}
@@ -132,11 +120,7 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 		return nil, err
 	}
 	appended := 0.0
-	for _, topic := range ends {
-		for _, end := range topic {
-			appended += float64(end)
-		}
-	}
+	ends.Each(func(at kadm.ListedOffset) { appended += float64(at.Offset) })
 	var metrics []drivers.Metric
 	if rate, known := s.grown.PerSecond(t.Name, appended); known {
 		metrics = append(metrics, drivers.Metric{Name: drivers.MetricPublishRate, Value: rate})
@@ -144,24 +128,26 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 	if t.Consumers == 0 {
 		return metrics, nil
 	}
-	committed, err := s.positions(ctx, t)
+	committed, err := query(ctx, func(ctx context.Context) (kadm.FetchOffsetsResponses, error) {
+		return s.admin.FetchManyOffsets(ctx, groupNames(t)...), nil
+	})
 	if err != nil {
 		return metrics, err
 	}
-	return append(metrics, drivers.Metric{Name: drivers.MetricLag, Value: float64(lag(t, ends, committed))}), nil
-}
-
-// lag adds up, over all groups and partitions, the number of messages after the committed position.
-func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[int32]int64) (total int64) {
+	lag := 0.0
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
-			at := committed[groupName(t, sub, q)]
+			group := committed[groupName(t, sub, q)]
+			if group.Err != nil && !errors.Is(group.Err, kerr.GroupIDNotFound) {
+				return metrics, fmt.Errorf("request the committed offsets of group %s: %w", groupName(t, sub, q), explain(group.Err))
+			}
 			for p, end := range ends[topicName(t, q)] {
-				total += max(0, end-at[int32(p)])
+				at, _ := group.Fetched.Lookup(topicName(t, q), p) // none before the first commit
+				lag += float64(max(0, end.Offset-max(0, at.At)))
 			}
 		}
 	}
-	return total
+	return append(metrics, drivers.Metric{Name: drivers.MetricLag, Value: lag}), nil
 }
 
 // groupMetrics counts the members of the task's groups. A group that no consumer has joined yet does not exist, and
@@ -170,65 +156,16 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	if t.Consumers == 0 {
 		return nil, nil
 	}
-	request := kmsg.NewPtrDescribeGroupsRequest()
-	for sub := range t.Subscriptions {
-		for q := range t.Queues {
-			request.Groups = append(request.Groups, groupName(t, sub, q))
-		}
-	}
-	response, err := request.RequestWith(ctx, s.admin)
+	groups, err := s.describeGroups(ctx, groupNames(t))
 	if err != nil {
-		return nil, fmt.Errorf("request members of groups: %w", explain(err))
+		return nil, err
 	}
 	members := 0
-	for _, g := range response.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return nil, fmt.Errorf("request members of group %s: %w", g.Group, explain(err))
-		}
+	for _, g := range groups {
 		members += len(g.Members)
 	}
-	if len(response.Groups) < len(request.Groups) {
-		return nil, fmt.Errorf("read members of groups: the response has %d of %d groups", len(response.Groups), len(request.Groups))
+	if all := len(groupNames(t)); len(groups) < all {
+		return nil, fmt.Errorf("read members of groups: the response has %d of %d groups", len(groups), all)
 	}
 	return []drivers.Metric{{Name: drivers.MetricConsumers, Value: float64(members)}}, nil
-}
-
-// positions returns the committed position of each group in each partition. It is 0 before the first commit.
-func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string]map[int32]int64, error) {
-	request := kmsg.NewPtrOffsetFetchRequest()
-	for sub := range t.Subscriptions {
-		for q := range t.Queues {
-			group := kmsg.NewOffsetFetchRequestGroup()
-			group.Group = groupName(t, sub, q)
-			topic := kmsg.NewOffsetFetchRequestGroupTopic()
-			topic.Topic = topicName(t, q)
-			for p := range s.options.Partitions {
-				topic.Partitions = append(topic.Partitions, int32(p))
-			}
-			group.Topics = append(group.Topics, topic)
-			request.Groups = append(request.Groups, group)
-		}
-	}
-	response, err := request.RequestWith(ctx, s.admin)
-	if err != nil {
-		return nil, fmt.Errorf("request the committed offsets: %w", explain(err))
-	}
-	committed := map[string]map[int32]int64{}
-	for _, g := range response.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return nil, fmt.Errorf("request the committed offsets of group %s: %w", g.Group, explain(err))
-		}
-		at := map[int32]int64{}
-		for _, t := range g.Topics {
-			for _, p := range t.Partitions {
-				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return nil, fmt.Errorf("request the committed offsets of group %s in partition %d: %w", g.Group, p.Partition,
-						explain(err))
-				}
-				at[p.Partition] = max(0, p.Offset)
-			}
-		}
-		committed[g.Group] = at
-	}
-	return committed, nil
 }

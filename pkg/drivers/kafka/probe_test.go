@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
 )
@@ -52,29 +52,24 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 // Folders on the same disk count its space once. If a folder cannot be read, or a broker does not report it, the sums
 // are unknown.
 func TestMetricsOfLogFolders(t *testing.T) {
-	dir := func(code int16, size, total, usable int64) kmsg.DescribeLogDirsResponseDir {
-		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable,
-			Topics: []kmsg.DescribeLogDirsResponseDirTopic{
-				{Partitions: []kmsg.DescribeLogDirsResponseDirTopicPartition{{Size: size}}},
-			}}
+	dir := func(err error, size, total, usable int64) kadm.DescribedLogDir {
+		return kadm.DescribedLogDir{Err: err, TotalBytes: total, UsableBytes: usable,
+			Topics: kadm.DescribedLogDirTopics{"t": {0: {Size: size}}}}
 	}
-	offline := kerr.KafkaStorageError.Code
 	for name, c := range map[string]struct {
-		said kmsg.DescribeLogDirsResponse
+		said kadm.DescribedLogDirs
 		want map[drivers.MetricName]float64
 	}{
-		"one disk": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
-			dir(0, 7, 100, 60)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
-		"two disks": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
-			dir(0, 7, 90, 50)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
-		"not said": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, -1, -1)}},
-			map[drivers.MetricName]float64{"stored": 5}},
-		"one offline": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
-			dir(offline, 0, -1, -1)}}, nil},
-		"refused":    {kmsg.DescribeLogDirsResponse{ErrorCode: kerr.ClusterAuthorizationFailed.Code}, nil},
-		"no folders": {kmsg.DescribeLogDirsResponse{}, nil},
+		"one disk": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(nil, 7, 100, 60)},
+			map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
+		"two disks": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(nil, 7, 90, 50)},
+			map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
+		"not said": {kadm.DescribedLogDirs{"a": dir(nil, 5, -1, -1)}, map[drivers.MetricName]float64{"stored": 5}},
+		"one offline": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(kerr.KafkaStorageError, 0, -1, -1)},
+			nil},
+		"no folders": {kadm.DescribedLogDirs{}, nil},
 	} {
-		metrics := ofDirs("1", &c.said)
+		metrics := ofDirs("1", c.said)
 		if len(metrics) != len(c.want) {
 			t.Errorf("%s: %v, want %v", name, metrics, c.want)
 		}

@@ -15,22 +15,21 @@ import (
 
 // publisher is the common part of both libraries' publishers.
 type publisher struct {
-	spec       drivers.PublisherSpec
-	link       *link
-	out        producer
-	leave      func()
-	notice     *drivers.Notice
-	partitions uint32
-	most       int // maximum size of a body
-	closed     atomic.Bool
-	once       sync.Once
+	spec   drivers.PublisherSpec
+	link   *link
+	out    producer
+	leave  func()
+	notice *drivers.Notice
+	most   int // maximum size of a body
+	closed atomic.Bool
+	once   sync.Once
 }
 
 // producer sends one publisher's messages to the partitions of one topic, with one of the libraries. It settles each
 // accepted message exactly once.
 type producer interface {
 	// send copies the body. It blocks while the broker or network accepts no more.
-	send(ctx context.Context, partition int32, m drivers.Message) error
+	send(ctx context.Context, m drivers.Message) error
 	// flush sends what is buffered.
 	flush()
 	// end flushes and waits until all messages are settled. It breaks the link if that takes too long. Messages are
@@ -55,7 +54,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	}
 	p := &publisher{
 		spec: spec, link: on.link, leave: leave, notice: drivers.NewNotice(spec.OnClosed),
-		partitions: uint32(s.options.Partitions), most: s.options.BatchBytes - overhead,
+		most: s.options.BatchBytes - overhead,
 	}
 	if p.out, err = on.producer(ctx, spec); err != nil {
 		leave()
@@ -95,10 +94,7 @@ func perMessage(mode drivers.Mode) bool {
 	return mode == drivers.ConnectionPerMessage || mode == drivers.ConnectionPerMessageConfirm
 }
 
-// holds reports whether batches wait for a flush, because the engine flushes at the end of each batch.
-func holds(mode drivers.Mode) bool { return mode == drivers.ConfirmBatch }
-
-// Publish copies the message into the batch of its partition, which is the key modulo the number of partitions.
+// Publish copies the message into a batch of its partition. With keys, this is the key modulo the number of partitions.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -110,7 +106,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		return fmt.Errorf("publish: a body of %d bytes does not fit into a batch: give batchBytes of %d or more",
 			len(m.Body), len(m.Body)+overhead)
 	}
-	return p.out.send(ctx, int32(m.Key%p.partitions), m)
+	return p.out.send(ctx, m)
 }
 
 // Flush sends the waiting batches.

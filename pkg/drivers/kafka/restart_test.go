@@ -41,11 +41,11 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) { restart(t, kafkaGo) }
+func TestRestart(t *testing.T) { restart(t, franz) }
 
 func TestRestartLong(t *testing.T) {
 	labtest.Long(t)
-	restart(t, franz)
+	restart(t, kafkaGo)
 }
 
 func restart(t *testing.T, client string) {

@@ -138,7 +138,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode,
-		MaxInFlight: 1000, Batch: 1000,
+		MaxInFlight: 1000, Batch: 25, Keyed: true,
 		Connection: drivers.Exclusive, OnConfirm: n.confirm, OnClosed: n.closed})
 	if err != nil {
 		r.t.Fatal(err)

@@ -10,11 +10,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks. They fit into the
-// processor's cache. With confirms, the engine limits the messages in flight.
+// Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks: the defaults of franz-go
+// (MaxBufferedRecords) and of Kafka's Java client (buffer.memory). With confirms, the engine limits the messages in
+// flight.
 const (
-	maxWaiting      = 1000
-	maxBytesWaiting = 8 << 20
+	maxWaiting      = 10_000
+	maxBytesWaiting = 32 << 20
 )
 
 // room counts a publisher's waiting messages. One goroutine calls enter, others call exit.
@@ -22,13 +23,15 @@ type room struct {
 	messages, bytes atomic.Int64
 	bounded         bool
 	waiting         *drivers.Waiting
+	flush           func()        // called before enter waits, so that linger does not limit the rate
 	wanted          atomic.Bool   // enter is waiting
 	freed           chan struct{} // signals enter to check again
 	shut            chan struct{} // closed: enter fails
 }
 
-func newRoom(bounded bool, waiting *drivers.Waiting) *room {
-	return &room{bounded: bounded, waiting: waiting, freed: make(chan struct{}, 1), shut: make(chan struct{})}
+func newRoom(bounded bool, waiting *drivers.Waiting, flush func()) *room {
+	return &room{bounded: bounded, waiting: waiting, flush: flush, freed: make(chan struct{}, 1),
+		shut: make(chan struct{})}
 }
 
 // enter counts a message of n bytes. It waits while the limits are exceeded. It fails if ctx, the room or the link
@@ -49,6 +52,7 @@ func (r *room) enter(ctx context.Context, l *link, n int) error {
 }
 
 func (r *room) wait(ctx context.Context, l *link) error {
+	r.flush()
 	r.waiting.Begin()
 	defer r.waiting.End()
 	select {

@@ -25,6 +25,7 @@ type slotKey struct {
 	number int
 	topic  string
 	mode   drivers.Mode
+	keyed  bool
 }
 
 // slot stores the shared client of one key while it has users.
@@ -44,7 +45,7 @@ func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*shared
 		}
 		return c, c.close, nil
 	}
-	key := slotKey{spec.Connection, topicName(spec.Topology, spec.Queue), spec.Mode}
+	key := slotKey{spec.Connection, topicName(spec.Topology, spec.Queue), spec.Mode, spec.Keyed}
 	s.mu.Lock()
 	if s.slots[key] == nil {
 		s.slots[key] = &slot{}

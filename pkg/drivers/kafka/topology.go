@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -100,7 +101,9 @@ func (s *session) createSome(ctx context.Context, names []string,
 	for _, name := range names {
 		request.Topics = append(request.Topics, s.newTopic(name, placement))
 	}
-	response, err := request.RequestWith(ctx, s.admin)
+	response, err := query(ctx, func(ctx context.Context) (*kmsg.CreateTopicsResponse, error) {
+		return request.RequestWith(ctx, s.library)
+	})
 	if err != nil {
 		return names, true, fmt.Errorf("create topics: %w", explain(err))
 	}
@@ -161,15 +164,13 @@ func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 
 // known returns an error unless every broker that answers has the metadata of the topics.
 func (s *session) known(ctx context.Context, topics []string) error {
-	cluster, err := s.metadata(ctx, s.admin, []string{})
+	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return err
 	}
 	answered := 0
-	for _, b := range cluster.Brokers {
-		metadata, err := within(ctx, func() (*kmsg.MetadataResponse, error) {
-			return s.metadata(ctx, s.admin.Broker(int(b.NodeID)), topics)
-		})
+	for _, b := range brokers {
+		metadata, err := metadataOf(ctx, s.library.Broker(int(b.NodeID)), topics)
 		if err != nil {
 			continue // the broker may be down: then the others have the topics
 		}
@@ -190,43 +191,39 @@ func (s *session) known(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// ends returns the end of the log of each partition, as the leaders report it.
-func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64, error) {
-	request := kmsg.NewPtrListOffsetsRequest()
-	request.ReplicaID = -1
-	ends := make(map[string][]int64, len(topics))
+// metadataOf requests the metadata of topics. kadm may return an earlier answer.
+func metadataOf(ctx context.Context, via kmsg.Requestor, topics []string) (*kmsg.MetadataResponse, error) {
+	request := kmsg.NewPtrMetadataRequest()
 	for _, name := range topics {
-		topic := kmsg.NewListOffsetsRequestTopic()
-		topic.Topic = name
-		for p := range s.options.Partitions {
-			partition := kmsg.NewListOffsetsRequestTopicPartition()
-			partition.Partition, partition.Timestamp = int32(p), -1
-			topic.Partitions = append(topic.Partitions, partition)
-		}
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
 		request.Topics = append(request.Topics, topic)
-		ends[name] = make([]int64, s.options.Partitions)
 	}
-	response, err := request.RequestWith(ctx, s.admin)
+	return query(ctx, func(ctx context.Context) (*kmsg.MetadataResponse, error) { return request.RequestWith(ctx, via) })
+}
+
+// ends returns the end of the log of each partition, as the leaders report it.
+func (s *session) ends(ctx context.Context, topics []string) (kadm.ListedOffsets, error) {
+	ends, err := query(ctx, func(ctx context.Context) (kadm.ListedOffsets, error) {
+		return s.admin.ListEndOffsets(ctx, topics...)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("request the ends of logs: %w", err)
 	}
 	count := 0
-	for _, topic := range response.Topics {
-		for _, p := range topic.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("request the end of partition %d of %s: %w", p.Partition, topic.Topic, err)
-			}
-			if at := ends[topic.Topic]; int(p.Partition) < len(at) {
-				at[p.Partition] = p.Offset
-				count++
-			}
+	ends.Each(func(at kadm.ListedOffset) {
+		switch {
+		case at.Partition < 0: // the topic does not exist
+		case at.Err != nil:
+			err = fmt.Errorf("request the end of partition %d of %s: %w", at.Partition, at.Topic, at.Err)
+		default:
+			count++
 		}
+	})
+	if all := len(topics) * s.options.Partitions; err == nil && count < all {
+		err = fmt.Errorf("request the ends of logs: %d of %d partitions answer", count, all)
 	}
-	if count < len(topics)*s.options.Partitions {
-		return nil, fmt.Errorf("request the ends of logs: %d of %d partitions answer", count,
-			len(topics)*s.options.Partitions)
-	}
-	return ends, nil
+	return ends, err
 }
 
 // remove deletes topics and groups. Missing ones are not an error.
@@ -237,34 +234,16 @@ func (s *session) remove(ctx context.Context, topics, groups []string) error {
 		}
 	}
 	for names := range slices.Chunk(topics, atOnce) {
-		if err := s.removeTopics(ctx, names); err != nil {
-			return err
+		deleted, err := query(ctx, func(ctx context.Context) (kadm.DeleteTopicResponses, error) {
+			return s.admin.DeleteTopics(ctx, names...)
+		})
+		if err != nil {
+			return fmt.Errorf("delete topics: %w", explain(err))
 		}
-	}
-	return nil
-}
-
-func (s *session) removeTopics(ctx context.Context, names []string) error {
-	request := kmsg.NewPtrDeleteTopicsRequest()
-	request.TimeoutMillis = timeoutMillis(ctx)
-	request.TopicNames = names
-	for _, name := range names {
-		topic := kmsg.NewDeleteTopicsRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		request.Topics = append(request.Topics, topic)
-	}
-	response, err := request.RequestWith(ctx, s.admin)
-	if err != nil {
-		return fmt.Errorf("delete topics: %w", explain(err))
-	}
-	for _, topic := range response.Topics {
-		err := failure(topic.ErrorCode, topic.ErrorMessage)
-		if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-			name := ""
-			if topic.Topic != nil {
-				name = *topic.Topic
+		for name, topic := range deleted {
+			if topic.Err != nil && !errors.Is(topic.Err, kerr.UnknownTopicOrPartition) {
+				return fmt.Errorf("delete topic %s: %w", name, explain(topic.Err))
 			}
-			return fmt.Errorf("delete topic %s: %w", name, explain(err))
 		}
 	}
 	return nil
