@@ -21,7 +21,7 @@ func TestShippedMatricesLoad(t *testing.T) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("found %d matrices: %v", len(files), err)
 	}
-	want := map[string][2]int{"quick.cue": {12, 12}, "async-vs-sync.cue": {180, 12}, "prefetch.cue": {7, 4},
+	want := map[string][2]int{"quick.cue": {10, 10}, "async-vs-sync.cue": {180, 12}, "prefetch.cue": {7, 4},
 		"capacity.cue": {9, 3},
 		"mixed.cue":    {4, 2}, "sidebyside.cue": {3, 1}, "mqperf-2017.cue": {9*(5*3+2*5) + 6*4 + 2*6, 20}}
 	for _, file := range files {

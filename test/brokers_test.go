@@ -34,6 +34,9 @@ func TestMatrixQuick(t *testing.T) {
 	r := readRecord(t, dir, ctl)
 	r.allValid()
 	for _, mode := range modes {
+		if mode == "connection-per-message" { // only its confirmed form
+			continue
+		}
 		rows := regexp.MustCompile(`(?m)^` + mode + ` +1000/s` + metric + metric + `.*\n +maximum` + metric + metric)
 		if !rows.MatchString(r.text) {
 			t.Errorf("the table has no rows of rates for %s", mode)

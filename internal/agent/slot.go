@@ -150,6 +150,10 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				s.contact(observing, a.assignment)
 				continue
 			}
+			if a.assignment.Ceiling {
+				s.ceiling(observing, a.assignment)
+				continue
+			}
 			// The controller assigns only to slots that it considers idle, so no controller needs the current attempt.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)

@@ -4,8 +4,11 @@ import (
 	"archive/zip"
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"lockstep/internal/plan"
 )
 
 // zipped returns an archive with these files.
@@ -56,12 +59,14 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 			"manifest.json is altered: missing"},
 		{"another format", zipped(t, []string{"manifest.json"}, empty), DefaultLimits(), "format 0"},
 		{"listed only", zipped(t, []string{"manifest.json"},
-			func(string) []byte { return []byte(`{"format":8,"files":[{"name":"run/x"}]}`) }), DefaultLimits(),
+			func(string) []byte {
+				return fmt.Appendf(nil, `{"format":%d,"files":[{"name":"run/x"}]}`, plan.RecordFormat)
+			}), DefaultLimits(),
 			"run/x is altered: listed in the manifest, but missing"},
 		{"not listed", zipped(t, []string{"manifest.json", "run/x"},
-			func(string) []byte { return []byte(`{"format":8}`) }), DefaultLimits(), "not listed in the manifest"},
+			func(string) []byte { return fmt.Appendf(nil, `{"format":%d}`, plan.RecordFormat) }), DefaultLimits(), "not listed in the manifest"},
 		{"listed twice", zipped(t, []string{"manifest.json"}, func(string) []byte {
-			return []byte(`{"format":8,"files":[{"name":"manifest.json"}]}`)
+			return fmt.Appendf(nil, `{"format":%d,"files":[{"name":"manifest.json"}]}`, plan.RecordFormat)
 		}), DefaultLimits(), "twice"},
 		{"many repetitions", repacked(t, good, "run/run.json",
 			func(s string) string { return strings.Replace(s, `"repeat": 2`, `"repeat": 2000000000`, 1) }),

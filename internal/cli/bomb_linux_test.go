@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,8 +23,10 @@ import (
 // TestSmallBundlesDoNotExhaustTheReader proves that ctl rejects bundles, and their unpacked records, that would use
 // gigabytes of memory.
 func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
+	number := strconv.Itoa(plan.RecordFormat)
+	version, format := `{"version":`+number, `{"format":`+number
 	cells := func(n int) string {
-		return `{"version":8,"id":"bomb","repeat":1,"cells":[{}` + strings.Repeat(",{}", n-1) + `]}`
+		return version + `,"id":"bomb","repeat":1,"cells":[{}` + strings.Repeat(",{}", n-1) + `]}`
 	}
 	for name, x := range map[string]struct {
 		size int // of the bundle
@@ -33,11 +36,11 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 	}{
 		"2 KB":  {2_381, "run/run.json", cells(550_000), "cells: too large"},
 		"43 KB": {42_909, "run/run.json", cells(4_400_000), "cells: too large"},
-		"tasks": {10_000, "run/run.json", `{"version":8,"id":"bomb","repeat":2000000000,"cells":[{}]}`,
+		"tasks": {10_000, "run/run.json", version + `,"id":"bomb","repeat":2000000000,"cells":[{}]}`,
 			"at most 50000 tasks: too large"},
 		"excluded": {42_909, "run/run.json", `{"id":"bomb","excluded":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`,
 			"bytes of memory: too large"},
-		"manifest": {42_909, "manifest.json", `{"format":8,"files":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`,
+		"manifest": {42_909, "manifest.json", format + `,"files":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`,
 			"bytes of memory: too large"},
 	} {
 		dir := t.TempDir()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,8 +155,12 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 		})
 		return nil
 	}
+	ceilings := "" // without a cache of the user, they are measured in each run
+	if cache, err := os.UserCacheDir(); err == nil {
+		ceilings = filepath.Join(cache, "lockstep", "ceilings.json")
+	}
 	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log})
+		return controller.Serve(ctx, conn, controller.Config{Log: log, Ceilings: controller.OpenCeilings(ceilings)})
 	})}
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)

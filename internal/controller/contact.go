@@ -30,9 +30,9 @@ type contact struct {
 }
 
 // contact makes agents open and close a session with each broker of the tasks that are not done. The unreachable ones
-// are stored in x.unreachable and in the run's record. A broker whose agents are missing is not contacted: its tasks
+// are stored in x.unreachable and returned as events. A broker whose agents are missing is not contacted: its tasks
 // wait for them.
-func (x *execution) contact(tasks []plan.Task, done map[string]bool) error {
+func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []wire.RunEvent) {
 	var contacts []*contact
 	byKey := map[string]*contact{}
 	fit := x.fit(x.between)
@@ -75,11 +75,9 @@ func (x *execution) contact(tasks []plan.Task, done map[string]bool) error {
 		e.Detail = fmt.Sprintf("broker %s: %s; start the broker, or correct its options in the matrix",
 			strings.Join(slices.Compact(names), ", "), c.failure)
 		x.log.Info("broker unreachable", "broker", names, "why", c.failure)
-		if err := x.journal.event(x.between, e); err != nil {
-			return err
-		}
+		events = append(events, e)
 	}
-	return nil
+	return events
 }
 
 // assign chooses the agents of the first task that uses a broker. It chooses none if they are missing, or if the broker
@@ -122,8 +120,8 @@ func (x *execution) reach(c *contact) (failure string) {
 	return failure
 }
 
-// open makes an agent open and close a session with the broker of an assignment. An error means that the agent did not
-// report the result.
+// open makes an agent execute an assignment that ends at the first step: a contact or a ceiling. An error means that the
+// agent did not report the result.
 func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (arrival wire.Arrival, err error) {
 	m := newMailbox(x.log, a.Task, []*part{{agent: agent}})
 	closeMailbox := m.open(x.leader.lease, x.journal.record, record.NewMerged())

@@ -53,6 +53,9 @@ type Config struct {
 	Store wire.StoreConfig
 	// SideBySide is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
 	SideBySide int
+	// Ceilings stores the limits of the load generator, which runs state beside their results. nil: they are not
+	// measured.
+	Ceilings *Ceilings
 	// Status receives the status of this controller. nil: Serve uses its own.
 	Status *Status
 	// Stop is closed when the controller must hand over as soon as no task is in flight. nil: never.

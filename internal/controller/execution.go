@@ -155,7 +155,12 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.Accepted {
 		return todo, done, x.takeOver(ctx, h) // the contacts of the former leader count
 	}
+	unreachable := x.contact(todo, done)
 	if !h.Planned {
+		x.run.Ceilings = nil // a run that is repeated from a record may have those of other hosts
+		if slices.ContainsFunc(todo, func(t plan.Task) bool { return !done[t.ID] && x.unreachableBroker(t.Cell) == "" }) {
+			x.run.Ceilings = x.ceilings(todo)
+		}
 		if err := x.leader.history.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err
 		}
@@ -166,7 +171,12 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if err := x.journal.event(ctx, wire.RunEvent{Kind: wire.RunAccepted}); err != nil {
 		return nil, nil, err
 	}
-	return todo, done, x.contact(todo, done)
+	for _, e := range unreachable {
+		if err := x.journal.event(ctx, e); err != nil {
+			return nil, nil, err
+		}
+	}
+	return todo, done, nil
 }
 
 // fit returns the agents that this run may use, sorted by name, and stores their names in the run's state.

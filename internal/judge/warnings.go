@@ -188,8 +188,7 @@ func deliveryWarnings(m *measurements) (all []string) {
 		warn("links that failed and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && in.facts.DrainCut {
-		warn("the drain ended by its timeout of %v with %s missing", in.workload.Drain.Timeout,
-			messages(l.Undrained))
+		warn("%s missing when the drain timed out after %v", messages(l.Undrained), in.workload.Drain.Timeout)
 	}
 	for _, a := range in.facts.Agents {
 		if a.Error != "" && !strings.Contains(in.facts.Failure, a.Error) {

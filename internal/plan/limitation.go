@@ -39,7 +39,7 @@ func (l Limitation) Process() string {
 	case len(l.Agents) == 1:
 		return "agent " + l.Agents[0]
 	}
-	return "the process of agents " + strings.Join(l.Agents, ", ")
+	return "agents " + strings.Join(l.Agents, ", ")
 }
 
 // What describes the measured quantity, for the lowest and the highest value over several cells.
@@ -57,7 +57,7 @@ func (l Limitation) What(lowest, highest float64) string {
 	switch l.Cause {
 	case CauseCPU:
 		return between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) +
-			fmt.Sprintf(" of %g CPUs were used", l.Max)
+			fmt.Sprintf(" of %g CPUs used", l.Max)
 	case CauseThread:
 		return "a thread of the driver's process ran " + percent + " of the time"
 	case CausePublisher:
@@ -81,7 +81,7 @@ func (l Limitation) Text(what string) string {
 	}
 	switch l.Flag {
 	case SharedHost:
-		return of + " and the broker share CPUs: " + what + "; run them on different hosts"
+		return "the broker and " + of + " share CPUs: " + what + "; use separate hosts"
 	case HostBusy:
 		return "other processes used the CPU beside " + of + ": " + what + "; stop them"
 	}

@@ -28,6 +28,8 @@ type Run struct {
 	Axes     []string   `json:"axes"`   // in the order of the matrix
 	Influx   *Influx    `json:"influx,omitempty"`
 	Bases    []Base     `json:"bases,omitempty"` // baselines with which rules compare it
+	// Ceilings are the limits of the load generator for the loads of the run. Empty: it was not asked to measure them.
+	Ceilings []Ceiling `json:"ceilings,omitempty"`
 }
 
 // Order is the order of tasks: repetitions interleaved, optionally shuffled by a seed.
@@ -121,6 +123,8 @@ type Assignment struct {
 	Observe []Observation `json:"observe,omitempty"`
 	// Contact makes the agent only open and close a session with the broker. It then arrives at the first step.
 	Contact bool `json:"contact,omitempty"`
+	// Ceiling makes the agent only measure its own limits with the task's load. It then arrives at the first step.
+	Ceiling bool `json:"ceiling,omitempty"`
 	// Deadline is the time after delivery at which the agent aborts, independent of the controller.
 	Deadline Duration `json:"deadline"`
 }

@@ -336,22 +336,18 @@ func words(flags []plan.Flag) string {
 func (t Table) legend() []string {
 	var lines []string
 	for _, m := range meanings {
-		shown := 0
+		shown, text := 0, m.text
 		for _, row := range t.Rows {
 			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(t.shownFlags(f.Flags), m.flag) }) {
 				shown++
 			}
+			if _, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):]); signOf[m.flag] != "" {
+				text = m.text + " (values with the same sign)"
+			}
 		}
 		if shown > 0 {
-			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), m.text))
+			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), text))
 		}
-	}
-	signed := func(row []Field) bool {
-		_, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):])
-		return len(signOf) > 0
-	}
-	if slices.ContainsFunc(t.Rows, signed) {
-		lines = append(lines, signs[0]+": the flag applies only to the values of its row with the same sign")
 	}
 	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }
 	if slices.ContainsFunc(t.Rows, bounded) {

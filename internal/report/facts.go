@@ -64,6 +64,7 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 		return "after a warm-up of " + short(w.Warmup)
 	}), b.repeated())
 	add("Host", hostFacts(run.Cells, outcomes))
+	list("Ceiling", ceilingFacts(run.Ceilings))
 	return facts
 }
 

@@ -125,8 +125,8 @@ func TestLimitationsOfAProcessShareALine(t *testing.T) {
 		l.Cause, l.Value, l.Max = plan.CauseCPU, 1.8+0.1*float64(i), 2
 		o.Limitations = append(o.Limitations, l)
 	})
-	const want = "shared-host: agent a on host h and the broker share CPUs: goroutines waited for a CPU: p99 2ms, " +
-		"1.80 to 1.90 of 2 CPUs were used; run them on different hosts (all 2 cells)"
+	const want = "shared-host: the broker and agent a on host h share CPUs: goroutines waited for a CPU: p99 2ms, " +
+		"1.80 to 1.90 of 2 CPUs used; use separate hosts (all 2 cells)"
 	if got := Limitations(run, outcomes); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -217,5 +217,28 @@ window        2                              failed¹
 `
 	if got := "\n" + out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestCeilingFacts(t *testing.T) {
+	one := plan.LoadShape{Size: 100, Nodes: 1, Threads: 1}
+	ceiling := func(load plan.LoadShape, mode string, limits *plan.Limits) plan.Ceiling {
+		load.Mode = mode
+		return plan.Ceiling{Load: load, Limits: limits}
+	}
+	window, batch, five := one, one, one
+	window.MaxInFlight, batch.Batch, five.Threads = 1000, plan.Batch{Min: 10, Max: 20}, 5
+	got := ceilingFacts([]plan.Ceiling{
+		ceiling(one, "fire-and-forget", &plan.Limits{Rate: 2_104_000, EndToEnd: 3100}),
+		ceiling(five, "confirm-each", nil),
+		ceiling(window, "confirm-window", &plan.Limits{Rate: 811_200, Publish: 2100, EndToEnd: 4000}),
+		ceiling(batch, "confirm-batch", &plan.Limits{Rate: 1, Publish: 2_000_000, EndToEnd: 1}),
+	})
+	want := []string{
+		"msg/s, publish p50, end-to-end p50 without a broker; 100 B, 1 agent, 1 thread: fire-and-forget 2,100,000, –, 3.10 µs; confirm-window (1,000) 810,000, 2.10 µs, 4.00 µs; confirm-batch (10–20) 1, 2.00 ms, 1.00 ns",
+		"100 B, 1 agent, 5 threads: confirm-each not measured",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -103,7 +103,6 @@ func Text(w io.Writer, tables []Table, width int) error {
 			for _, line := range display.Wrap(t.Title, width) {
 				out.WriteString(line + "\n")
 			}
-			out.WriteByte('\n')
 		}
 		l, hidden := t.Layout(), []string(nil)
 		if !t.whole {

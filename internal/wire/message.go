@@ -174,6 +174,7 @@ type Arrival struct {
 	Begin   int64         `json:"begin,omitempty"` // StepMeasure: the start that the agent has set, ns since T0
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
+	Limits  *plan.Limits  `json:"limits,omitempty"` // the result of an assignment with Ceiling
 }
 
 // RunEvent is an event of a run, other than snapshots and outcomes.

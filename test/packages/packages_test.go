@@ -203,7 +203,7 @@ func installDeb(t *testing.T, first, second string) {
 		`config: 755 root:root creds: 755 root:root`,
 		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`,
 		`kept: MARK=1`,
-		`quick.cue: 12 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
+		`quick.cue: 10 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
 	} {
 		if !regexp.MustCompile(want).Match(text) {
 			t.Errorf("want %s", want)
