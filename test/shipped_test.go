@@ -199,8 +199,10 @@ func TestMatrixMqperf(t *testing.T) {
 		_, table, found := strings.Cut(r.text, summary)
 		table, _, _ = strings.Cut(table, "each row is the valid cell")
 		for _, broker := range mqperfBrokers {
-			if !found || !regexp.MustCompile(`(?m)^`+broker+` `).MatchString(table) {
-				t.Errorf("%q has no row for %s", summary, broker)
+			row := regexp.MustCompile(`(?m)^` + broker + ` .*`).FindString(table)
+			standIn := slices.Contains([]string{"mongodb-w1", "mongodb-w2", "sqs", "eventstore"}, broker)
+			if ranked := !strings.Contains(row, "–"); !found || row == "" || ranked == standIn {
+				t.Errorf("%q has the row %q for %s", summary, row, broker)
 			}
 		}
 	}

@@ -153,6 +153,7 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 		return subject, s.cleanError(err)
 	}
 	subject.Product, subject.Version, subject.Members = s.clean(d.Product), s.clean(d.Version), d.Members
+	subject.StandIn = s.clean(d.StandIn)
 	for name, value := range d.Settings {
 		if subject.Settings == nil {
 			subject.Settings = make(map[string]string, len(d.Settings))

@@ -224,6 +224,7 @@ type Subject struct {
 	Fingerprint string            `json:"fingerprint,omitempty"`
 	Endpoints   []string          `json:"endpoints,omitempty"` // redacted
 	Product     string            `json:"product,omitempty"`
+	StandIn     string            `json:"standIn,omitempty"` // product in whose place it runs; empty: itself
 	Version     string            `json:"version,omitempty"`
 	Members     []string          `json:"members,omitempty"`
 	Settings    map[string]string `json:"settings,omitempty"`

@@ -26,7 +26,12 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, out.legend()...)
+	remark := fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word,
+		titleOf(t, name))
+	if slices.ContainsFunc(b.within(part), func(c *cell) bool { return c.standIn() != "" }) {
+		remark += "; stand-ins are not ranked"
+	}
+	out.Remarks = append([]string{remark}, out.legend()...)
 	return out
 }
 
@@ -64,8 +69,12 @@ func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Fiel
 		return why
 	}
 	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
-	if why.Number != nil { // the cell is not valid
-		f.Notes = append(slices.Clone(f.Notes), n.add("no valid cell")...)
+	if why.Number != nil { // the cell is not valid, or not ranked
+		reason := "no valid cell"
+		if of := cells[0].standIn(); of != "" {
+			reason = "not ranked: a stand-in for " + of
+		}
+		f.Notes = append(slices.Clone(f.Notes), n.add(reason)...)
 	}
 	return f
 }
@@ -115,14 +124,15 @@ func (p place) holds(at place) bool {
 }
 
 // best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
-// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that.
+// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that. Stand-ins are never
+// chosen.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var most float64
 	flagged := false // the winner has a flag or is a bound
 	for _, c := range cells {
 		numbers, _, flags := collect(c.with(plan.Valid), value)
-		if len(numbers) == 0 {
+		if len(numbers) == 0 || c.standIn() != "" {
 			continue
 		}
 		middle := median(numbers, valuesOf(c.with(plan.Valid), value))

@@ -135,3 +135,43 @@ func TestFlaggedCellsAreNotTheBest(t *testing.T) {
 		}
 	}
 }
+
+// The broker and its stand-in are in the facts, and only the broker in a ranking.
+func TestStandInsAreNotRanked(t *testing.T) {
+	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker"}, Tables: []plan.Table{
+		{Rows: []string{"broker"}, Highest: "consume.rate", Values: []string{"consume.rate"}},
+		{Rows: []string{}, Highest: "consume.rate", Values: []string{"consume.rate"}}}}
+	var outcomes []plan.Outcome
+	for i, broker := range []string{"real", "test"} {
+		c := plan.Cell{ID: broker, Index: i, Workload: plan.Default(), Label: "majority",
+			Broker: plan.Broker{Name: broker}, Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}}}
+		run.Cells = append(run.Cells, c)
+		o := outcome(c, 1, map[string]plan.Value{"consume.rate": {Number: float64(1 + i)}})
+		o.Subject = []plan.Subject{{Product: "MongoDB"}, {Product: "FerretDB", StandIn: "MongoDB"}}[i]
+		outcomes = append(outcomes, o)
+	}
+	tables := Build(run, outcomes)
+	var each []string
+	for _, row := range tables[0].Rows {
+		each = append(each, row[0].Text+" "+row[1].Text)
+	}
+	if want := []string{"real 1.00", "test –"}; !slices.Equal(each, want) {
+		t.Errorf("best of each broker: %q, want %q", each, want)
+	}
+	if want := "not ranked: a stand-in for MongoDB"; len(tables[0].Notes) != 1 || tables[0].Notes[0] != want {
+		t.Errorf("notes %q, want %q", tables[0].Notes, want)
+	}
+	if best := tables[1].Rows[0]; best[0].Text != "real" {
+		t.Errorf("best of all: %+v, want the real broker", best)
+	}
+	if !strings.HasSuffix(tables[0].Remarks[0], "; stand-ins are not ranked") {
+		t.Errorf("remarks %q", tables[0].Remarks)
+	}
+	facts := factsOf(run, outcomes)
+	if want := "FerretDB, a stand-in for MongoDB (test) | MongoDB (real)"; facts["Broker"] != want {
+		t.Errorf("brokers %q, want %q", facts["Broker"], want)
+	}
+	if want := "majority (stand-in for MongoDB): broker=test"; !strings.Contains(facts["Confirm"], want) {
+		t.Errorf("confirms %q, want %q in them", facts["Confirm"], want)
+	}
+}

@@ -128,6 +128,9 @@ func brokerFacts(outcomes []plan.Outcome, cells []plan.Cell) (lines []string) {
 		if s.Label != "" {
 			text = strings.TrimSpace(text + " (" + s.Label + ")")
 		}
+		if s.StandIn != "" {
+			text += ", a stand-in for " + s.StandIn
+		}
 		if n := len(s.Members); n > 1 {
 			text += fmt.Sprintf(", %d nodes", n)
 		}

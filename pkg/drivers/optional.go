@@ -10,6 +10,7 @@ type Describer interface {
 // Description is the identity of a broker, without secrets. It is part of the subject's fingerprint.
 type Description struct {
 	Product  string            `json:"product,omitempty"`
+	StandIn  string            `json:"standIn,omitempty"` // product in whose place this one runs; empty: itself
 	Version  string            `json:"version,omitempty"`
 	Members  []string          `json:"members,omitempty"`  // nodes of the cluster, sorted
 	Settings map[string]string `json:"settings,omitempty"` // effective settings that affect results

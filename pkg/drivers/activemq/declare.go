@@ -81,6 +81,7 @@ func label(o *options, use drivers.Use) string {
 	if use.Subscriptions > 1 {
 		kind += " composite"
 	}
+	kind += " over AMQP 1.0, one disposition per message"
 	if !use.Mode.Confirmed() {
 		return kind + ", not confirmed"
 	}

@@ -78,6 +78,7 @@ func label(o *options, use drivers.Use) string {
 	if o.multicast(use.Subscriptions) {
 		kind += " multicast"
 	}
+	kind += " over AMQP 1.0, one disposition per message"
 	if !use.Mode.Confirmed() {
 		return kind + ", not confirmed"
 	}

@@ -15,6 +15,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
+// standInVersion ends the version of test/eventstored.
+const standInVersion = ".stand-in"
+
 // Describe reports the server's product and version, the settings of this session, and the members of a cluster.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "EventStoreDB", Settings: s.describeSettings()}
@@ -24,6 +27,9 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	if major, _, _ := strings.Cut(d.Version, "."); len(major) == 2 && major >= "25" {
 		d.Product = "KurrentDB" // name of the product since version 25
+	}
+	if strings.HasSuffix(d.Version, standInVersion) {
+		d.Product, d.StandIn = "eventstored", "EventStoreDB"
 	}
 	if err == nil && len(s.endpoints) > 1 {
 		err = s.describeMembers(ctx, &d)

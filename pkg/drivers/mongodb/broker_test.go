@@ -197,7 +197,7 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Product != "FerretDB" || d.Settings["replica_set"] != "none" ||
+	if d.Product != "FerretDB" || d.StandIn != "MongoDB" || d.Settings["replica_set"] != "none" ||
 		!strings.Contains(d.Settings["write_concern"], "w:majority: not honoured by this server") {
 		t.Errorf("the server is described as %+v", d)
 	}

@@ -96,5 +96,8 @@ func label(o *options, use drivers.Use) string {
 	if o.WTimeout != "" {
 		text += ", wtimeout " + o.WTimeout
 	}
-	return text
+	if use.Subscriptions > 1 {
+		text += ", one insert per subscription"
+	}
+	return text + "; not tested with mongod"
 }

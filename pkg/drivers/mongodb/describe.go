@@ -91,7 +91,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		"insert_batch":  strconv.Itoa(o.InsertBatch), "inserters": strconv.Itoa(o.Inserters), "retries": "off",
 	}}
 	if v.ferret != "" {
-		d.Product, d.Version = "FerretDB", v.ferret
+		d.Product, d.Version, d.StandIn = "FerretDB", v.ferret, "MongoDB"
 		d.Settings["mongodb_version"] = v.version
 	}
 	if o.Journal != nil {

@@ -65,12 +65,17 @@ func TestLabelAndGuarantees(t *testing.T) {
 			"w:majority, journaled", true, false},
 		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmBatch, Persistent: true},
 			"w:majority, journaled", true, true},
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Subscriptions: 2},
+			"w:majority, journaled, one insert per subscription", true, false},
 		{`{}`, drivers.Use{Mode: drivers.FireAndForget, Persistent: true}, "w:0, not confirmed", true, false},
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic},
 			"w:majority, journaled", false, false},
 	}
 	for _, c := range cases {
 		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
+		if c.use.Mode.Confirmed() {
+			c.label += "; not tested with mongod"
+		}
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
 			d.Guarantees.Ordered != c.ordered {
 			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,

@@ -169,9 +169,9 @@ func label(o *options, use drivers.Use) string {
 	case o.Queue.Type == quorum:
 		kind, confirm = "quorum", "majority written to disk"
 	case o.Queue.Type == stream:
-		kind, confirm = "stream", "majority written"
+		kind, confirm = "stream over AMQP 0.9.1", "majority written"
 	case use.Persistent && o.durable(true):
-		kind, confirm = "classic durable", "written to disk"
+		kind, confirm = "classic durable", "written to disk, or acknowledged by a consumer,"
 	default:
 		kind, confirm = "classic transient", "in memory"
 	}

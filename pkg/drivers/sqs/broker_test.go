@@ -418,7 +418,7 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Product != "SQS-compatible server" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" ||
+	if d.Product != "SQS-compatible server" || d.StandIn != "Amazon SQS" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" ||
 		d.Settings["retries"] != "off" {
 		t.Errorf("described as %+v", d)
 	}

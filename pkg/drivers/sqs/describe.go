@@ -52,7 +52,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		d.Settings["groups"] = strconv.Itoa(o.Groups)
 	}
 	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") {
-		d.Product = "SQS-compatible server"
+		d.Product, d.StandIn = "SQS-compatible server", "Amazon SQS"
 		d.Settings["server"] = b.read
 		d.Settings["durability"] = "unknown: the server at the endpoint does not report it"
 	}
