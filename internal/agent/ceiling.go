@@ -81,7 +81,8 @@ func (s *slot) measureAlone(ctx context.Context, t plan.Task, w plan.Workload, l
 	if err != nil {
 		return nil, err
 	}
-	options, err := json.Marshal(map[string]string{"name": "ceiling-" + s.self.Instance + t.Attempt})
+	options, err := json.Marshal(map[string]any{"name": "ceiling-" + s.self.Instance + t.Attempt,
+		"capacity": 100_000, "capacityBytes": 16 << 20}) // per queue
 	if err != nil {
 		return nil, err
 	}

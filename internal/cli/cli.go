@@ -120,6 +120,22 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 // Version data of a release, set by deploy/packages/build.sh with -ldflags "-X lockstep/internal/cli.release=1.2.3".
 var release, commit, date string
 
+// build identifies a program that is not of a release, which has no version of its own. "": it is of a release.
+func build() string {
+	if release != "" {
+		return ""
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes of %s, ", info.Size(), info.ModTime().UTC().Format(time.RFC3339))
+}
+
 // version returns the release, or else the module's version, with the commit and its date if the build contains them:
 // "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)".
 func version() string {

@@ -198,14 +198,14 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer pages.Close()
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
-		Status: status, Ceilings: controller.OpenCeilings(""),
+		Status: status, Ceilings: controller.OpenCeilings("", ""),
 		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks get this path
 			return fmt.Errorf("resolve the folder of run copies: %w", err)
 		}
-		cfg.Ceilings = controller.OpenCeilings(filepath.Join(o.dir, "ceilings.json"))
+		cfg.Ceilings = controller.OpenCeilings(filepath.Join(o.dir, "ceilings.json"), build())
 	}
 	serve(func(access *web.Access) http.Handler {
 		return web.New(web.Config{Conn: pages, Copies: cfg.Copies, Access: access, Version: version(), Log: log,

@@ -160,7 +160,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 		ceilings = filepath.Join(cache, "lockstep", "ceilings.json")
 	}
 	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log, Ceilings: controller.OpenCeilings(ceilings)})
+		return controller.Serve(ctx, conn, controller.Config{Log: log, Ceilings: controller.OpenCeilings(ceilings, build())})
 	})}
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)

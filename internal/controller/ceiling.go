@@ -25,20 +25,31 @@ const (
 	maxCeilings = 10
 	// ceilingLimit is the time that an agent has for a ceiling.
 	ceilingLimit = 5 * time.Second
+	// ceilingAge is the time after which a ceiling is measured again.
+	ceilingAge = 24 * time.Hour
 )
 
 // Ceilings stores the measured ceilings, so that runs on equal agents do not measure them again. Safe for concurrent
 // use.
 type Ceilings struct {
-	path string // of the file; empty: in memory
+	path  string // of the file; empty: in memory
+	build string
 
 	mu sync.Mutex
-	of map[string]plan.Limits // by load, and by version, host and cores of the agents
+	of map[string]storedLimits // by build and load, and by version, host and cores of the agents
+}
+
+// storedLimits are limits with the time of their measurement.
+type storedLimits struct {
+	Limits   plan.Limits `json:"limits"`
+	Measured time.Time   `json:"measured"`
 }
 
 // OpenCeilings returns the ceilings of a file, which is created when the first is stored. An empty path keeps them in
-// memory. A file that cannot be read is replaced.
-func OpenCeilings(path string) *Ceilings { return &Ceilings{path: path, of: map[string]plan.Limits{}} }
+// memory. A file that cannot be read is replaced. build distinguishes programs of the same version.
+func OpenCeilings(path, build string) *Ceilings {
+	return &Ceilings{path: path, build: build, of: map[string]storedLimits{}}
+}
 
 // load adds the ceilings of the file, as other processes may have written it.
 func (c *Ceilings) load() error {
@@ -49,7 +60,7 @@ func (c *Ceilings) load() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	stored := map[string]plan.Limits{}
+	stored := map[string]storedLimits{}
 	if err == nil {
 		err = json.Unmarshal(data, &stored)
 	}
@@ -63,15 +74,16 @@ func (c *Ceilings) load() error {
 func (c *Ceilings) get(key string) (plan.Limits, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, ok := c.of[key]
-	return l, ok
+	l, ok := c.of[c.build+key]
+	return l.Limits, ok && time.Since(l.Measured) < ceilingAge
 }
 
 func (c *Ceilings) put(key string, l plan.Limits) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.load() // reported before; it is replaced
-	c.of[key] = l
+	c.of[c.build+key] = storedLimits{l, time.Now()}
+	maps.DeleteFunc(c.of, func(_ string, l storedLimits) bool { return time.Since(l.Measured) >= ceilingAge })
 	if c.path == "" {
 		return nil
 	}
@@ -89,7 +101,8 @@ func (c *Ceilings) put(key string, l plan.Limits) error {
 }
 
 // ceilings returns the ceiling of each load of the run. It measures those that are not known, on the agents of the
-// first task with this load, at most maxCeilings. Cells on the loopback driver have none: their results are ceilings.
+// first task with this load, at most maxCeilings. It measures none while another run is executed, which would disturb
+// both. Cells on the loopback driver have no ceiling: their results are ceilings.
 func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	store := x.leader.cfg.Ceilings
 	if store == nil {
@@ -105,6 +118,9 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	seen := map[plan.LoadShape]bool{}
 	fit := x.fit(x.between)
 	measured := 0
+	if !x.leader.queue.alone(x.queued) {
+		measured = maxCeilings
+	}
 	for _, t := range tasks {
 		for _, part := range t.Parts() {
 			shape, publishes := part.Cell.Workload.Shape()
@@ -118,8 +134,11 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 				limits, known := store.get(key)
 				if !known && measured < maxCeilings && x.between.Err() == nil {
 					measured++
-					if limits, err = x.measureCeiling(agents, assignments); err == nil {
+					switch limits, err = x.measureCeiling(agents, assignments); {
+					case err == nil:
 						known, err = true, store.put(key, limits)
+					case errors.Is(err, errNoCeiling):
+						measured = maxCeilings // the others would not get one either
 					}
 					if err != nil {
 						x.log.Warn("ceiling of the load generator", "mode", shape.Mode, "err", err)
@@ -160,6 +179,9 @@ func ceilingKey(shape plan.LoadShape, agents []wire.AgentInfo) string {
 	return fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
 }
 
+// errNoCeiling means that an agent did not respond.
+var errNoCeiling = errors.New("an agent did not report its ceiling")
+
 // measureCeiling measures on all agents at the same time.
 func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.Assignment) (plan.Limits, error) {
 	arrivals := make([]wire.Arrival, len(agents))
@@ -171,7 +193,7 @@ func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.A
 		})
 	}
 	if err := measuring.Wait(); err != nil {
-		return plan.Limits{}, err
+		return plan.Limits{}, fmt.Errorf("%w: %w", errNoCeiling, err)
 	}
 	var all plan.Limits
 	for _, v := range arrivals {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
@@ -20,7 +21,7 @@ func TestCeilings(t *testing.T) {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	l.stop()
 	l.wg.Wait()
-	l.config.Ceilings = controller.OpenCeilings(path)
+	l.config.Ceilings = controller.OpenCeilings(path, "")
 	l.control()
 	l.await(4)
 	mode := func(mode string) func(*plan.Cell) {
@@ -46,7 +47,11 @@ func TestCeilings(t *testing.T) {
 		t.Errorf("loads %+v and %+v, want %+v and the same in fire-and-forget", got[0].Load, got[1].Load, want)
 	}
 
-	stored := map[string]plan.Limits{}
+	type limits struct {
+		Limits   plan.Limits
+		Measured time.Time
+	}
+	stored := map[string]limits{}
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(data, &stored)
@@ -55,7 +60,7 @@ func TestCeilings(t *testing.T) {
 		t.Fatalf("stored %s: %v", data, err)
 	}
 	for key := range stored {
-		stored[key] = plan.Limits{Rate: 7}
+		stored[key] = limits{plan.Limits{Rate: 7}, time.Now()}
 	}
 	data, _ = json.Marshal(stored)
 	if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -155,11 +155,15 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.Accepted {
 		return todo, done, x.takeOver(ctx, h) // the contacts of the former leader count
 	}
+	x.unreachable = map[string]string{} // of a former contact that was not completed
 	unreachable := x.contact(todo, done)
 	if !h.Planned {
 		x.run.Ceilings = nil // a run that is repeated from a record may have those of other hosts
 		if slices.ContainsFunc(todo, func(t plan.Task) bool { return !done[t.ID] && x.unreachableBroker(t.Cell) == "" }) {
 			x.run.Ceilings = x.ceilings(todo)
+		}
+		if errors.Is(context.Cause(x.between), errStopping) { // the next leader measures them
+			return nil, nil, errStopping
 		}
 		if err := x.leader.history.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err

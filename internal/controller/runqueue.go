@@ -119,6 +119,13 @@ func (q *runQueue) holds(id string) bool {
 	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
 }
 
+// alone reports whether no other run is executed.
+func (q *runQueue) alone(run *queuedRun) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(q.runs, func(o *queuedRun) bool { return o != run && o.executed() })
+}
+
 // met ends the reservation of agents that are missing since a former leader had the run.
 func (q *runQueue) met(run *queuedRun) {
 	q.mu.Lock()

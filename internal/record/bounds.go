@@ -46,13 +46,13 @@ func (b *budget) page() error {
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
-	most := max(1, len(data)/minElement)
+	limit := max(1, len(data)/minElement)
 	if _, windows := any(l).(*list[windowText]); windows {
-		most = min(freeWindows, len(data)) + len(data)/bytesAWindow
+		limit = freeWindows + len(data)/bytesAWindow
 	}
 	n := elements(data)
-	if n > most {
-		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is %d", n, len(data), most)
+	if n > limit {
+		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is %d", n, len(data), limit)
 	}
 	all := make([]T, 0, n)
 	if err := json.Unmarshal(data, &all); err != nil {

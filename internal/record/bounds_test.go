@@ -51,7 +51,7 @@ func sparse(t testing.TB, pages int) string {
 // TestHostileSnapshotsCostLittle measures the memory of messages that would use a hundred to a thousand times their
 // size.
 func TestHostileSnapshotsCostLittle(t *testing.T) {
-	const size, mostHeld, mostMade = 1 << 20, 14, 150
+	const size, maxHeld, maxMade = 1 << 20, 14, 150
 	hist := dense(t)
 	for what, c := range map[string]struct {
 		body []byte
@@ -90,7 +90,7 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v: want %q", what, err, c.want)
 		}
-		if made := int(after.TotalAlloc - before.TotalAlloc); held > mostHeld*len(c.body) || made > mostMade*len(c.body) {
+		if made := int(after.TotalAlloc - before.TotalAlloc); held > maxHeld*len(c.body) || made > maxMade*len(c.body) {
 			t.Errorf("%s: of %d bytes %d are held, and %d were made", what, len(c.body), held, made)
 		}
 		runtime.KeepAlive(s)
