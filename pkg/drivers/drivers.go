@@ -293,8 +293,8 @@ const ChurnKey uint32 = 1 << 31
 // Message is one message to publish.
 type Message struct {
 	Token uint64 // passed to OnConfirm
-	// binding of the queue, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo the number of
-	// bindings or partitions.
+	// binding of the queue, message group, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo the
+	// number of bindings, groups or partitions.
 	Key  uint32
 	Body []byte // the driver's until the confirm; unconfirmed, and with CopiesBody, until Publish returns
 }

@@ -48,10 +48,11 @@ type pinned struct{ *kmsg.FetchRequest }
 
 func (pinned) MaxVersion() int16 { return 12 }
 
-// All messages between two flushes in confirm-batch are one batch, because the mode measures that.
+// All messages between two flushes in confirm-batch are one batch, because the mode measures that. kafka-go also sends a
+// batch when linger has passed.
 func TestConfirmBatchIsOneBatch(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
-		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		r := setUp(t, at(t, single, `{"linger": "5s", "client": "`+client+`"}`))
 		p, got := r.publisher(drivers.ConfirmBatch)
 		const rounds, each = 20, 25
 		for i := range rounds {

@@ -330,3 +330,36 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Close returns while another goroutine publishes, as at the end of an open loop.
+func TestCloseWhilePublishing(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"linger": "0s", "client": "`+client+`"}`))
+		for i := range 40 {
+			p, _ := r.publisher(drivers.FireAndForget)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for p.Publish(r.context(), drivers.Message{Body: make([]byte, 64)}) == nil {
+				}
+			}()
+			time.Sleep(time.Duration(i%5) * time.Millisecond)
+			go func() { _ = p.Close() }()
+			select {
+			case <-ended:
+			case <-time.After(labtest.Wait):
+				t.Fatal("Publish does not return after Close")
+			}
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				_ = p.Close() // waits for the first
+			}()
+			select {
+			case <-closed:
+			case <-time.After(labtest.Wait):
+				t.Fatal("Close does not return")
+			}
+		}
+	})
+}

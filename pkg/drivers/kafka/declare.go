@@ -130,6 +130,14 @@ func notes(o *options, use drivers.Use) []string {
 		all = append(all,
 			fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
 	}
+	if use.Consumers > 0 && o.Client == kafkaGo && use.Simulated {
+		all = append(all,
+			fmt.Sprintf("with kafka-go, a round trip of more than a third of fetchWait (%s) is a timeout, and nothing is received; increase fetchWait", o.FetchWait.std()))
+	}
+	if o.Client == kafkaGo && use.Mode == drivers.ConfirmBatch && o.Partitions > 1 {
+		all = append(all,
+			"kafka-go distributes a batch over the partitions, and sends their parts after linger; use franz-go or partitions: 1")
+	}
 	if !use.Persistent {
 		all = append(all, "Kafka writes every message to its log, persistent or not")
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/pkg/drivers"
 )
 
 const (
@@ -66,7 +68,7 @@ func (s *franzSource) start(ctx context.Context) error {
 	case <-s.c.link.ctx.Done():
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return errors.Join(s.cause, s.c.link.why())
+		return errors.Join(s.cause, cmp.Or(s.c.link.why(), error(drivers.ErrClosed)))
 	}
 	s.ran = make(chan struct{})
 	go s.run()

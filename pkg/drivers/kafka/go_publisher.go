@@ -14,6 +14,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
+// goBatch is the default number of messages of a Writer's batch.
+const goBatch = 100
+
 // goClient publishes with kafka-go's Writer.
 type goClient struct {
 	session   *session
@@ -25,7 +28,7 @@ type goClient struct {
 func (s *session) newGoClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
 	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
 		transport: &kafka.Transport{Dial: l.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
-			MetadataTTL: signOfLife}}, nil
+			MetadataTTL: signOfLife, MetadataTopics: []string{topicName(spec.Topology, spec.Queue)}}}, nil
 }
 
 func (c *goClient) close() {
@@ -45,6 +48,8 @@ func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (pr
 	}
 	p := &goProducer{link: c.link, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
 		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
+	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
+	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
 	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: 1,
 		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.std(), time.Nanosecond),
 		ReadTimeout: o.ConfirmTimeout.std(), WriteTimeout: o.ConfirmTimeout.std(),
@@ -99,8 +104,13 @@ type goProducer struct {
 	tell     func(uint64, error)
 	confirms bool
 	room     *room
+	ctx      context.Context // of writes
+	cancel   context.CancelFunc
 
-	mu sync.Mutex // a Writer reports the batches of several partitions at the same time
+	mu   sync.Mutex // locked while a message is passed to the Writer: a Close at the same time would wait for ever
+	over bool
+
+	confirming sync.Mutex // a Writer reports the batches of several partitions at the same time
 }
 
 // goRecord accompanies a message through the Writer.
@@ -113,13 +123,18 @@ func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
 	if err := p.room.enter(ctx, p.link, len(m.Body)); err != nil {
 		return err
 	}
-	err := p.writer.WriteMessages(ctx,
-		kafka.Message{Value: bytes.Clone(m.Body), WriterData: goRecord{m.Token, m.Key}})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := error(drivers.ErrClosed)
+	if !p.over {
+		err = p.writer.WriteMessages(p.ctx,
+			kafka.Message{Value: bytes.Clone(m.Body), WriterData: goRecord{m.Token, m.Key}})
+	}
 	if err == nil {
 		return nil
 	}
 	p.room.exit(1, len(m.Body))
-	if p.link.over.Load() {
+	if p.ctx.Err() != nil {
 		return fmt.Errorf("publish: %w: %w", drivers.ErrClosed, kerrOf(err))
 	}
 	return fmt.Errorf("publish: %w", kerrOf(err))
@@ -129,8 +144,8 @@ func (p *goProducer) completed(messages []kafka.Message, err error) {
 	if err != nil {
 		err = verdict(p.link, kerrOf(err))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.confirming.Lock()
+	defer p.confirming.Unlock()
 	size := 0
 	for _, m := range messages {
 		size += len(m.Value)
@@ -146,6 +161,10 @@ func (p *goProducer) flush() {}
 
 func (p *goProducer) end() {
 	close(p.room.shut)
+	p.cancel()
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

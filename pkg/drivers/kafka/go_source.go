@@ -1,12 +1,16 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	kafka "github.com/segmentio/kafka-go"
+
+	"lockstep/pkg/drivers"
 )
 
 const (
@@ -22,7 +26,11 @@ type goSource struct {
 	c      *consumer
 	reader *kafka.Reader
 	ran    chan struct{} // closed when run has ended; nil before it starts
+	failed atomic.Value  // last error of the Reader, while it joins the group
 }
+
+// reported is an error that the Reader logged.
+type reported struct{ error }
 
 func (s *goSource) start(ctx context.Context) error {
 	o := &s.c.session.options
@@ -30,19 +38,31 @@ func (s *goSource) start(ctx context.Context) error {
 		Brokers: o.Brokers, GroupID: s.c.group, Topic: s.c.topic, StartOffset: kafka.FirstOffset,
 		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.link.dial, SASLMechanism: s.c.session.sasl,
 			Timeout: patience},
-		MinBytes: 1, MaxBytes: o.FetchBytes, MaxWait: o.FetchWait.std(),
+		MinBytes: 1, MaxBytes: o.FetchBytes,
+		MaxWait:           o.FetchWait.std() * 4 / 3, // the library requests three quarters of it from the broker
 		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(),
 		RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()), JoinGroupBackoff: joinAgain,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
+		ErrorLogger: kafka.LoggerFunc(func(_ string, args ...any) {
+			for _, a := range args {
+				if err, is := a.(error); is {
+					s.failed.Store(reported{err})
+				}
+			}
+		}),
 	})
 	err := poll(ctx, func() (final bool, err error) {
 		switch {
 		case s.reader.Stats().Rebalances > 0:
 			return true, nil
 		case s.c.link.over.Load():
-			return true, s.c.link.why()
+			return true, cmp.Or(s.c.link.why(), error(drivers.ErrClosed))
 		}
-		return false, errors.New("no partitions were assigned")
+		err = errors.New("no partitions were assigned")
+		if last, is := s.failed.Load().(reported); is {
+			err = fmt.Errorf("%w: %w", err, kerrOf(last.error))
+		}
+		return false, err
 	})
 	if err != nil {
 		return err
@@ -89,7 +109,7 @@ func (s *goSource) fetch(ctx context.Context, to chan<- kafka.Message) {
 	for {
 		m, err := s.reader.FetchMessage(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !s.c.over() {
 				s.c.link.broke(fmt.Errorf("fetch from %s: %w", s.c.topic, kerrOf(err)))
 			}
 			return

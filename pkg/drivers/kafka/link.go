@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// signOfLife is the interval at which the libraries send a request to a broker when there is nothing else to send.
-	// So it is the time within which a link detects that it broke.
+	// signOfLife is the interval at which the libraries request metadata from a broker. So it is the time within which a
+	// link detects that this connection was closed.
 	signOfLife = 4 * time.Second
 	// idle is the time after which the libraries close unused connections. It is less than the brokers' default of ten
 	// minutes.

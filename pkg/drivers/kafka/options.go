@@ -162,6 +162,10 @@ func (o *options) clientFault() string {
 		return fmt.Sprintf(`mechanism %q: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"`, o.Mechanism)
 	}
 	switch {
+	case o.BatchSize > 10_000:
+		return fmt.Sprintf("batchSize %d: at most 10000", o.BatchSize)
+	case o.Client == kafkaGo && o.FetchWait.std() > 3*time.Second:
+		return fmt.Sprintf("fetchWait %s: at most 3s with kafka-go, which does not end a fetch before", o.FetchWait.std())
 	case o.Client == franz && o.BatchSize > 0:
 		return `batchSize is for client: "kafka-go"; with "franz-go" a batch is bounded by batchBytes`
 	}

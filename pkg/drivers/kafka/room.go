@@ -22,6 +22,7 @@ const (
 type room struct {
 	messages, bytes atomic.Int64
 	bounded         bool
+	limit           int64 // of messages
 	waiting         *drivers.Waiting
 	flush           func()        // called before enter waits, so that linger does not limit the rate
 	wanted          atomic.Bool   // enter is waiting
@@ -30,7 +31,7 @@ type room struct {
 }
 
 func newRoom(bounded bool, waiting *drivers.Waiting, flush func()) *room {
-	return &room{bounded: bounded, waiting: waiting, flush: flush, freed: make(chan struct{}, 1),
+	return &room{bounded: bounded, limit: maxWaiting, waiting: waiting, flush: flush, freed: make(chan struct{}, 1),
 		shut: make(chan struct{})}
 }
 
@@ -68,7 +69,7 @@ func (r *room) wait(ctx context.Context, l *link) error {
 
 func (r *room) full(n int) bool {
 	waiting := r.messages.Load()
-	return waiting >= maxWaiting || (waiting > 0 && r.bytes.Load()+int64(n) > maxBytesWaiting)
+	return waiting >= r.limit || (waiting > 0 && r.bytes.Load()+int64(n) > maxBytesWaiting)
 }
 
 // exit subtracts settled messages.
