@@ -17,7 +17,7 @@ import (
 // holds for RabbitMQ in a separate root: its process can be paused and observed, and rabbitmqctl works.
 func TestOwnRabbitMQ(t *testing.T) {
 	t.Parallel()
-	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0."} {
+	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0.", "rabbitmq43": ""} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			prefix := "LOCKSTEP_" + strings.ToUpper(part)

@@ -43,6 +43,8 @@ var seats = map[string][]seat{
 		{"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
 	"rabbitmq-new-1": {{"options.url", "LOCKSTEP_RABBITMQ4_URL"},
 		{"options.management", "LOCKSTEP_RABBITMQ4_MANAGEMENT"}},
+	"rabbitmq-newest-1": {{"options.url", "LOCKSTEP_RABBITMQ43_URL"},
+		{"options.management", "LOCKSTEP_RABBITMQ43_MANAGEMENT"}},
 	"mongodb":    {{"options.url", "LOCKSTEP_MONGODB_URL"}},
 	"mongodb-w1": {{"options.url", "LOCKSTEP_MONGODB_URL"}},
 	"mongodb-w2": {{"options.url", "LOCKSTEP_MONGODB_URL"}},
@@ -263,9 +265,10 @@ func TestStudyCapacity(t *testing.T) {
 	}
 }
 
-// One table compares two releases.
+// One table compares the releases of a broker.
 func TestMatrixVersions(t *testing.T) {
-	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
+	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1",
+		"rabbitmq-newest-1")...)
 	args = append(args, brief(`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`)...)
 	t.Parallel()
 	dir := t.TempDir()
@@ -287,6 +290,9 @@ func TestMatrixVersions(t *testing.T) {
 		if got := reported["rabbitmq "+release]; !strings.HasPrefix(got, version) {
 			t.Errorf("the %s release of RabbitMQ reports version %q, want %s*", release, got, version)
 		}
+	}
+	if newest := reported["rabbitmq newest"]; newest == "" || newest == reported["rabbitmq new"] {
+		t.Errorf("the newest release of RabbitMQ reports version %q", newest)
 	}
 	if v := reported["kafka old"]; v != "" && v == reported["kafka new"] { // an empty version: Kafka did not report it
 		t.Errorf("both releases of Kafka report version %s", v)

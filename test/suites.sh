@@ -14,7 +14,7 @@ sum="$go run gotest.tools/gotestsum@v1.13.0"
 
 short="unit stand-ins dashboards drivers programs"
 long="race statistics drivers studies accuracy chaos durability soak scale comparison overhead fleet packages roles browser"
-brokers="rabbitmq rabbitmq4 rabbitmq3 kafka kafka3 kafka-next artemis artemis-pair activemq activemq-pair elasticmq nats nats3 mongodb eventstore influxd"
+brokers="rabbitmq rabbitmq4 rabbitmq43 rabbitmq3 kafka kafka3 kafka-next artemis artemis-pair activemq activemq-pair elasticmq nats nats3 mongodb eventstore influxd"
 
 all=$short
 mode=""

@@ -21,12 +21,16 @@ var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}
 // rabbit40 is RabbitMQ 4.0 with its Erlang, from Debian 13.
 var rabbit40 = newReleaseRoot("rabbitmq-4.0", "trixie", "rabbitmq-server=4.0.*")
 
+// rabbit43 is the RabbitMQ of Debian's development release, at least 4.3, with its Erlang.
+var rabbit43 = newReleaseRoot("rabbitmq-4.3", "sid", "rabbitmq-server")
+
 // rabbitHome describes where the programs of one cluster run.
 type rabbitHome struct {
 	dir    string   // folder of the cluster
 	inside string   // the same folder as seen by the programs
 	enter  []string // prefix of each command line; empty for the system's own RabbitMQ
 	epmd   string   // path of epmd
+	config string   // further lines of rabbitmq.conf
 }
 
 // systemRabbit runs RabbitMQ from the system's packages.
@@ -38,14 +42,18 @@ func systemRabbit(_ *site, dir string) (rabbitHome, error) {
 	return rabbitHome{dir: dir, inside: dir, epmd: epmd}, nil
 }
 
-// rabbitIn runs RabbitMQ in a separate root.
-func rabbitIn(root releaseRoot) func(*site, string) (rabbitHome, error) {
+// originalDefault is the default of RabbitMQ 4.3. Debian's package permits the deprecated feature.
+const originalDefault = "deprecated_features.permit.transient_nonexcl_queues = false\n"
+
+// rabbitIn runs RabbitMQ in a separate root, with further lines of its configuration.
+func rabbitIn(root releaseRoot, config string) func(*site, string) (rabbitHome, error) {
 	return func(s *site, dir string) (rabbitHome, error) {
 		script, err := root.enter(s, dir)
 		if err != nil {
 			return rabbitHome{}, fmt.Errorf("write the script that changes the root: %w", err)
 		}
-		return rabbitHome{dir: dir, inside: instanceInRoot, enter: []string{script}, epmd: "/usr/bin/epmd"}, nil
+		return rabbitHome{dir: dir, inside: instanceInRoot, enter: []string{script}, epmd: "/usr/bin/epmd",
+			config: config}, nil
 	}
 }
 
@@ -190,7 +198,7 @@ tcp_listen_options.sndbuf = 65536
 tcp_listen_options.recbuf = 65536
 log.console = false
 log.file.level = warning
-%s`, n.http, n.prometheus, cluster)
+%s%s`, n.http, n.prometheus, cluster, home.config)
 	control := fmt.Sprintf("#!/bin/sh\nHOME='%s' ERL_EPMD_PORT=%d exec '%s' -n %s \"$@\"\n",
 		home.inside, epmd, strings.Join(home.command("/usr/lib/rabbitmq/bin/rabbitmqctl"), "' '"), n.name)
 	files := []struct {

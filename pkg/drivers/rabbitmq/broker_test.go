@@ -107,7 +107,7 @@ func TestThousandBindings(t *testing.T) {
 
 // A quorum queue redelivers refused messages without limit. By default, RabbitMQ 4 drops them after 20 deliveries.
 func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
-	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
+	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
 		t.Run(part, func(t *testing.T) {
 			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+part+"_URL")},
 				`{"queue": {"type": "quorum"}}`), nil)

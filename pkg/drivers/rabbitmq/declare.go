@@ -75,7 +75,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.urls()) > 1
 	dropsUnread := forgetful(o)
-	stored := o.Queue.Type != classic || (use.Persistent && o.durable(use.Persistent))
+	stored := o.Queue.Type != classic || (use.Persistent && o.durable())
 	survives := o.Queue.Type != classic || !cluster || o.mirrored()
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	return drivers.Guarantees{
@@ -170,8 +170,10 @@ func label(o *options, use drivers.Use) string {
 		kind, confirm = "quorum", "majority written to disk"
 	case o.Queue.Type == stream:
 		kind, confirm = "stream over AMQP 0.9.1", "majority written"
-	case use.Persistent && o.durable(true):
+	case use.Persistent && o.durable():
 		kind, confirm = "classic durable", "written to disk, or acknowledged by a consumer,"
+	case o.durable():
+		kind, confirm = "classic, transient messages", "in memory"
 	default:
 		kind, confirm = "classic transient", "in memory"
 	}

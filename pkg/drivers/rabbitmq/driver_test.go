@@ -27,6 +27,12 @@ func TestConformance(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, c.options), c.subset)) })
 	}
+	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
+		t.Run("classic-"+part, func(t *testing.T) {
+			drivertest.Run(t, harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
+				[]string{"probe", "describe", "cleanup", "cut"})))
+		})
+	}
 	t.Run("classic-persistent", func(t *testing.T) {
 		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
 	})

@@ -70,7 +70,8 @@ type queueMessages struct {
 
 // wanted are the metrics that scrape reads.
 var wanted = map[string]bool{
-	"erlang_vm_process_count": true, "erlang_vm_statistics_run_queues_length": true,
+	"erlang_vm_process_count": true, "erlang_vm_processes": true, // its name since 4.3
+	"erlang_vm_statistics_run_queues_length":    true,
 	"erlang_vm_statistics_runtime_milliseconds": true,
 	"rabbitmq_process_resident_memory_bytes":    true, "rabbitmq_process_open_fds": true,
 	"rabbitmq_disk_space_available_bytes": true,

@@ -94,15 +94,10 @@ func (o *options) urls() []string {
 	return o.URLs
 }
 
-// durable reports whether queues and exchanges survive a restart of the broker.
-func (o *options) durable(persistent bool) bool {
-	switch {
-	case o.Queue.Type != classic:
-		return true
-	case o.Queue.Durable != nil:
-		return *o.Queue.Durable
-	}
-	return persistent
+// durable reports whether queues and exchanges survive a restart of the broker. They do by default, also with transient
+// messages: RabbitMQ 4.3 rejects other queues that are not exclusive.
+func (o *options) durable() bool {
+	return o.Queue.Type != classic || o.Queue.Durable == nil || *o.Queue.Durable
 }
 
 // mirrored reports whether the policy creates mirrored classic queues.

@@ -92,8 +92,13 @@ func TestDeclare(t *testing.T) {
 		{"no url", `{}`, one, "give url", nil},
 		{"both urls", `{` + url + `, "urls": ["amqp://h/"]}`, one, "not both", nil},
 		{"transient is not kept", `{` + url + `}`, one, "", func(d drivers.Declaration) bool {
-			return !d.Guarantees.ConfirmedKept && d.Guarantees.SentKept && strings.Contains(d.Label, "in memory")
+			return !d.Guarantees.ConfirmedKept && d.Guarantees.SentKept &&
+				strings.HasPrefix(d.Label, "classic, transient messages, confirm: in memory")
 		}},
+		{"a transient queue", `{` + url + `, "queue": {"durable": false}}`,
+			with(func(u *drivers.Use) { u.Persistent = true }), "", func(d drivers.Declaration) bool {
+				return !d.Guarantees.ConfirmedKept && strings.HasPrefix(d.Label, "classic transient, confirm: in memory")
+			}},
 		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "",
 			func(d drivers.Declaration) bool {
 				return d.Guarantees.ConfirmedKept && strings.Contains(d.Label, "disk")

@@ -212,6 +212,7 @@ func (p *probe) ofScrape(s scrape) {
 		metric string
 	}{
 		{drivers.MetricErlangProcesses, "erlang_vm_process_count"},
+		{drivers.MetricErlangProcesses, "erlang_vm_processes"}, // its name since 4.3
 		{drivers.MetricRunQueue, "erlang_vm_statistics_run_queues_length"},
 		{drivers.MetricFileDescriptors, "rabbitmq_process_open_fds"},
 		{drivers.MetricConnections, "rabbitmq_connections"},

@@ -370,3 +370,18 @@ func TestCleanupKnowsItsKinds(t *testing.T) {
 		t.Error("a kind that RabbitMQ does not have is cleaned up")
 	}
 }
+
+// RabbitMQ 4.3 has another name for the number of Erlang processes.
+func TestErlangProcessesOfEachRelease(t *testing.T) {
+	for _, name := range []string{"erlang_vm_process_count", "erlang_vm_processes"} {
+		if !wanted[name] {
+			t.Errorf("%s is not read", name)
+		}
+		p := &probe{session: &session{}}
+		p.prober.counters = map[string]counter{}
+		p.ofScrape(scrape{node: "a", values: map[string]float64{name: 388}})
+		if want := (drivers.Metric{Name: drivers.MetricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.figures, want) {
+			t.Errorf("%s: %v, want %v", name, p.figures, want)
+		}
+	}
+}

@@ -11,14 +11,17 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3", Tests: "pkg/drivers/rabbitmq"}
+var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3 rabbitmq4 rabbitmq43", Tests: "pkg/drivers/rabbitmq"}
 
 // single returns options for the broker with one node. more is JSON that is merged into them.
-func single(t testing.TB, more string) json.RawMessage {
+func single(t testing.TB, more string) json.RawMessage { return standing(t, "RABBITMQ", more) }
+
+// standing returns options for the single broker of a part of the lab: RABBITMQ, RABBITMQ4 or RABBITMQ43.
+func standing(t testing.TB, part, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{
-		"url":        lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"),
-		"management": lab.Variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"),
-		"prometheus": []string{lab.Variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS")},
+		"url":        lab.Variable(t, "LOCKSTEP_"+part+"_URL"),
+		"management": lab.Variable(t, "LOCKSTEP_"+part+"_MANAGEMENT"),
+		"prometheus": []string{lab.Variable(t, "LOCKSTEP_"+part+"_PROMETHEUS")},
 	}, more)
 }
 

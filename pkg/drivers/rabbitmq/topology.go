@@ -211,7 +211,7 @@ func barrier(ch *amqp.Channel, what string) error {
 
 func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error {
 	o := &s.options
-	durable := o.durable(t.Persistent)
+	durable := o.durable()
 	for _, name := range o.exchangeNames(t) {
 		if err := ch.ExchangeDeclare(name, o.Exchange.Type, durable, false, false, false,
 			table(o.Exchange.Arguments)); err != nil {
