@@ -154,7 +154,7 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 	own := labtest.Own(t, "rabbitmq3")
 	urls := strings.Split(own.Variable("LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := management{t, own.Variable("LOCKSTEP_RABBITMQ3_MANAGEMENT") + "/api"}
-	// The third node is first: "any" selects the first one that answers.
+	// The third node is first: the first connection of each role goes there.
 	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
 	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0",
 		process: own.Process(3), clean: api.nothingLeft})

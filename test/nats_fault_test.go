@@ -14,7 +14,7 @@ func TestNATSClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "nats3")
 	urls := strings.Split(own.Variable("LOCKSTEP_NATS3_URLS"), ",")
-	list, err := json.Marshal(append(urls[2:], urls[:2]...)) // the third is first: "any" selects the first
+	list, err := json.Marshal(append(urls[2:], urls[:2]...)) // the third is first: the first connection of each role goes there
 	if err != nil {
 		t.Fatal(err)
 	}

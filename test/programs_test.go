@@ -58,6 +58,13 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output() // is below the user's cache by default
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
+	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not the user's ceilings
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
 		StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
 	if err != nil {

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,10 +23,10 @@ func run(m *testing.M) int {
 	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" { // as a controller starts itself
 		return cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	}
-	state, err := os.MkdirTemp("", "lockstep-test-state-*") // not the user's folder of runs
+	own, err := os.MkdirTemp("", "lockstep-test-state-*") // not the user's folder of runs and cache
 	if err == nil {
-		defer os.RemoveAll(state)
-		err = os.Setenv("XDG_STATE_HOME", state)
+		defer os.RemoveAll(own)
+		err = errors.Join(os.Setenv("XDG_STATE_HOME", own), os.Setenv("XDG_CACHE_HOME", own))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -59,11 +59,14 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	_, minGap := w.MinGap()
 	c.gaps = newGapDetector(record.GapDelivery, record.ConsumerOwner(subscription, i), minGap)
 	c.link = newLink(e, fmt.Sprintf("consumer %d", i), c.dial)
+	number := connection(w.Topology, subscription*a.Consumers.Count+i-a.Consumers.First)
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
 		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
-		Connection: consumerConnections + connection(w.Topology, subscription*a.Consumers.Count+i-a.Consumers.First),
+		Connection: consumerConnections + number,
+		Ordinal: ordinal(w.Topology, number, w.Consumers.Threads*max(1, w.Topology.Subscriptions), a.Consumers.First,
+			w.Consumers.Threads),
 	}
 	return c
 }

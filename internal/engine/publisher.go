@@ -56,6 +56,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		MaxInFlight: w.Publishers.MaxInFlight,
 		Batch:       w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Keyed: w.Message.Keys.Count > 0, Node: drivers.Node(w.Publishers.Node), Connection: number,
+		Ordinal:  ordinal(w.Topology, number, w.Publishers.Threads, a.Publishers.First, w.Publishers.Threads),
 		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
 	if p.perMessage() {

@@ -35,6 +35,12 @@ func queueOf(w plan.Workload, i, threads int) int {
 // consumerConnections is the offset that separates connection numbers of consumers from those of publishers.
 const consumerConnections = 1 << 20
 
+// ordinal returns the number of a connection among those of a role in the whole cell. number is that of the connection on
+// this agent, and users the number of publishers or consumers per agent. first is the agent's first thread of threads.
+func ordinal(t plan.Topology, number, users, first, threads int) int {
+	return first/max(1, threads)*(connection(t, users-1)+1) + number
+}
+
 // connection returns the connection number of thread i of one role on one agent.
 func connection(t plan.Topology, i int) int {
 	if t.Connections == "shared" {

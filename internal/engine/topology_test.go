@@ -45,3 +45,29 @@ func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// Connections of a role are numbered without gaps over all agents, so that they can be spread over nodes evenly.
+func TestOrdinals(t *testing.T) {
+	for _, c := range []struct {
+		agents, threads, channels, want int
+		connections                     string
+	}{
+		{2, 3, 1, 6, "per-thread"}, {2, 5, 2, 6, "per-thread"}, {3, 4, 1, 3, "shared"}, {1, 1, 1, 1, "per-thread"},
+	} {
+		top := plan.Topology{Connections: c.connections, Channels: c.channels}
+		seen := map[int]bool{}
+		for agent := range c.agents {
+			for thread := range c.threads {
+				seen[ordinal(top, connection(top, thread), c.threads, agent*c.threads, c.threads)] = true
+			}
+		}
+		for n := range c.want {
+			if !seen[n] {
+				t.Errorf("%+v: no connection has the number %d in %v", c, n, seen)
+			}
+		}
+		if len(seen) != c.want {
+			t.Errorf("%+v: the connections have the numbers %v, want %d", c, seen, c.want)
+		}
+	}
+}

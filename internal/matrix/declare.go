@@ -77,14 +77,12 @@ func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 		rejectIf(use.Nack && !has.Redelivery, "does not redeliver rejected messages (consumers.nack)")
 		rejectIf(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
 		rejectIf(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
-		rejectIf(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
+		rejectIf(use.ConsumerNode.Chosen() && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
 	}
-	rejectIf(placed(use.PublisherNode) && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
-	rejectIf(placed(use.QueueNode) && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
+	rejectIf(use.PublisherNode.Chosen() && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
+	rejectIf(use.QueueNode.Chosen() && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
 	return out
 }
-
-func placed(n drivers.Node) bool { return n != "" && n != drivers.AnyNode }
 
 func list[T ~string](all []T) string {
 	out := make([]string, len(all))

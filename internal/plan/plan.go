@@ -34,7 +34,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Node is a place in a broker's cluster: "any", an index of its endpoints, "leader" or "follower".
+// Node is a place in a broker's cluster: "spread", "any", an index of its endpoints, "leader" or "follower".
 type Node string
 
 // UnmarshalJSON also accepts an index as a number.

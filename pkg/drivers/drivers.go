@@ -155,12 +155,21 @@ const (
 	AckAutomatic Ack = "automatic" // never: the broker removes a message when it sends it
 )
 
-// Node is a node of a cluster: "any", a decimal index, or "leader" or "follower" of the queue. The index is that of an
-// endpoint in the options.
+// Node is a node of a cluster: "spread", "any", a decimal index, or "leader" or "follower" of the queue. The index is that
+// of an endpoint in the options.
 type Node string
 
-// AnyNode means that the driver selects the node: the first endpoint that answers.
-const AnyNode Node = "any"
+const (
+	// AnyNode means that the driver selects the node: the first endpoint that answers.
+	AnyNode Node = "any"
+	// SpreadNode distributes connections and the leaders of queues over the nodes: connection k (Ordinal of its spec)
+	// goes to endpoint k mod n, or the next one that answers, and queue q has its leader on the node of endpoint q mod n.
+	// A driver that cannot choose nodes treats it like AnyNode.
+	SpreadNode Node = "spread"
+)
+
+// Chosen reports whether n names a node, or a role of a node.
+func (n Node) Chosen() bool { return n != "" && n != AnyNode && n != SpreadNode }
 
 // Env contains the resources of the host that a session may use. It is valid until the session is closed.
 type Env struct {
@@ -244,8 +253,9 @@ type PublisherSpec struct {
 	Persistent  bool
 	Mandatory   bool
 	// Keyed: the keys of messages select their partition. Otherwise the client library selects it, in its usual way.
-	Keyed bool
-	Node  Node
+	Keyed   bool
+	Node    Node
+	Ordinal int // number of its connection among those of all publishers of the cell: see SpreadNode
 	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
 	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
@@ -281,6 +291,7 @@ type ConsumerSpec struct {
 	AckEvery     int           // n of AckEvery
 	AckInterval  time.Duration // of AckInterval
 	Node         Node
+	Ordinal      int // number of its connection among those of all consumers of the cell: see SpreadNode
 	Connection   int
 	// OnClosed is called at most once, when the link breaks. It is not called after Close was called, and is not
 	// running when Close returns: Notice implements this. It does not block and does not call the consumer.

@@ -74,7 +74,7 @@ func (s *session) use(t drivers.Topology) error {
 			drivers.ErrUnsupported, t.Subscriptions)
 	case t.Bindings > 1:
 		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
-	case t.QueueNode != drivers.AnyNode && t.QueueNode != "":
+	case t.QueueNode.Chosen():
 		return fmt.Errorf("%w: queues on node %q", drivers.ErrUnsupported, t.QueueNode)
 	}
 	s.task.Store(&t)

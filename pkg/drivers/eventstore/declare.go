@@ -69,7 +69,7 @@ func rejections(o *options, use drivers.Use) []string {
 	if use.ConsumerNode == nodeFollower {
 		reasons = append(reasons, "persistent subscriptions are the leader's alone: consumers cannot be at a follower")
 	}
-	if use.QueueNode != "" && use.QueueNode != drivers.AnyNode && use.QueueNode != nodeLeader {
+	if use.QueueNode.Chosen() && use.QueueNode != nodeLeader {
 		reasons = append(reasons, "every stream is on every node, and the leader's to write: a queue cannot be placed")
 	}
 	return reasons

@@ -118,7 +118,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
 		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
 	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
-		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
+		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
 		Batch:      spec.Batch,
 		Persistent: spec.Persistent, Mandatory: spec.Mandatory, Keyed: spec.Keyed}}
 	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
@@ -142,7 +142,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	c := newConsumer(s.link, spec, handle)
 	request := outbound{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
-		place: place{spec.Queue, spec.Node, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
+		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
 		Batch: c.spec.Batch,
 		Ack:   spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
 	if err := s.connect(ctx, "connect consumer", request, func() { s.link.consumers[c.id] = c }); err != nil {

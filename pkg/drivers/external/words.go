@@ -89,6 +89,7 @@ func topologyOf(t drivers.Topology) *topology { w := topology(t); return &w }
 type place struct {
 	Queue      int          `json:"queue"`
 	Node       drivers.Node `json:"node"`
+	Ordinal    int          `json:"ordinal"`    // node "spread": the connection goes to endpoint ordinal modulo endpoints
 	Connection int          `json:"connection"` // -1: exclusive
 }
 

@@ -142,40 +142,50 @@ func (s *session) brokers(ctx context.Context) (kadm.BrokerDetails, error) {
 // address returns the address that a broker advertises.
 func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 
-// placement returns replica assignments for a topic if the topology pins its leaders to a node, otherwise nil.
-func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.CreateTopicsRequestTopicReplicaAssignment,
-	error) {
-	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode {
+// placement returns the replica assignments of a queue's topic, if the topology chooses or spreads its leaders; otherwise
+// nil, and the brokers choose. Spread leaders are partition p of queue q on broker q × partitions + p, modulo brokers.
+func (s *session) placement(ctx context.Context, t drivers.Topology) (
+	func(queue int) []kmsg.CreateTopicsRequestTopicReplicaAssignment, error) {
+	spread := t.QueueNode == drivers.SpreadNode && len(s.options.Brokers) > 1
+	if !spread && !t.QueueNode.Chosen() {
 		return nil, nil
-	}
-	index, err := strconv.Atoi(string(t.QueueNode))
-	if err != nil || index < 0 || index >= len(s.options.Brokers) {
-		return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode,
-			len(s.options.Brokers), drivers.ErrUnsupported)
 	}
 	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	first := slices.IndexFunc(brokers,
-		func(b kadm.BrokerDetail) bool { return address(b) == s.options.Brokers[index] })
-	if first < 0 {
-		return nil,
-			fmt.Errorf("place on node %d: no broker advertises itself as %s: give brokers as they advertise themselves",
-				index, s.options.Brokers[index])
+	first := 0
+	if !spread {
+		index, err := strconv.Atoi(string(t.QueueNode))
+		if err != nil || index < 0 || index >= len(s.options.Brokers) {
+			return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode,
+				len(s.options.Brokers), drivers.ErrUnsupported)
+		}
+		first = slices.IndexFunc(brokers,
+			func(b kadm.BrokerDetail) bool { return address(b) == s.options.Brokers[index] })
+		if first < 0 {
+			return nil,
+				fmt.Errorf("place on node %d: no broker advertises itself as %s: give brokers as they advertise themselves",
+					index, s.options.Brokers[index])
+		}
 	}
-	copies := min(s.options.ReplicationFactor, len(brokers))
-	if copies < s.options.ReplicationFactor {
+	copies := s.options.ReplicationFactor
+	if copies > len(brokers) {
 		return nil, explain(fmt.Errorf("%w: there are %d brokers", kerr.InvalidReplicationFactor, len(brokers)))
 	}
-	var all []kmsg.CreateTopicsRequestTopicReplicaAssignment
-	for p := range s.options.Partitions {
-		at := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-		at.Partition = int32(p)
-		for i := range copies {
-			at.Replicas = append(at.Replicas, brokers[(first+i)%len(brokers)].NodeID)
+	return func(queue int) (all []kmsg.CreateTopicsRequestTopicReplicaAssignment) {
+		for p := range s.options.Partitions {
+			leader := first
+			if spread {
+				leader = queue*s.options.Partitions + p
+			}
+			at := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+			at.Partition = int32(p)
+			for i := range copies {
+				at.Replicas = append(at.Replicas, brokers[(leader+i)%len(brokers)].NodeID)
+			}
+			all = append(all, at)
 		}
-		all = append(all, at)
-	}
-	return all, nil
+		return all
+	}, nil
 }

@@ -2,7 +2,11 @@ package kafka
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"lockstep/pkg/drivers"
 )
@@ -49,5 +53,28 @@ func TestPlacement(t *testing.T) {
 					broker, p.Replicas)
 			}
 		}
+	}
+}
+
+// Spread leaders of all partitions differ by at most one between brokers.
+func TestSpread(t *testing.T) {
+	r := open(t, at(t, cluster, `{"replicationFactor": 2, "partitions": 2}`))
+	r.topology.Queues, r.topology.QueueNode = 4, drivers.SpreadNode
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	known, err := r.session.admin.Metadata(r.context(), topicNames(r.topology)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaders := map[int32]int{}
+	known.Topics.EachPartition(func(p kadm.PartitionDetail) {
+		leaders[p.Leader]++
+		if len(p.Replicas) != 2 || p.Replicas[0] == p.Replicas[1] {
+			t.Errorf("partition %d of %s has the replicas %v", p.Partition, p.Topic, p.Replicas)
+		}
+	})
+	if counts := slices.Sorted(maps.Values(leaders)); !slices.Equal(counts, []int{2, 3, 3}) {
+		t.Errorf("brokers lead %v partitions, want 2, 3 and 3", leaders)
 	}
 }

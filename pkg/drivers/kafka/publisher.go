@@ -82,7 +82,7 @@ func (s *session) checkPublisher(spec drivers.PublisherSpec) error {
 // checkClientNode rejects nodes other than the leader: clients publish and consume at a partition's leader only.
 func checkClientNode(node drivers.Node) error {
 	switch node {
-	case "", drivers.AnyNode, nodeLeader:
+	case "", drivers.AnyNode, drivers.SpreadNode, nodeLeader:
 		return nil
 	}
 	return fmt.Errorf("place a client on node %q: with Kafka it is at the leader of each partition: %w", node,

@@ -81,9 +81,17 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return err
 	}
+	topics := map[string]kmsg.CreateTopicsRequestTopic{}
+	for q, name := range topicNames(t) {
+		topic := s.newTopic(name)
+		if placement != nil {
+			topic.NumPartitions, topic.ReplicationFactor, topic.ReplicaAssignment = -1, -1, placement(q)
+		}
+		topics[name] = topic
+	}
 	for names := range slices.Chunk(topicNames(t), atOnce) {
 		err := poll(ctx, func() (final bool, err error) {
-			names, final, err = s.createSome(ctx, names, placement)
+			names, final, err = s.createSome(ctx, names, topics)
 			return final, err
 		})
 		if err != nil {
@@ -94,12 +102,12 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 }
 
 // createSome creates topics. It returns in left those whose names still exist, because their deletion has not finished.
-func (s *session) createSome(ctx context.Context, names []string,
-	placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) (left []string, final bool, err error) {
+func (s *session) createSome(ctx context.Context, names []string, topics map[string]kmsg.CreateTopicsRequestTopic) (
+	left []string, final bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = timeoutMillis(ctx)
 	for _, name := range names {
-		request.Topics = append(request.Topics, s.newTopic(name, placement))
+		request.Topics = append(request.Topics, topics[name])
 	}
 	response, err := query(ctx, func(ctx context.Context) (*kmsg.CreateTopicsResponse, error) {
 		return request.RequestWith(ctx, s.library)
@@ -119,14 +127,10 @@ func (s *session) createSome(ctx context.Context, names []string,
 	return left, false, err
 }
 
-func (s *session) newTopic(name string,
-	placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) kmsg.CreateTopicsRequestTopic {
+func (s *session) newTopic(name string) kmsg.CreateTopicsRequestTopic {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(s.options.Partitions),
 		int16(s.options.ReplicationFactor)
-	if placement != nil {
-		topic.NumPartitions, topic.ReplicationFactor, topic.ReplicaAssignment = -1, -1, placement
-	}
 	for setting, value := range s.options.topicSettings() {
 		config := kmsg.NewCreateTopicsRequestTopicConfig()
 		config.Name, config.Value = setting, kmsg.StringPtr(value)

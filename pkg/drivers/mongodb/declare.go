@@ -3,6 +3,7 @@ package mongodb
 import (
 	_ "embed"
 	"encoding/json"
+	"strings"
 
 	"lockstep/pkg/drivers"
 )
@@ -98,6 +99,9 @@ func label(o *options, use drivers.Use) string {
 	}
 	if use.Subscriptions > 1 {
 		text += ", one insert per subscription"
+	}
+	if strings.Contains(o.URL, "replicaSet=") {
+		text += "; writes go to the primary"
 	}
 	return text + "; not tested with mongod"
 }

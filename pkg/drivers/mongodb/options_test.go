@@ -74,7 +74,7 @@ func TestLabelAndGuarantees(t *testing.T) {
 	for _, c := range cases {
 		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
 		if c.use.Mode.Confirmed() {
-			c.label += "; not tested with mongod"
+			c.label += "; writes go to the primary; not tested with mongod"
 		}
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
 			d.Guarantees.Ordered != c.ordered {

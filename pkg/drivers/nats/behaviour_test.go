@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -265,6 +267,48 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 		}
 		if err := s.Teardown(t.Context(), top); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// checkSpread checks on three servers that spread leaders and clients differ by at most one.
+func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
+	list, err := json.Marshal(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dials []string
+	s := open(t, with(`"replicas": 3, "urls": `+string(list)), &dials)
+	top := plain("spread")
+	top.Queues, top.QueueNode = 5, drivers.SpreadNode
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	leaders, publishers, consumers := map[string]int{}, map[string]int{}, map[string]int{}
+	for q := range top.Queues {
+		for _, srv := range servers {
+			if srv.JetStreamIsStreamLeader("$G", streamName(top, q)) {
+				leaders[srv.Name()]++
+			}
+		}
+		dials = nil
+		connect(t, s, drivers.PublisherSpec{Topology: top, Queue: q, Mode: drivers.ConfirmEach, Node: drivers.SpreadNode,
+			Ordinal: q, Connection: q})
+		publishers[dials[len(dials)-1]]++
+		dials = nil
+		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Queue: q, Prefetch: 1, Batch: 1,
+			Ack: drivers.AckEach, Node: drivers.SpreadNode, Ordinal: q, Connection: 100 + q},
+			func([]drivers.Delivery) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		consumers[dials[len(dials)-1]]++
+	}
+	for what, nodes := range map[string]map[string]int{"leaders": leaders, "publishers": publishers,
+		"consumers": consumers} {
+		if counts := slices.Sorted(maps.Values(nodes)); !slices.Equal(counts, []int{1, 2, 2}) {
+			t.Errorf("%s are on %v, want 1, 2 and 2", what, nodes)
 		}
 	}
 }

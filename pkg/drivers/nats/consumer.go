@@ -57,7 +57,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.place(ctx, spec.Node, stream)
+	at, err := s.place(ctx, spec.Node, spec.Ordinal, stream)
 	if err != nil {
 		return nil, err
 	}

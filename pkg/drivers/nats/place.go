@@ -14,11 +14,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// place returns the endpoints for a node, in the order in which to try them.
-func (s *session) place(ctx context.Context, node drivers.Node, stream string) ([]endpoint, error) {
+// place returns the endpoints for a node, in the order in which to try them. For spread, ordinal is the number of the
+// connection or queue.
+func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]endpoint, error) {
 	switch node {
 	case "", drivers.AnyNode:
 		return s.endpoints, nil
+	case drivers.SpreadNode:
+		first := ordinal % len(s.endpoints)
+		return slices.Concat(s.endpoints[first:], s.endpoints[:first]), nil
 	case nodeLeader, nodeFollower:
 		return s.role(ctx, node, stream)
 	}
@@ -87,13 +91,16 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 // leaderPatience is the time after which lead repeats its request to move the leader.
 const leaderPatience = time.Second
 
-// lead moves the leader of a queue's stream to the node that the topology names.
-func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.Topology, stream jetstream.Stream) error {
+// lead moves the leader of a queue's stream to the node that the topology names. NATS places streams with one replica
+// itself.
+func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.Topology, queue int,
+	stream jetstream.Stream) error {
 	info := stream.CachedInfo()
-	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode || info.Cluster == nil {
+	spread := t.QueueNode == drivers.SpreadNode
+	if !spread && !t.QueueNode.Chosen() || info.Cluster == nil || spread && s.options.Replicas == 1 {
 		return nil
 	}
-	at, err := s.place(ctx, t.QueueNode, info.Config.Name)
+	at, err := s.place(ctx, t.QueueNode, queue, info.Config.Name)
 	if err != nil {
 		return err
 	}

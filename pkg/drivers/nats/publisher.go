@@ -38,7 +38,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	if err := s.checkPublisher(ctx, spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	at, err := s.place(ctx, spec.Node, streamName(spec.Topology, spec.Queue))
+	at, err := s.place(ctx, spec.Node, spec.Ordinal, streamName(spec.Topology, spec.Queue))
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}

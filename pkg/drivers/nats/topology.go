@@ -148,7 +148,7 @@ func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t dr
 			return fmt.Errorf("create consumer %s of stream %s: %w", durableName(subscription), config.Name, err)
 		}
 	}
-	return s.lead(ctx, js, t, stream)
+	return s.lead(ctx, js, t, queue, stream)
 }
 
 // maxCreates is how often a stream is created whose store the server could not create.

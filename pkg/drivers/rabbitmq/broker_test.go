@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os/exec"
@@ -346,5 +347,40 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	}
 	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
 		t.Errorf("waited for %v of %v, in which OnConfirm took %v", waited, took, messages*work)
+	}
+}
+
+// Spread leaders of queues and connections differ by at most one between nodes.
+func TestSpread(t *testing.T) {
+	for kind, options := range map[string]string{"classic": `{}`, "quorum": `{"queue": {"type": "quorum"}}`,
+		"stream": `{"queue": {"type": "stream"}}`} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, cluster(t, options), func(t *drivers.Topology) {
+				t.Queues, t.QueueNode = 5, drivers.SpreadNode
+			})
+			leaders, publishers, consumers := map[string]int{}, map[string]int{}, map[string]int{}
+			for q := range r.topology.Queues {
+				where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, q))
+				if err != nil {
+					t.Fatal(err)
+				}
+				leaders[where.leader]++
+				p, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) {
+					s.Node, s.Ordinal, s.Connection = drivers.SpreadNode, q, q
+				})
+				publishers[nodeOf(t, r, p.lease.link)]++
+				c, _ := r.consumer(func(s *drivers.ConsumerSpec) {
+					s.Node, s.Ordinal, s.Queue, s.Connection = drivers.SpreadNode, q, q, 100+q
+				})
+				consumers[nodeOf(t, r, c.lease.link)]++
+			}
+			for what, nodes := range map[string]map[string]int{"leaders": leaders, "publishers": publishers,
+				"consumers": consumers} {
+				counts := slices.Sorted(maps.Values(nodes))
+				if !slices.Equal(counts, []int{1, 2, 2}) {
+					t.Errorf("%s are on %v, want 1, 2 and 2", what, nodes)
+				}
+			}
+		})
 	}
 }

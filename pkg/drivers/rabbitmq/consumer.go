@@ -52,7 +52,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
 	queue := s.options.queueName(spec.Topology, spec.Subscription, spec.Queue)
-	at, err := s.place(ctx, spec.Node, spec.Topology, queue)
+	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, queue)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}

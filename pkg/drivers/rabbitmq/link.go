@@ -19,6 +19,9 @@ const farewell = 3 * time.Second
 // anywhere is the endpoint index that means "the first endpoint that answers".
 const anywhere = -1
 
+// from returns the endpoint index that means "endpoint i, or the next one that answers".
+func from(i int) int { return anywhere - i }
+
 // link is one AMQP connection. A broken link is never reconnected.
 type link struct {
 	*amqp.Connection
@@ -29,15 +32,15 @@ type link struct {
 	err     error
 }
 
-// dial connects to endpoint at, or to the first endpoint that answers.
+// dial connects to endpoint at, or to the first endpoint that answers (see from).
 func (s *session) dial(ctx context.Context, at int) (*link, error) {
-	if at != anywhere {
+	if at >= 0 {
 		return s.dialOne(ctx, s.endpoints[at])
 	}
 	var errs []error
-	for i, e := range s.endpoints {
+	for i := range s.endpoints {
 		each, cancel := shareOfTime(ctx, len(s.endpoints)-i)
-		l, err := s.dialOne(each, e)
+		l, err := s.dialOne(each, s.endpoints[(i+anywhere-at)%len(s.endpoints)])
 		cancel()
 		if err == nil {
 			return l, nil

@@ -24,11 +24,14 @@ type placed struct {
 	at        time.Time
 }
 
-// place returns the index of the endpoint for node. For leader and follower it is that of the queue.
-func (s *session) place(ctx context.Context, node drivers.Node, t drivers.Topology, queue string) (int, error) {
+// place returns the index of the endpoint for node. For leader and follower it is that of the queue, and for spread that
+// of connection ordinal.
+func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t drivers.Topology, queue string) (int, error) {
 	switch node {
 	case "", drivers.AnyNode:
 		return anywhere, nil
+	case drivers.SpreadNode:
+		return from(ordinal % len(s.endpoints)), nil
 	case nodeLeader, nodeFollower:
 		return s.placeByRole(ctx, node, t, queue)
 	}

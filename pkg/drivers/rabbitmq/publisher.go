@@ -48,7 +48,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	if err := s.checkTopology(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	at, err := s.place(ctx, spec.Node, spec.Topology, s.options.queueName(spec.Topology, 0, spec.Queue))
+	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, s.options.queueName(spec.Topology, 0, spec.Queue))
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}

@@ -116,7 +116,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.checkServer(); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
-	at, err := s.place(ctx, t.QueueNode, t, "")
+	at, err := s.place(ctx, t.QueueNode, 0, t, "")
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
@@ -125,8 +125,18 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err == nil {
 		err = s.putPolicy(ctx, t)
 	}
-	if err == nil {
-		err = s.administer(ctx, at, func(ch *amqp.Channel) error { return s.declare(ch, t, at != anywhere) })
+	nodes := 1
+	if t.QueueNode == drivers.SpreadNode {
+		nodes = len(s.endpoints)
+	}
+	for node := 0; err == nil && node < nodes; node++ {
+		on := at
+		if nodes > 1 {
+			on = from(node)
+		}
+		err = s.administer(ctx, on, func(ch *amqp.Channel) error {
+			return s.declare(ch, t, at >= 0 || nodes > 1, func(q int) bool { return q%nodes == node })
+		})
 	}
 	if err == nil && s.options.mirrored() {
 		err = s.awaitMirrors(ctx, t)
@@ -209,7 +219,8 @@ func barrier(ch *amqp.Channel, what string) error {
 	return nil
 }
 
-func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error {
+// declare declares the exchanges and some queues; here: on the node of the channel.
+func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, some func(q int) bool) error {
 	o := &s.options
 	durable := o.durable()
 	for _, name := range o.exchangeNames(t) {
@@ -224,6 +235,9 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error
 	}
 	for set := range o.queueSets(t) {
 		for q := range t.Queues {
+			if !some(q) {
+				continue
+			}
 			if _, err := ch.QueueDeclare(o.queueName(t, set, q), durable, false, false, true, arguments); err != nil {
 				return fmt.Errorf("declare %s queue: %w", o.Queue.Type, err)
 			}

@@ -77,7 +77,7 @@ func checkPublisher(spec drivers.PublisherSpec) error {
 }
 
 func checkNode(n drivers.Node) error {
-	if n != drivers.AnyNode && n != "" {
+	if n.Chosen() {
 		return fmt.Errorf("node %q: %w: the urls are for failing over", n, drivers.ErrUnsupported)
 	}
 	return nil
