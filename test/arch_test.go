@@ -57,7 +57,7 @@ var allowed = map[string][]string{
 	"internal/wire/subject": {},
 	"internal/agent": {"internal/wire/keys", "internal/procs", "internal/wire", "internal/engine",
 		"internal/netsim", "internal/clock", "internal/plan", "internal/record", "pkg/drivers"},
-	"internal/controller": {"internal/wire/lease", "internal/display", "internal/procs", "internal/report",
+	"internal/controller": {"internal/wire/lease", "internal/display", "internal/files", "internal/procs", "internal/report",
 		"internal/sampling", "internal/runview", "internal/history", "internal/schedule", "internal/wire",
 		"internal/matrix", "internal/report/page", "internal/judge", "internal/runs", "internal/sink", "internal/clock",
 		"internal/plan", "internal/record"},

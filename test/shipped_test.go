@@ -203,7 +203,9 @@ func TestMatrixMqperf(t *testing.T) {
 		for _, broker := range mqperfBrokers {
 			row := regexp.MustCompile(`(?m)^` + broker + ` .*`).FindString(table)
 			standIn := slices.Contains([]string{"mongodb-w1", "mongodb-w2", "sqs", "eventstore"}, broker)
-			if ranked := !strings.Contains(row, "–"); !found || row == "" || ranked == standIn {
+			// the short form has no interval for the latencies
+			ranked := !strings.Contains(row, "–") || !strings.HasPrefix(summary, "Throughput")
+			if !found || row == "" || strings.HasPrefix(summary, "Throughput") && ranked == standIn {
 				t.Errorf("%q has the row %q for %s", summary, row, broker)
 			}
 		}

@@ -29,10 +29,11 @@ func createdFile() (string, error) {
 	return filepath.Join(dir, "lockstep", "created-runs"), nil
 }
 
-// asRecorded returns a plan as JSON like in its record: without secrets, and without the bases that a controller adds.
+// asRecorded returns a plan as JSON like in its record: without secrets, and without the bases and ceilings that
+// a controller adds.
 func asRecorded(run plan.Run) (string, error) {
 	run = run.Redacted()
-	run.Bases = nil
+	run.Bases, run.Ceilings = nil, nil
 	text, err := json.Marshal(run)
 	return plan.Redact(string(text)), err
 }
@@ -69,7 +70,7 @@ func created(run plan.Run) bool {
 	if err != nil {
 		return false
 	}
-	run.Bases = nil
+	run.Bases, run.Ceilings = nil, nil
 	text, err := json.Marshal(run)
 	if err != nil {
 		return false

@@ -38,7 +38,7 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	if err := json.Unmarshal(sent, &received); err != nil {
 		t.Fatal(err)
 	}
-	received.Bases = []plan.Base{{Name: "nightly"}} // added by the controller
+	received.Bases, received.Ceilings = []plan.Base{{Name: "nightly"}}, []plan.Ceiling{{}} // added by the controller
 	folder := t.TempDir()
 	if _, err := runs.Create(folder, received); err != nil {
 		t.Fatal(err)

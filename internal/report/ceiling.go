@@ -8,7 +8,6 @@ import (
 
 	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
 )
 
 // ceilingFacts returns the limits of the load generator itself: the publish rate, and the medians of publish latency and
@@ -49,7 +48,7 @@ func ceilingText(c plan.Ceiling) string {
 	}
 	rate, _ := strconv.ParseFloat(strconv.FormatFloat(c.Limits.Rate, 'g', 2, 64), 64) // two digits of a short measurement
 	publish := "–"
-	if drivers.Mode(c.Load.Mode).Confirmed() {
+	if (plan.Publishers{Mode: c.Load.Mode}).Confirmed() {
 		publish = display.Seconds(c.Limits.Publish.D().Seconds())
 	}
 	return fmt.Sprintf("%s %s, %s, %s", mode, display.Number(rate), publish,
