@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 // holds for RabbitMQ in a separate root: its process can be paused and observed, and rabbitmqctl works.
 func TestOwnRabbitMQ(t *testing.T) {
 	t.Parallel()
-	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0.", "rabbitmq43": ""} {
+	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0.", "rabbitmq43": "4."} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			prefix := "LOCKSTEP_" + strings.ToUpper(part)
@@ -29,7 +30,8 @@ func TestOwnRabbitMQ(t *testing.T) {
 				var overview struct {
 					Version string `json:"rabbitmq_version"`
 				}
-				if api.must("/overview", &overview); !strings.HasPrefix(overview.Version, version) {
+				if api.must("/overview", &overview); !strings.HasPrefix(overview.Version, version) ||
+					part == "rabbitmq43" && regexp.MustCompile(`^4\.[0-2]\.`).MatchString(overview.Version) {
 					t.Errorf("%s is version %s", part, overview.Version)
 				}
 				const address = "http://guest:guest@127.0.0.1"

@@ -135,6 +135,8 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 				if !known && measured < maxCeilings && x.between.Err() == nil {
 					measured++
 					switch limits, err = x.measureCeiling(agents, assignments); {
+					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has disturbed it
+						measured = maxCeilings
 					case err == nil:
 						known, err = true, store.put(key, limits)
 					case errors.Is(err, errNoCeiling):

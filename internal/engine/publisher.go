@@ -60,6 +60,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
 	if p.perMessage() {
+		p.spec.Ordinal = i
 		p.spec.Connection, p.spec.Waiting.Writes = drivers.Exclusive, &drivers.Waiting{}
 	}
 	p.link = newLink(e, fmt.Sprintf("publisher %d", i), p.dial)

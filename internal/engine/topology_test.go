@@ -49,25 +49,36 @@ func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 // Connections of a role are numbered without gaps over all agents, so that they can be spread over nodes evenly.
 func TestOrdinals(t *testing.T) {
 	for _, c := range []struct {
-		agents, threads, channels, want int
-		connections                     string
+		agents, threads, channels, subscriptions, publishers, consumers int
+		connections                                                     string
 	}{
-		{2, 3, 1, 6, "per-thread"}, {2, 5, 2, 6, "per-thread"}, {3, 4, 1, 3, "shared"}, {1, 1, 1, 1, "per-thread"},
+		{2, 3, 1, 1, 6, 6, "per-thread"}, {2, 5, 2, 1, 6, 6, "per-thread"}, {3, 4, 1, 2, 3, 3, "shared"},
+		{2, 3, 1, 2, 6, 12, "per-thread"}, {1, 1, 1, 1, 1, 1, "per-thread"},
 	} {
-		top := plan.Topology{Connections: c.connections, Channels: c.channels}
-		seen := map[int]bool{}
-		for agent := range c.agents {
-			for thread := range c.threads {
-				seen[ordinal(top, connection(top, thread), c.threads, agent*c.threads, c.threads)] = true
+		w := plan.Default()
+		w.Publishers.Nodes, w.Publishers.Threads = c.agents, c.threads
+		w.Consumers.Nodes, w.Consumers.Threads = c.agents, c.threads
+		w.Topology.Connections, w.Topology.Channels, w.Topology.Subscriptions = c.connections, c.channels, c.subscriptions
+		agents := make([]string, 2*c.agents)
+		publishers, consumers := map[int]bool{}, map[int]bool{}
+		for _, a := range plan.Assign(plan.Task{Cell: plan.Cell{Workload: w}}, agents) {
+			e, err := New(Config{Assignment: a})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range e.publishers {
+				publishers[p.spec.Ordinal] = true
+			}
+			for _, x := range e.consumers {
+				consumers[x.spec.Ordinal] = true
 			}
 		}
-		for n := range c.want {
-			if !seen[n] {
-				t.Errorf("%+v: no connection has the number %d in %v", c, n, seen)
+		for role, got := range map[string]map[int]bool{"publishers": publishers, "consumers": consumers} {
+			want := map[string]int{"publishers": c.publishers, "consumers": c.consumers}[role]
+			all := slices.Sorted(maps.Keys(got))
+			if len(all) != want || all[0] != 0 || all[len(all)-1] != want-1 {
+				t.Errorf("%+v: the connections of %s have the numbers %v, want 0 to %d", c, role, all, want-1)
 			}
-		}
-		if len(seen) != c.want {
-			t.Errorf("%+v: the connections have the numbers %v, want %d", c, seen, c.want)
 		}
 	}
 }

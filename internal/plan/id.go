@@ -9,7 +9,7 @@ import (
 )
 
 // idVersion is the version of the canonical form. Changing the form changes the ids of all cells in all histories.
-const idVersion = "cell-2"
+const idVersion = "cell-3"
 
 // CellID returns a hash of the workload without defaults, and the broker's name. Endpoints, options, secrets, versions,
 // repetitions, tables and names of axes are not part of it. History therefore remains valid for new releases of the

@@ -71,8 +71,8 @@ func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Fiel
 	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
 	if why.Number != nil { // the cell is not valid, or not ranked
 		reason := "no valid cell"
-		if of := cells[0].standIn(); of != "" {
-			reason = "not ranked: a stand-in for " + of
+		if !slices.ContainsFunc(cells, func(c *cell) bool { return c.standIn() == "" }) {
+			reason = "not ranked: a stand-in for " + cells[0].standIn()
 		}
 		f.Notes = append(slices.Clone(f.Notes), n.add(reason)...)
 	}

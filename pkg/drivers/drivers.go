@@ -162,9 +162,9 @@ type Node string
 const (
 	// AnyNode means that the driver selects the node: the first endpoint that answers.
 	AnyNode Node = "any"
-	// SpreadNode distributes connections and the leaders of queues over the nodes: connection k (Ordinal of its spec)
-	// goes to endpoint k mod n, or the next one that answers, and queue q has its leader on the node of endpoint q mod n.
-	// A driver that cannot choose nodes treats it like AnyNode.
+	// SpreadNode distributes connections and the leaders of queues over the nodes, so that their numbers differ by at
+	// most one. Connection k (Ordinal of its spec) goes to endpoint k mod n, or the next one that answers. A driver that
+	// cannot choose nodes treats it like AnyNode.
 	SpreadNode Node = "spread"
 )
 

@@ -143,7 +143,8 @@ func (s *session) brokers(ctx context.Context) (kadm.BrokerDetails, error) {
 func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 
 // placement returns the replica assignments of a queue's topic, if the topology chooses or spreads its leaders; otherwise
-// nil, and the brokers choose. Spread leaders are partition p of queue q on broker q × partitions + p, modulo brokers.
+// nil, and the brokers choose. Spread leaders are partition p of queue q on broker q × partitions + p, modulo brokers of
+// the cluster, in the order of their ids.
 func (s *session) placement(ctx context.Context, t drivers.Topology) (
 	func(queue int) []kmsg.CreateTopicsRequestTopicReplicaAssignment, error) {
 	spread := t.QueueNode == drivers.SpreadNode && len(s.options.Brokers) > 1
@@ -153,6 +154,9 @@ func (s *session) placement(ctx context.Context, t drivers.Topology) (
 	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if spread && slices.ContainsFunc(brokers, func(b kadm.BrokerDetail) bool { return b.Rack != nil }) {
+		return nil, nil // the brokers place replicas by their racks
 	}
 	first := 0
 	if !spread {

@@ -132,7 +132,7 @@ func notes(o *options, use drivers.Use) []string {
 	}
 	if use.Consumers > 0 && o.Client == kafkaGo && use.Simulated {
 		all = append(all,
-			fmt.Sprintf("with kafka-go, a round trip of more than a third of fetchWait (%s) is a timeout, and nothing is received; increase fetchWait", o.FetchWait.std()))
+			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and nothing is received", goMaxWait(o.FetchWait.std())-o.FetchWait.std()))
 	}
 	if o.Client == kafkaGo && use.Mode == drivers.ConfirmBatch && o.Partitions > 1 {
 		all = append(all,

@@ -29,6 +29,15 @@ type goSource struct {
 	failed atomic.Value  // last error of the Reader, while it joins the group
 }
 
+// goMaxWait returns the timeout of a fetch for which kafka-go requests wait from the broker: it subtracts a quarter of the
+// timeout for the round trip, or a second if the timeout is longer.
+func goMaxWait(wait time.Duration) time.Duration {
+	if wait < 750*time.Millisecond {
+		return wait * 4 / 3
+	}
+	return wait + time.Second
+}
+
 // reported is an error that the Reader logged.
 type reported struct{ error }
 
@@ -39,7 +48,7 @@ func (s *goSource) start(ctx context.Context) error {
 		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.link.dial, SASLMechanism: s.c.session.sasl,
 			Timeout: patience},
 		MinBytes: 1, MaxBytes: o.FetchBytes,
-		MaxWait:           o.FetchWait.std() * 4 / 3, // the library requests three quarters of it from the broker
+		MaxWait:           goMaxWait(o.FetchWait.std()),
 		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(),
 		RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()), JoinGroupBackoff: joinAgain,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},

@@ -100,7 +100,7 @@ func label(o *options, use drivers.Use) string {
 	if use.Subscriptions > 1 {
 		text += ", one insert per subscription"
 	}
-	if strings.Contains(o.URL, "replicaSet=") {
+	if strings.Contains(strings.ToLower(o.URL), "replicaset=") || strings.Contains(o.URL, ",") {
 		text += "; writes go to the primary"
 	}
 	return text + "; not tested with mongod"

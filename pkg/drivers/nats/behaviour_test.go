@@ -313,6 +313,29 @@ func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
 	}
 }
 
+// checkSpreadSetup checks that streams with fewer replicas than servers, and a server that is down, do not prevent the
+// set-up of spread leaders.
+func checkSpreadSetup(t *testing.T, urls []string) {
+	for name, c := range map[string]struct {
+		replicas int
+		urls     []string
+	}{"two-replicas": {2, urls}, "down": {3, []string{urls[0], "nats://127.0.0.1:1", urls[2]}}} {
+		list, err := json.Marshal(c.urls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, with(fmt.Sprintf(`"replicas": %d, "urls": %s`, c.replicas, list)), nil)
+		top := plain("spread-" + name)
+		top.Queues, top.QueueNode = 3, drivers.SpreadNode
+		if err := s.Setup(t.Context(), top); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.Teardown(t.Context(), top); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // An authentication error names the address and does not contain the password.
 func TestWrongPassword(t *testing.T) {
 	o := serverOptions(t, "locked")

@@ -114,7 +114,10 @@ func startProcess(t *testing.T, address, watched, dir string) (kill func()) {
 func TestClusterOfThree(t *testing.T) {
 	urls, servers := cluster(t)
 	t.Run("places", func(t *testing.T) { checkPlaces(t, urls, servers) })
-	t.Run("spread", func(t *testing.T) { checkSpread(t, urls, servers) })
+	t.Run("spread", func(t *testing.T) {
+		checkSpread(t, urls, servers)
+		checkSpreadSetup(t, urls)
+	})
 	list, err := json.Marshal(urls)
 	if err != nil {
 		t.Fatal(err)

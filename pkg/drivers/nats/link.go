@@ -74,11 +74,16 @@ func clientOptions() []client.Option {
 	}
 }
 
-// dialFirst connects to the first endpoint that answers.
+// dialFirst connects to the first endpoint that answers. Each attempt has its share of the remaining time.
 func (s *session) dialFirst(ctx context.Context, from []endpoint, by dialFunc) (*link, error) {
 	var errs []error
-	for _, e := range from {
-		l, err := s.dial(ctx, e, by)
+	for i, e := range from {
+		each, cancel := context.WithCancel(ctx)
+		if deadline, limited := ctx.Deadline(); limited {
+			each, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(from)-i))
+		}
+		l, err := s.dial(each, e, by)
+		cancel()
 		if err == nil {
 			return l, nil
 		}

@@ -88,6 +88,20 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	return l.nc.ConnectedServerName(), nil
 }
 
+// firstReplica returns the name of the first of these servers that can lead a stream; "": none.
+func (s *session) firstReplica(ctx context.Context, at []endpoint, of *jetstream.ClusterInfo) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*leaderPatience)
+	defer cancel()
+	for _, e := range at {
+		name, err := s.serverName(ctx, e)
+		replica := func(p *jetstream.PeerInfo) bool { return p.Name == name && !p.Offline }
+		if err == nil && (name == of.Leader || slices.ContainsFunc(of.Replicas, replica)) {
+			return name
+		}
+	}
+	return ""
+}
+
 // leaderPatience is the time after which lead repeats its request to move the leader.
 const leaderPatience = time.Second
 
@@ -97,16 +111,22 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	stream jetstream.Stream) error {
 	info := stream.CachedInfo()
 	spread := t.QueueNode == drivers.SpreadNode
-	if !spread && !t.QueueNode.Chosen() || info.Cluster == nil || spread && s.options.Replicas == 1 {
+	if !spread && !t.QueueNode.Chosen() || info.Cluster == nil ||
+		spread && (s.options.Replicas == 1 || len(s.endpoints) == 1) {
 		return nil
 	}
 	at, err := s.place(ctx, t.QueueNode, queue, info.Config.Name)
 	if err != nil {
 		return err
 	}
-	name, err := s.serverName(ctx, at[0])
-	if err != nil {
+	var name string
+	if spread {
+		name = s.firstReplica(ctx, at, info.Cluster)
+	} else if name, err = s.serverName(ctx, at[0]); err != nil {
 		return err
+	}
+	if name == "" { // none of the urls is that of a replica
+		return nil
 	}
 	if info.Cluster.Leader == name {
 		return nil

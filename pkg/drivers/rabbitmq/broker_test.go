@@ -350,6 +350,19 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// Each release accepts queues of each type that are placed. The same server is listed twice.
+func TestPlacementOfEachRelease(t *testing.T) {
+	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
+		for _, kind := range []string{classic, quorum, stream} {
+			url := lab.Variable(t, "LOCKSTEP_"+part+"_URL")
+			r := newRig(t, labtest.Options(t, map[string]any{"urls": []string{url, url}},
+				fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
+				func(t *drivers.Topology) { t.Queues, t.QueueNode = 3, drivers.SpreadNode })
+			r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node, s.Ordinal = drivers.SpreadNode, 1 })
+		}
+	}
+}
+
 // Spread leaders of queues and connections differ by at most one between nodes.
 func TestSpread(t *testing.T) {
 	for kind, options := range map[string]string{"classic": `{}`, "quorum": `{"queue": {"type": "quorum"}}`,

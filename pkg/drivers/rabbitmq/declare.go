@@ -171,7 +171,7 @@ func label(o *options, use drivers.Use) string {
 	case o.Queue.Type == stream:
 		kind, confirm = "stream over AMQP 0.9.1", "majority written"
 	case use.Persistent && o.durable():
-		kind, confirm = "classic durable", "written to disk, or acknowledged by a consumer,"
+		kind, confirm = "classic durable", "written to disk"
 	case o.durable():
 		kind, confirm = "classic, transient messages", "in memory"
 	default:
@@ -181,6 +181,9 @@ func label(o *options, use drivers.Use) string {
 		kind, confirm = kind+" mirrored ("+o.mirroring()+")", confirm+" on every mirror"
 	} else if o.Queue.Type == classic {
 		confirm += " of one node"
+	}
+	if o.Queue.Type == classic && use.Persistent && o.durable() {
+		confirm += ", or acknowledged by a consumer"
 	}
 	if !use.Mode.Confirmed() {
 		return kind + ", not confirmed"

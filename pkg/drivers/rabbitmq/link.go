@@ -20,7 +20,7 @@ const farewell = 3 * time.Second
 const anywhere = -1
 
 // from returns the endpoint index that means "endpoint i, or the next one that answers".
-func from(i int) int { return anywhere - i }
+func from(i int) int { return anywhere - 1 - i }
 
 // link is one AMQP connection. A broken link is never reconnected.
 type link struct {
@@ -37,10 +37,11 @@ func (s *session) dial(ctx context.Context, at int) (*link, error) {
 	if at >= 0 {
 		return s.dialOne(ctx, s.endpoints[at])
 	}
+	first := max(0, anywhere-1-at)
 	var errs []error
 	for i := range s.endpoints {
 		each, cancel := shareOfTime(ctx, len(s.endpoints)-i)
-		l, err := s.dialOne(each, s.endpoints[(i+anywhere-at)%len(s.endpoints)])
+		l, err := s.dialOne(each, s.endpoints[(first+i)%len(s.endpoints)])
 		cancel()
 		if err == nil {
 			return l, nil

@@ -37,7 +37,7 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t d
 	}
 	i, err := strconv.Atoi(string(node))
 	if err != nil || i < 0 || i >= len(s.endpoints) {
-		return 0, fmt.Errorf("place on node %q: %w: give any, leader, follower or an index below %d",
+		return 0, fmt.Errorf("place on node %q: %w: give spread, any, leader, follower or an index below %d",
 			node, drivers.ErrUnsupported, len(s.endpoints))
 	}
 	return i, nil

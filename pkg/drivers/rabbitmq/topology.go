@@ -127,16 +127,14 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	}
 	nodes := 1
 	if t.QueueNode == drivers.SpreadNode {
-		nodes = len(s.endpoints)
+		nodes = min(len(s.endpoints), s.options.queueSets(t)*t.Queues)
 	}
 	for node := 0; err == nil && node < nodes; node++ {
 		on := at
 		if nodes > 1 {
 			on = from(node)
 		}
-		err = s.administer(ctx, on, func(ch *amqp.Channel) error {
-			return s.declare(ch, t, at >= 0 || nodes > 1, func(q int) bool { return q%nodes == node })
-		})
+		err = s.administer(ctx, on, func(ch *amqp.Channel) error { return s.declare(ch, t, on != anywhere, node, nodes) })
 	}
 	if err == nil && s.options.mirrored() {
 		err = s.awaitMirrors(ctx, t)
@@ -219,23 +217,26 @@ func barrier(ch *amqp.Channel, what string) error {
 	return nil
 }
 
-// declare declares the exchanges and some queues; here: on the node of the channel.
-func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, some func(q int) bool) error {
+// declare declares the exchanges with the first of nodes, and the queues of one of them; here: on the node of the channel.
+func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node, nodes int) error {
 	o := &s.options
 	durable := o.durable()
 	for _, name := range o.exchangeNames(t) {
+		if node > 0 {
+			break
+		}
 		if err := ch.ExchangeDeclare(name, o.Exchange.Type, durable, false, false, false,
 			table(o.Exchange.Arguments)); err != nil {
 			return fmt.Errorf("declare %s exchange: %w", o.Exchange.Type, err)
 		}
 	}
 	arguments := o.argumentsAt(release(s.admin))
-	if here {
-		arguments[o.locatorArgument()] = "client-local"
+	if here && (nodes == 1 || !o.located()) {
+		arguments[o.locatorArgument(release(s.admin))] = "client-local"
 	}
 	for set := range o.queueSets(t) {
 		for q := range t.Queues {
-			if !some(q) {
+			if (set*t.Queues+q)%nodes != node {
 				continue
 			}
 			if _, err := ch.QueueDeclare(o.queueName(t, set, q), durable, false, false, true, arguments); err != nil {
@@ -249,12 +250,23 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, some 
 	return barrier(ch, fmt.Sprintf("declare %s queues and bindings", o.Queue.Type))
 }
 
-// locatorArgument returns the argument that places a queue on the node of the declaring connection.
-func (o *options) locatorArgument() string {
-	if o.Queue.Type == classic {
+// locatorArgument returns the argument that places a queue on the node of the declaring connection, for a server of this
+// major release. RabbitMQ 4.3 rejects the first one.
+func (o *options) locatorArgument(release int) string {
+	if o.Queue.Type == classic && release < 4 {
 		return "x-queue-master-locator"
 	}
 	return "x-queue-leader-locator"
+}
+
+// located reports whether the options place queues.
+func (o *options) located() bool {
+	for _, name := range []string{"queue-leader-locator", "queue-master-locator"} {
+		if o.Queue.Arguments["x-"+name] != nil || o.Policy[name] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *session) bind(ch *amqp.Channel, t drivers.Topology, set, q int) error {

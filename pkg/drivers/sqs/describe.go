@@ -51,7 +51,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.FIFO {
 		d.Settings["groups"] = strconv.Itoa(o.Groups)
 	}
-	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") {
+	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") && !strings.Contains(o.address(), ".api.aws") {
 		d.Product, d.StandIn = "SQS-compatible server", "Amazon SQS"
 		d.Settings["server"] = b.read
 		d.Settings["durability"] = "unknown: the server at the endpoint does not report it"
