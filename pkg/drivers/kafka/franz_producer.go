@@ -46,7 +46,7 @@ func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.over {
-		o.room.exit(1, len(m.Body))
+		o.exit(len(m.Body))
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
 	r := o.take()
@@ -88,6 +88,11 @@ func (o *franzProducer) settle(r *record, err error) {
 	o.backMu.Lock()
 	o.back = append(o.back, r)
 	o.backMu.Unlock()
+	o.exit(bytes)
+}
+
+// exit subtracts one message, and wakes end if it was the last.
+func (o *franzProducer) exit(bytes int) {
 	o.room.exit(1, bytes)
 	if o.room.messages.Load() == 0 {
 		select {
