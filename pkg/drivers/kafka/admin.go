@@ -24,6 +24,8 @@ const (
 	askEvery = 20 * time.Millisecond
 	// atOnce is the maximum number of topics or groups of one request.
 	atOnce = 500
+	// attempts is the number of attempts of a request whose connection the broker closes.
+	attempts = 3
 )
 
 // administrator creates the client for declarations and metrics, outside the measured path. It retries after temporary
@@ -54,8 +56,8 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 }
 
 // query makes a request, and returns when it returns or when ctx ends: franz-go checks the context only when the request's
-// turn on its connection has come. If the request was the first on its connection and the broker closed the connection,
-// it is made once more. franz-go takes that for missing credentials and gives up, but brokers also do it temporarily.
+// turn on its connection has come. If the broker closes the connection, the request is made again. franz-go takes that
+// for missing credentials or TLS and gives up, but brokers also do it temporarily.
 func query[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -63,11 +65,15 @@ func query[T any](ctx context.Context, request func(context.Context) (T, error))
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		value, err := request(ctx)
-		if closed := (*kgo.ErrFirstReadEOF)(nil); errors.As(err, &closed) {
-			value, err = request(ctx)
+		var a answer
+		for range attempts {
+			a.value, a.err = request(ctx)
+			closed := (*kgo.ErrFirstReadEOF)(nil)
+			if !errors.As(a.err, &closed) && !kgo.IsRetryableBrokerErr(a.err) {
+				break
+			}
 		}
-		answers <- answer{value, err}
+		answers <- a
 	}()
 	select {
 	case a := <-answers:
