@@ -64,7 +64,7 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	// The seed makes jitter the same in every run, but different for each repetition and agent.
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // cannot fail
-	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event,
+	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event, retry: l.retried,
 		network: l.work.Network, seed: h.Sum64()}
 	if l.work.FaultsConnections() {
 		l.session.faults = netsim.NewFaults(l.session.seed)
@@ -494,6 +494,16 @@ func (l *lifecycle) event(kind drivers.EventKind, detail string) {
 	l.mu.Unlock()
 	if e != nil {
 		e.Event(kind, detail)
+	}
+}
+
+// retried counts requests that the driver's library repeated. Those before the engine exists belong to no load.
+func (l *lifecycle) retried(requests int64) {
+	l.mu.Lock()
+	e := l.engine
+	l.mu.Unlock()
+	if e != nil {
+		e.Retried(requests)
 	}
 }
 

@@ -28,6 +28,7 @@ type session struct {
 	parent string // parent of the folder; empty: the system's temporary folder
 	log    *slog.Logger
 	event  func(drivers.EventKind, string) // receives events of the driver's links
+	retry  func(requests int64)            // receives the number of requests that the driver's library repeated
 
 	network plan.Network
 	seed    uint64         // for jitter and faults
@@ -115,7 +116,7 @@ func (s *session) env() (drivers.Env, error) {
 		forward = s.direct // a relay would add costs that a network does not have
 	}
 	return drivers.Env{Dial: countingWrites(dial), DialManagement: direct, Forward: forward, Log: s.log, Event: s.event,
-		Dir: dir, Access: s.access}, nil
+		Retried: s.retry, Dir: dir, Access: s.access}, nil
 }
 
 // direct returns the address unchanged.

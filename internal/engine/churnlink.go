@@ -88,7 +88,7 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 func (l *churnLink) reopen(ctx context.Context) bool {
 	_, ok := l.link.reopen(ctx)
 	if ok {
-		l.c.e.journal.count(record.Reconnects)
+		l.c.e.journal.count(record.Reconnects, 1)
 	}
 	return ok
 }

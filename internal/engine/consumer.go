@@ -253,7 +253,7 @@ func (c *consumer) supervise(ctx context.Context) {
 			return
 		}
 		c.opening.Store(false)
-		c.e.journal.count(record.Reconnects)
+		c.e.journal.count(record.Reconnects, 1)
 	}
 }
 
@@ -273,11 +273,11 @@ func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool 
 		c.mu.Lock()
 		c.activeSince = c.e.timeline.now()
 		c.mu.Unlock()
-		c.e.journal.count(record.Connects)
+		c.e.journal.count(record.Connects, 1)
 		c.e.journal.lifetime(c.link.name, eventJoined)
 	case !active && !c.departed:
 		c.depart()
-		c.e.journal.count(record.Disconnects)
+		c.e.journal.count(record.Disconnects, 1)
 		c.e.journal.lifetime(c.link.name, eventLeft)
 	}
 	alarm.Set(c.lifetime.wake(until))

@@ -286,6 +286,9 @@ func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 // unblocked is counted separately per detail.
 func (e *Engine) Event(kind drivers.EventKind, detail string) { e.journal.event(kind, detail) }
 
+// Retried counts requests that the driver's library repeated.
+func (e *Engine) Retried(requests int64) { e.journal.count(record.Retries, requests) }
+
 // RecordInterval records an event with a duration, for example a fault. from and to are readings of the clock. Call it
 // only after Run has begun.
 func (e *Engine) RecordInterval(kind, detail string, from, to int64) {
@@ -389,6 +392,9 @@ func (e *Engine) closeAll() {
 	wg.Wait()
 	if !started {
 		return
+	}
+	for _, p := range e.publishers {
+		p.giveUp()
 	}
 	e.finishPublishers()
 	now := e.timeline.now()

@@ -24,6 +24,8 @@ type subject struct {
 	work    plan.Workload
 	options string
 	copies  bool // Config.CopiesBody
+	// of the cell; "" exposes broken links
+	resilience drivers.Resilience
 	// wrap wraps the driver's session; may be nil.
 	wrap func(drivers.Session) drivers.Session
 	// connected is called when everything is connected; may be nil.
@@ -56,7 +58,8 @@ func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 
 func (s subject) task() plan.Assignment {
 	return plan.Assignment{
-		Task: plan.Task{Run: "test", ID: plan.CellID(s.t.Name(), s.work), Cell: plan.Cell{Workload: s.work}},
+		Task: plan.Task{Run: "test", ID: plan.CellID(s.t.Name(), s.work), Cell: plan.Cell{Workload: s.work,
+			Resilience: string(s.resilience)}},
 		Publishers: plan.Share{Count: s.work.Publishers.Nodes * s.work.Publishers.Threads,
 			Total: s.work.Publishers.Nodes * s.work.Publishers.Threads},
 		Consumers: plan.Share{Count: s.work.Consumers.Nodes * s.work.Consumers.Threads,

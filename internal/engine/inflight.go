@@ -11,6 +11,7 @@ type slot struct {
 	send     int64
 	free     int64 // when it was released, ns since T0
 	out      bool  // in flight
+	key      uint32
 }
 
 // inflight holds the slots of one publisher. Tokens are slot numbers, so confirms may come in any order. One goroutine

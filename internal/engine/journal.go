@@ -128,15 +128,15 @@ func (j *journal) warn(what string, err error) {
 	}
 }
 
-// count counts an event of a link whose owner has no recorder for it. Events before the start time is known are not
+// count adds n to a counter, for events whose owner has no recorder. Events before the start time is known are not
 // counted.
-func (j *journal) count(c record.Counter) {
+func (j *journal) count(c record.Counter, n int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.counts == nil {
 		return
 	}
-	j.counts.Window(j.now(), false).Counts[c]++
+	j.counts.Window(j.now(), false).Counts[c] += n
 }
 
 // observe records n samples of ns each. at is a reading of the clock. Samples before the start time is known are not

@@ -11,12 +11,12 @@ import (
 // Links can break and recover before the start time is known.
 func TestJournalBeforeTheStart(t *testing.T) {
 	j := newJournal(newTimeline(plan.Default()))
-	j.count(record.Reconnects)
+	j.count(record.Reconnects, 1)
 	j.observe(0, record.EndToEnd, 1, 1)
 	j.event(drivers.EventBlocked, "x")
 	c := record.NewCollector(0)
 	j.begin(c)
-	j.count(record.Reconnects)
+	j.count(record.Reconnects, 1)
 	if events := j.take(false); len(events) != 1 || events[0].At != 0 {
 		t.Errorf("events %+v, want one at 0", events)
 	}

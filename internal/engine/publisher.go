@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -27,6 +29,7 @@ type publisher struct {
 	pacer    pacer
 	link     link[drivers.Publisher]
 	window   *inflight // confirmed modes
+	again    *again    // messages to be sent again; nil: none ever
 	recorder recorder
 
 	body       []byte            // used in unconfirmed modes
@@ -70,6 +73,9 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
+		if drivers.Resilience(a.Task.Cell.Resilience) == drivers.ByGuide {
+			p.again = &again{}
+		}
 		p.window = newInflight(p.work.InFlight(), p.bodies())
 	} else {
 		p.body = p.newBody()
@@ -90,9 +96,9 @@ func (p *publisher) perMessage() bool {
 }
 
 // bodies returns a function that makes the buffers of messages in flight. If the driver copies bodies, all messages
-// share one buffer, which stays in the processor's cache.
+// share one buffer, which stays in the processor's cache. Different payloads that may be sent again need a buffer each.
 func (p *publisher) bodies() func() []byte {
-	if !p.e.cfg.CopiesBody {
+	if !p.e.cfg.CopiesBody || p.again != nil && p.e.work.Message.Varies() {
 		return p.newBody
 	}
 	one := p.newBody()
@@ -147,14 +153,14 @@ func (p *publisher) run(soft, hard context.Context) {
 		if p.pacer.lifetime != nil && !p.followLifetime() {
 			break
 		}
-		if !p.perMessage() && p.link.down.Load() && !p.reconnect(p.deadline()) {
+		if !p.perMessage() && p.link.down.Load() && !p.restore() {
 			break
 		}
 		if !step() && !p.becomesActive() {
 			break
 		}
 	}
-	if p.window != nil && !p.link.down.Load() && !p.perMessage() {
+	if p.window != nil && !p.perMessage() && (p.again != nil || !p.link.down.Load()) {
 		p.awaitConfirms()
 	}
 	now := p.e.timeline.now()
@@ -223,7 +229,7 @@ func (p *publisher) sendInWindow() bool {
 // sendBatch sends n messages and waits until all are confirmed.
 func (p *publisher) sendBatch(n int) bool {
 	more := true
-	for i := 0; i < n && more; i++ {
+	for i := 0; i < n && more && !p.link.down.Load(); i++ {
 		token, ok := p.window.take()
 		if !ok {
 			break // cannot happen: nothing is in flight between batches
@@ -246,7 +252,7 @@ func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 		return false, nil
 	}
 	s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
-	if err := p.publish(uint64(token), s.body, intended, send); err != nil {
+	if err := p.publish(uint64(token), s.body[:cap(s.body)], intended, send); err != nil {
 		p.window.undo(token)
 		return true, err
 	}
@@ -279,7 +285,7 @@ func (p *publisher) sendOverOwnConnection() bool {
 		token, _ = p.window.take()
 		s := &p.window.slots[token]
 		s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
-		body = s.body
+		body = s.body[:cap(s.body)]
 	}
 	err = p.publish(uint64(token), body, intended, send)
 	begin := p.e.timeline.now()
@@ -290,15 +296,25 @@ func (p *publisher) sendOverOwnConnection() bool {
 			p.window.undo(token)
 		}
 	case p.window != nil:
-		ctx, cancel := context.WithTimeout(p.hard, p.e.work.Connect.D())
-		if err := p.link.conn.Flush(ctx); err == nil {
-			p.await(ctx, p.window.outstanding())
-		}
-		cancel()
+		p.awaitOwnConfirm()
 	}
 	p.link.close()
+	for p.again != nil && p.window.outstanding() > 0 && p.link.openWithRetry(p.hard) {
+		p.republish()
+		p.awaitOwnConfirm()
+		p.link.close()
+	}
 	p.pacer.waited(begin, p.e.timeline.now())
 	return true
+}
+
+// awaitOwnConfirm waits for the confirm of the message on its own connection, at most for the connect timeout.
+func (p *publisher) awaitOwnConfirm() {
+	ctx, cancel := context.WithTimeout(p.hard, p.e.work.Connect.D())
+	defer cancel()
+	if err := p.link.conn.Flush(ctx); err == nil {
+		p.await(ctx, p.window.outstanding())
+	}
 }
 
 // prepare completes the next message in a buffer and returns its body.
@@ -316,7 +332,19 @@ func (p *publisher) publish(token uint64, buffer []byte, intended, send int64) e
 	body := p.prepare(buffer, intended, send)
 	sequence, key := p.sequence, p.e.keys.key(p.sequence, &p.keyDraws)
 	p.sequence++
+	if p.again != nil {
+		s := &p.window.slots[token]
+		s.key = key
+		if p.payloads != nil {
+			s.body = body
+		}
+	}
 	err := p.link.conn.Publish(p.hard, drivers.Message{Token: token, Key: key, Body: body})
+	if err != nil && errors.Is(err, drivers.ErrClosed) && p.again.add(uint32(token)) {
+		p.recorder.waitsSince(send)
+		p.failed(err)
+		err = nil // like a message that the link lost after Publish
+	}
 	measured := p.e.timeline.belongs(intended, send)
 	w := p.recorder.sends.Window(send, measured)
 	if p.pacer.schedule != nil {
@@ -414,23 +442,92 @@ func (p *publisher) await(ctx context.Context, n int) bool {
 }
 
 // awaitConfirms sends buffered messages and waits until nothing is in flight. It returns false if hard ends first. If
-// the link breaks, it is closed, which also completes all messages in flight.
+// the link breaks, its messages are sent again on another one. If they are not to be sent again, the link is closed,
+// which completes them.
 func (p *publisher) awaitConfirms() bool {
-	if n := p.window.outstanding(); n > 0 {
+	for {
+		if n := p.window.outstanding(); n > 0 && !p.link.down.Load() {
+			if err := p.flush(); err != nil {
+				p.failed(err)
+			}
+			begin := p.e.timeline.now()
+			if !p.link.down.Load() && p.await(p.hard, n) && p.window.collect() > 0 {
+				p.pacer.waited(begin, p.window.lastFree)
+			} else {
+				p.pacer.waited(begin, p.e.timeline.now())
+			}
+		}
+		if p.link.down.Load() && p.again == nil {
+			p.link.close()
+		}
+		if n := p.window.outstanding(); n == 0 || p.again == nil || !p.link.down.Load() {
+			return n == 0
+		}
+		if p.hard.Err() != nil || !p.restore() {
+			return false
+		}
+	}
+}
+
+// restore replaces the broken link and sends the messages again whose confirm it did not deliver. It returns false if
+// there is no link when the publisher has to end.
+func (p *publisher) restore() bool {
+	for p.link.down.Load() {
+		ctx := p.deadline()
+		if p.again != nil && p.window.outstanding() > 0 {
+			ctx = p.hard
+		}
+		if !p.reconnect(ctx) {
+			return false
+		}
+		p.republish()
+	}
+	return true
+}
+
+// republish sends the messages again whose link broke before the confirm, in the order of their first publish call. It
+// stops when the link breaks or hard ends. Their latency counts from the first call.
+func (p *publisher) republish() {
+	tokens := p.again.take()
+	if len(tokens) == 0 {
+		return
+	}
+	slices.SortFunc(tokens, func(a, b uint32) int {
+		return cmp.Compare(p.window.slots[a].sequence, p.window.slots[b].sequence)
+	})
+	begin := p.e.timeline.now()
+	for len(tokens) > 0 && !p.link.down.Load() && p.hard.Err() == nil {
+		s := &p.window.slots[tokens[0]]
+		if p.payloads == nil { // the buffer may be shared
+			put(s.body, p.payloadSum, s.sequence, s.intended, s.send, p.e.correction.Load())
+		}
+		m := drivers.Message{Token: uint64(tokens[0]), Key: s.key, Body: s.body}
+		if err := p.link.conn.Publish(p.hard, m); err != nil {
+			p.failed(err)
+			continue
+		}
+		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Republished]++
+		tokens = tokens[1:]
+	}
+	for _, token := range tokens {
+		p.again.add(token)
+	}
+	if !p.link.down.Load() {
 		if err := p.flush(); err != nil {
 			p.failed(err)
 		}
-		begin := p.e.timeline.now()
-		if !p.link.down.Load() && p.await(p.hard, n) && p.window.collect() > 0 {
-			p.pacer.waited(begin, p.window.lastFree)
-		} else {
-			p.pacer.waited(begin, p.e.timeline.now())
-		}
 	}
-	if p.link.down.Load() {
-		p.link.close()
+	p.pacer.waited(begin, p.e.timeline.now())
+}
+
+// giveUp completes the messages that were still to be sent again when the drain or the run ended. It is called when the
+// link is closed.
+func (p *publisher) giveUp() {
+	now := min(p.e.timeline.now(), p.e.timeline.drainEnds())
+	for _, token := range p.again.take() {
+		p.recorder.confirm(&p.window.slots[token], drivers.ErrClosed, now)
+		p.window.release(uint64(token), now)
 	}
-	return p.window.outstanding() == 0
 }
 
 // onConfirm records a confirm before it releases the slot. When nothing is in flight, everything is therefore recorded.
@@ -440,6 +537,10 @@ func (p *publisher) onConfirm(token uint64, err error) {
 	if s == nil {
 		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight",
 			token, p.index))
+		return
+	}
+	if err != nil && errors.Is(err, drivers.ErrClosed) && p.again.add(uint32(token)) {
+		p.recorder.waitsSince(s.send)
 		return
 	}
 	p.recorder.confirm(s, err, now)

@@ -75,6 +75,8 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"disconnects":        total(record.Disconnects),
 		"ports.exhausted":    total(record.PortsExhausted),
 		"reconnects":         total(record.Reconnects),
+		"retries":            total(record.Retries),
+		"republished":        total(record.Republished),
 		"connection.blocked": connectionBlocked,
 		"e2e.negative":       func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
 

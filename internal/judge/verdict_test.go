@@ -458,3 +458,26 @@ func TestGapsAndBlockedConnections(t *testing.T) {
 		t.Errorf("events of the agents are not in the outcome: %+v", o.Events)
 	}
 }
+
+// Messages that were sent again may be delivered twice, or after later ones. The loss of a confirmed one is not excused.
+func TestRepeatedMessages(t *testing.T) {
+	for _, counter := range []record.Counter{record.Retries, record.Republished} {
+		for _, repeated := range []int64{0, 1} {
+			x := newWorld(nil)
+			x.task.Cell.Guarantees = plan.Guarantees{ConfirmedKept: true, NoDuplicates: true, Ordered: true}
+			x.steady(1000, atOnce)
+			x.receive(7, 0, time.Second)
+			x.count(0, record.Reordered, 3)
+			x.count(time.Second, counter, repeated)
+			if o := x.judge(); (o.Verdict == plan.Valid) != (repeated > 0) {
+				t.Errorf("%s %d, and the verdict is %s: %v", counter, repeated, o.Verdict, o.Reasons)
+			}
+		}
+		x := newWorld(nil)
+		x.steady(1000, losing)
+		x.count(time.Second, counter, 1)
+		o := x.judge()
+		verdict(t, o, plan.Invalid, "that the broker had confirmed were lost")
+		near(t, o, counter.String(), 1)
+	}
+}

@@ -26,7 +26,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	return Combination{Cell: &plan.Cell{
 		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
 		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody,
-		InProcess: d.Capabilities.InProcess, Notes: d.Notes,
+		InProcess: d.Capabilities.InProcess, Resilience: string(d.Resilience), Notes: d.Notes,
 		RedeliverAfter: plan.Duration(d.RedeliverAfter),
 	}}
 }

@@ -112,7 +112,7 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 		}
 		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees),
 			d.Capabilities.CopiesBody, d.Capabilities.InProcess
-		g.RedeliverAfter = plan.Duration(d.RedeliverAfter)
+		g.RedeliverAfter, g.Resilience = plan.Duration(d.RedeliverAfter), string(d.Resilience)
 		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
 		if d.Label != "" {
 			labels = appendNew(labels, d.Label)

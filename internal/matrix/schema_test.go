@@ -129,7 +129,7 @@ var decodedInto = map[string]struct {
 	"#Fault":      {into: plan.Fault{}},
 	"#Retry":      {into: plan.Retry{}},
 	"#Rule":       {into: plan.Rule{}},
-	"#Group":      {into: plan.Group{}, inType: []string{"copiesBody", "guarantees", "inProcess", "label", "name", "redeliverAfter"}},
+	"#Group":      {into: plan.Group{}, inType: []string{"copiesBody", "guarantees", "inProcess", "label", "name", "redeliverAfter", "resilience"}},
 	"#Network":    {into: plan.Network{}},
 	"#Drain":      {into: plan.Drain{}},
 	"#Table":      {into: plan.Table{}},

@@ -96,19 +96,19 @@ func validateLifetime(report reporter, role string, p plan.Lifetime, measure pla
 // tooLarge reports cells whose bodies in flight exceed plan.MaxInFlightBytes on an agent.
 func tooLarge(c *plan.Cell) []problem {
 	if len(c.Workload.Groups) == 0 {
-		return tooLargePart("", c.Workload.Publishers, c.Workload.Message, c.CopiesBody)
+		return tooLargePart("", c.Workload.Publishers, c.Workload.Message, c.CopiesBody, c.Resilience)
 	}
 	var out []problem
 	for _, g := range c.Workload.Groups {
-		out = append(out, tooLargePart("groups."+g.Name+".", g.Publishers, g.Message, g.CopiesBody)...)
+		out = append(out, tooLargePart("groups."+g.Name+".", g.Publishers, g.Message, g.CopiesBody, g.Resilience)...)
 	}
 	return out
 }
 
-func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool) []problem {
+func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool, resilience string) []problem {
 	slots := 1
 	switch {
-	case copies:
+	case copies && !(resilience == plan.ResilienceByGuide && m.Varies()):
 	case p.Mode == "confirm-window":
 		slots = p.MaxInFlight
 	case p.Mode == "confirm-batch":

@@ -22,7 +22,7 @@ func (t Task) Parts() []Task {
 		}
 		p.Cell.Label, p.Cell.Guarantees, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Guarantees, g.CopiesBody,
 			g.InProcess
-		p.Cell.RedeliverAfter = g.RedeliverAfter
+		p.Cell.RedeliverAfter, p.Cell.Resilience = g.RedeliverAfter, g.Resilience
 		parts[i] = p
 	}
 	return parts

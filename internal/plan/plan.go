@@ -133,6 +133,8 @@ type Cell struct {
 	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: Publish keeps no body
 	// from the driver: the broker runs in the memory of an agent's process
 	InProcess bool `json:"inProcess,omitempty"`
+	// from the driver: who sends messages again whose link broke before their confirm (ResilienceByGuide and others)
+	Resilience string `json:"resilience,omitempty"`
 	// another cell of the run simulates a network, and this cell uses the same connections
 	Simulated bool     `json:"simulated,omitempty"`
 	Notes     []string `json:"notes,omitempty"` // from the driver: possible but perhaps unintended configurations
@@ -140,6 +142,13 @@ type Cell struct {
 	// checked over the outcomes of all repetitions; not part of the workload
 	Require []Rule `json:"require,omitempty"`
 }
+
+// The values of Cell.Resilience: those of drivers.Resilience.
+const (
+	NoResilience        = "none"
+	ResilienceByLibrary = "library"
+	ResilienceByGuide   = "guide"
+)
 
 // Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline
 // (ParseRegression).

@@ -148,6 +148,7 @@ type Group struct {
 	Guarantees Guarantees `json:"guarantees"`
 	CopiesBody bool       `json:"copiesBody,omitempty"`
 	InProcess  bool       `json:"inProcess,omitempty"`
+	Resilience string     `json:"resilience,omitempty"`
 
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 }

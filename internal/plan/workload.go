@@ -97,6 +97,11 @@ type Message struct {
 	Keys    Keys        `json:"keys"`
 }
 
+// Varies reports whether bodies differ in size or payload.
+func (m Message) Varies() bool {
+	return len(m.Sizes) > 0 || m.Payload.Kind == PayloadCompressible || m.Payload.Kind == PayloadFile
+}
+
 // Network is the network that netsim simulates between client and broker.
 type Network struct {
 	Latency   Duration `json:"latency"` // of the round trip; half in each direction

@@ -38,6 +38,8 @@ const (
 	Connects
 	Disconnects // publishers and consumers that disconnected because of their lifetime
 	SpinNanos   // processor time that pacing spent polling the clock
+	Retries     // requests that a client library repeated because of a failure
+	Republished // messages that the engine sent again, because their link broke before the confirm
 	numCounters
 )
 
@@ -47,7 +49,8 @@ var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "reject
 	"foreign",
 	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent",
 	"bindingReceived",
-	"timeouts", "closedErrors", "nacked", "connects", "disconnects", "spinNanos"}
+	"timeouts", "closedErrors", "nacked", "connects", "disconnects", "spinNanos", "retries",
+	"republished"}
 
 // Series is one of a window's latency distributions.
 type Series uint8

@@ -41,6 +41,7 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 		labels.add(c)
 	}
 	list("Confirm", labels.meanings())
+	list("Resilience", resilienceFacts(run.Cells))
 	var works []plan.Workload
 	for _, c := range run.Cells {
 		works = append(works, c.Workload.Parts()...)
@@ -157,6 +158,42 @@ func brokerFacts(outcomes []plan.Outcome, cells []plan.Cell) (lines []string) {
 		slices.Sort(names[text])
 		lines[i] = fmt.Sprintf("%s (%s)", text, strings.Join(names[text], ", "))
 	}
+	return lines
+}
+
+// resilienceFacts returns what happens to messages whose connection breaks before the confirm. If cells differ, each line
+// lists its brokers. A broker in the process of an agent has no connections that could break.
+func resilienceFacts(cells []plan.Cell) (lines []string) {
+	brokers := map[string][]string{}
+	for _, c := range cells {
+		for _, part := range (plan.Task{Cell: c}).Parts() {
+			if !part.Cell.Workload.Publishers.Confirmed() || part.Cell.InProcess {
+				continue
+			}
+			var text string
+			switch part.Cell.Resilience {
+			case plan.NoResilience:
+				text = "messages of a broken connection stay unconfirmed"
+			case plan.ResilienceByLibrary:
+				text = "the client library connects again and repeats requests, with its default settings"
+			case plan.ResilienceByGuide:
+				text = "messages of a broken connection are published again (vendor guide)"
+			default:
+				continue
+			}
+			if name := part.Cell.Broker.Name; !slices.Contains(brokers[text], name) {
+				brokers[text] = append(brokers[text], name)
+			}
+		}
+	}
+	for text, names := range brokers {
+		if len(brokers) > 1 {
+			slices.Sort(names)
+			text += " (" + strings.Join(names, ", ") + ")"
+		}
+		lines = append(lines, text)
+	}
+	slices.Sort(lines)
 	return lines
 }
 

@@ -50,6 +50,7 @@ func TestFacts(t *testing.T) {
 		"Load":        "1 publishing and 1 consuming agent, 100 B messages, as fast as possible",
 		"Measurement": "10.0 s, after a warm-up of 2.00 s",
 		"Host":        "h (agents load-1, load-2)",
+		"Resilience":  "",
 	} {
 		if same[name] != want {
 			t.Errorf("%s: %q, want %q", name, same[name], want)
@@ -57,6 +58,7 @@ func TestFacts(t *testing.T) {
 	}
 	different := factsOf(pair(func(c *plan.Cell, o *plan.Outcome, i int) {
 		c.Label, c.Workload.Publishers.Mode = []string{"disk", "memory"}[i], "confirm-each"
+		c.Resilience = []string{"guide", "library"}[i]
 		c.Workload.Publishers.Rate = []float64{0, 100}[i]
 		c.Workload.Message.Size = []int{100, 2000}[i]
 		c.Workload.Warmup = plan.Duration(i) * plan.Duration(time.Second)
@@ -67,6 +69,8 @@ func TestFacts(t *testing.T) {
 		"Confirm":     "disk: broker=one | memory: broker=two",
 		"Load":        "1 publishing and 1 consuming agent",
 		"Measurement": "10.0 s",
+		"Resilience": "messages of a broken connection are published again (vendor guide) (one) | " +
+			"the client library connects again and repeats requests, with its default settings (two)",
 	} {
 		if different[name] != want {
 			t.Errorf("%s: %q, want %q", name, different[name], want)
@@ -240,5 +244,27 @@ func TestCeilingFacts(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A broken connection of unconfirmed messages, or to a broker in the agent's process, has no consequence to state.
+func TestResilienceFacts(t *testing.T) {
+	cell := func(mode, resilience string, inProcess bool) plan.Cell {
+		c := plan.Cell{Resilience: resilience, InProcess: inProcess}
+		c.Workload.Publishers.Mode = mode
+		return c
+	}
+	none := "messages of a broken connection stay unconfirmed"
+	for i, test := range []struct {
+		cell plan.Cell
+		want []string
+	}{
+		{cell("confirm-each", "none", false), []string{none}},
+		{cell("confirm-each", "none", true), nil},
+		{cell("fire-and-forget", "none", false), nil},
+	} {
+		if got := resilienceFacts([]plan.Cell{test.cell}); !slices.Equal(got, test.want) {
+			t.Errorf("cell %d: %q, want %q", i, got, test.want)
+		}
 	}
 }

@@ -85,6 +85,8 @@ type Declaration struct {
 	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 get nothing"). They are
 	// shown before the run and stored with the cell.
 	Notes []string
+	// Resilience is who sends messages again whose link broke before their confirm. "" means NoResilience.
+	Resilience Resilience
 	// Label is a short description of the meaning of a confirm: "quorum, majority written", "classic transient, one
 	// node". Tables show it, because confirms with different meanings are not comparable.
 	Label string
@@ -120,6 +122,30 @@ type Guarantees struct {
 	NoDuplicates bool
 	// Ordered: messages of one publisher to one queue reach each consumer of one stream in the order of publishing.
 	Ordered bool
+}
+
+// Resilience is who sends messages again whose link broke before their confirm. Drivers have the option resilience, with
+// the values "vendor" and "none". A message that is sent again may be delivered twice, or after later ones.
+type Resilience string
+
+// The values of Resilience.
+const (
+	// NoResilience exposes every broken link: its messages stay unconfirmed.
+	NoResilience Resilience = "none"
+	// ByLibrary means that the client library reconnects and repeats requests, with its default settings. OnClosed and
+	// ErrClosed then mean that the library gave up. The driver calls Env.Retried.
+	ByLibrary Resilience = "library"
+	// ByGuide is for client libraries that repeat nothing. The engine connects another publisher and sends the
+	// unconfirmed messages again, as the vendors' guides recommend.
+	ByGuide Resilience = "guide"
+)
+
+// Vendor returns resilience for the value "vendor" of a driver's option, and NoResilience for "none".
+func Vendor(option string, resilience Resilience) Resilience {
+	if option == "none" {
+		return NoResilience
+	}
+	return resilience
 }
 
 // Mode is a publish mode.
@@ -184,6 +210,9 @@ type Env struct {
 	Log     *slog.Logger // not to be used per message; removes the secrets of the options
 	// Event reports an event of the link. It is safe for concurrent use and does not block.
 	Event func(kind EventKind, detail string)
+	// Retried counts requests that the client library repeated because of a failure (ByLibrary), at the latest when the
+	// publisher is closed. It is safe for concurrent use, does not block, and may be nil.
+	Retried func(requests int64)
 	// Dir is an empty folder of this task, for drivers with state on disk (an embedded server). The agent removes it
 	// after the session is closed. It may be "" for drivers that need none.
 	Dir string

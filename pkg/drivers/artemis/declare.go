@@ -40,6 +40,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Guarantees: guarantees(&o, use),
 		Notes:      notes(&o),
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o, use),
 	}
 }

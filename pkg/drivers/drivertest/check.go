@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +61,7 @@ type check struct {
 	over     bool // the result was returned: errorf and logf have no effect
 	result   result
 	cleanups []func()
+	retried  atomic.Int64 // requests that the driver's library repeated
 }
 
 // prove runs one check in its own goroutine, so that a driver that hangs does not block the suite.
@@ -217,9 +219,10 @@ func (c *check) env() drivers.Env {
 	c.cleanups = append(c.cleanups, func() { _ = os.RemoveAll(dir) })
 	return drivers.Env{
 		Dial: c.dial.dial, Forward: c.dial.forward, Dir: dir,
-		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Access: drivers.FullAccess(),
-		Event:  func(kind drivers.EventKind, detail string) { c.logf("event of the driver: %s: %s", kind, detail) },
+		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Access:  drivers.FullAccess(),
+		Event:   func(kind drivers.EventKind, detail string) { c.logf("event of the driver: %s: %s", kind, detail) },
+		Retried: func(requests int64) { c.retried.Add(requests) },
 	}
 }
 

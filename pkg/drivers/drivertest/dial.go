@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -88,6 +89,7 @@ func (d *dialer) cut() {
 	}
 	d.mu.Unlock()
 	for _, c := range open {
+		c.cut.Store(true)
 		_ = c.Close()
 	}
 	d.stall(false)
@@ -160,6 +162,7 @@ type conn struct {
 	d      *dialer
 	once   sync.Once
 	closed chan struct{}
+	cut    atomic.Bool // closed by the suite: it fails as if the broker had reset it
 
 	mu                          sync.Mutex
 	readDeadline, writeDeadline time.Time
@@ -167,6 +170,9 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if err != nil && c.cut.Load() {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	}
 	c.d.readings.Add(int64(n))
 	if err == nil {
 		err = c.pass(&c.readDeadline)
@@ -177,11 +183,13 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *conn) Write(p []byte) (int, error) {
-	if err := c.pass(&c.writeDeadline); err != nil {
-		return 0, err
+func (c *conn) Write(p []byte) (n int, err error) {
+	if err = c.pass(&c.writeDeadline); err == nil {
+		n, err = c.Conn.Write(p)
 	}
-	n, err := c.Conn.Write(p)
+	if err != nil && c.cut.Load() {
+		err = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
+	}
 	c.d.writings.Add(int64(n))
 	return n, err
 }

@@ -216,6 +216,7 @@ func checks() []named {
 		{name: "session-close", run: checkSessionClose},
 		{name: "cut/publisher", run: checkCutPublisher},
 		{name: "cut/consumer", run: checkCutConsumer},
+		{name: "cut/library", run: checkCutLibrary},
 		{name: "cut/late", run: checkCutLate},
 	}...)
 	return append(all, named{name: "restart", run: checkRestart, limit: restartLimit})

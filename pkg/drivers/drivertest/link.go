@@ -144,11 +144,67 @@ func (c *check) cut() {
 	c.dial.cut()
 }
 
+// breaks is like need, for checks of broken links: the library of the driver must not repair them.
+func (c *check) breaks(u drivers.Use) drivers.Declaration {
+	d := c.need(u)
+	if d.Resilience == drivers.ByLibrary {
+		c.notApplicable("the client library connects again: see cut/library")
+	}
+	return d
+}
+
+// checkCutLibrary breaks all connections of a publisher and a consumer, while confirms are outstanding. The client
+// library must connect again and repeat its requests, so that every message is confirmed and delivered. It must report
+// that it did, and OnClosed must not be called.
+func checkCutLibrary(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	if d.Resilience != drivers.ByLibrary {
+		c.notApplicable("a broken connection breaks the link: the client library repeats nothing")
+	}
+	r := c.rig(u)
+	in, s := r.inbox(nil), r.sender(1)
+	s.send(10)
+	c.dial.stall(true)
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		for i := range 10 {
+			if err := s.publish(c.ctx, uint32(i), 64); err != nil {
+				c.errorf("Publish while connections break: %v", err)
+			}
+		}
+		if err := s.pub.Flush(c.ctx); err != nil {
+			c.errorf("Flush while connections break: %v", err)
+		}
+	}()
+	c.linger()
+	c.cut()
+	c.await(published, "Publish and Flush over new connections")
+	c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
+		return fmt.Sprintf("%d confirms stay open after the connections broke", s.outstanding())
+	})
+	s.send(10)
+	s.each(func(o *outcome) {
+		if o.err != nil {
+			c.errorf("message %d: %v; the library has to repeat it", o.seq, o.err)
+		}
+	})
+	in.arrive(s.kept())
+	if s.closings.Load()+in.closings.Load() > 0 {
+		c.errorf("OnClosed is called, although the library connects again")
+	}
+	c.within(c.wait, "Publisher.Close", func() { _ = s.pub.Close() })
+	if c.retried.Load() == 0 {
+		c.errorf("Env.Retried is not called")
+	}
+}
+
 // checkCutPublisher breaks the link while confirms are outstanding. Each of them must fail, unless it arrived before.
 // OnClosed must be called once, and the session must connect another publisher.
 func checkCutPublisher(c *check) {
 	u := c.use(c.anyMode())
-	d := c.need(u)
+	d := c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	s.send(10)
@@ -230,7 +286,7 @@ func (r *rig) reconnect() (*inbox, *sender) {
 func checkCutConsumer(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10
-	d := c.need(u)
+	d := c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	g := newGate(nil)
@@ -269,7 +325,7 @@ func checkRestart(c *check) {
 	if c.declare(u).Capabilities.Persistent {
 		u.Persistent = true
 	}
-	d := c.need(u)
+	d := c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	s.send(10)

@@ -51,6 +51,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 		Rejections: rejections(&o, use),
 		Notes:      notes(&o, use),
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o),
 	}
 }

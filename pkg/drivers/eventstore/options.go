@@ -33,6 +33,7 @@ type options struct {
 	MaxCount    uint64   `json:"maxCount"`
 	Concurrency int      `json:"concurrency"`
 	Confirm     string   `json:"confirmTimeout"`
+	Resilience  string   `json:"resilience"`
 }
 
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers

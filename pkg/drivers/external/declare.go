@@ -2,6 +2,7 @@ package external
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,10 +35,11 @@ type rule struct {
 	Capabilities json.RawMessage            `json:"capabilities"`
 	Guarantees   json.RawMessage            `json:"guarantees"`
 	// a duration like "30s", or an option that contains one: "options.ackWait"
-	Redeliver  string   `json:"redeliverAfter"`
-	Label      string   `json:"label"`
-	Rejections []string `json:"rejections"`
-	Notes      []string `json:"notes"`
+	Redeliver  string             `json:"redeliverAfter"`
+	Resilience drivers.Resilience `json:"resilience"`
+	Label      string             `json:"label"`
+	Rejections []string           `json:"rejections"`
+	Notes      []string           `json:"notes"`
 }
 
 // capabilities are the fields of drivers.Capabilities that a rule may set.
@@ -103,6 +105,10 @@ func (r *rule) check() (errs []error) {
 			errs = append(errs, fmt.Errorf("acks: there is no %q (available: %v)", a, acks))
 		}
 	}
+	all := []drivers.Resilience{drivers.NoResilience, drivers.ByLibrary, drivers.ByGuide}
+	if r.Resilience != "" && !slices.Contains(all, r.Resilience) {
+		errs = append(errs, fmt.Errorf("resilience: there is no %q (available: %v)", r.Resilience, all))
+	}
 	if err := overlay(r.Capabilities, &capabilities{}); err != nil {
 		errs = append(errs, fmt.Errorf("capabilities: %w", err))
 	}
@@ -153,7 +159,7 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 	}
 	facts := fields(use)
 	var can capabilities
-	var out drivers.Declaration
+	out := drivers.Declaration{Resilience: drivers.NoResilience}
 	for _, r := range d.Declares {
 		if !r.holds(facts, set) {
 			continue
@@ -164,9 +170,7 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		if r.Acks != nil {
 			out.Capabilities.Acks = slices.Clone(r.Acks)
 		}
-		if r.Label != "" {
-			out.Label = r.Label
-		}
+		out.Label, out.Resilience = cmp.Or(r.Label, out.Label), cmp.Or(r.Resilience, out.Resilience)
 		if path, named := strings.CutPrefix(r.Redeliver, "options."); named {
 			var err error
 			if out.RedeliverAfter, err = durationOf(at(set, strings.Split(path, "."))); err != nil {

@@ -82,6 +82,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	if err := c.begin(ctx); err != nil {
 		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))
 	}
+	l.connected()
 	l.watch(c, func(err error) {
 		c.notice.Broke(err)
 		go c.look() // look waits for the handler

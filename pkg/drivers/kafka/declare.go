@@ -59,6 +59,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 		Rejections: rejections(&o, use),
 		Notes:      notes(&o, use),
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByLibrary),
 		Label:      label(&o, use),
 	}
 }

@@ -18,14 +18,22 @@ const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions"
 
 func TestConformance(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), nil))
+		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil))
+	})
+}
+
+// With the default resilience, the libraries connect again.
+func TestConformanceVendor(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`),
+			[]string{"open/dead", "dial", "mode", "close", "order", "publish-blocks", "session-close", "cut"}))
 	})
 }
 
 // The subset covers the effects of several brokers and partitions: destinations of messages, and connections. The other
 // client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
 func TestConformanceCluster(t *testing.T) {
-	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", `+replicated+`}`),
+	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", "resilience": "none", `+replicated+`}`),
 		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe",
 			"describe"}))
 }
@@ -33,7 +41,7 @@ func TestConformanceCluster(t *testing.T) {
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
 	both(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", `+replicated+`}`), nil))
+		drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "resilience": "none", `+replicated+`}`), nil))
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzClient is a client of franz-go. It makes one attempt per request. The callback of a record receives the result.
+// franzClient is a client of franz-go. The callback of a record receives the result.
 type franzClient struct {
 	session *session
 	link    *link
@@ -46,13 +46,17 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic),
 		kgo.RecordPartitioner(partitioner(spec.Keyed)),
-		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()),
-		kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
-		kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)),
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
 	)
+	if o.persists() {
+		options = append(options, kgo.WithHooks((*retryHook)(l)))
+	} else {
+		options = append(options, kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()),
+			kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
+			kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()))
+	}
 	if !o.idempotent(acks) {
 		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
 	}
@@ -62,6 +66,18 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 	}
 	l.watch(c, func(error) { go c.abort() })
 	return c, nil
+}
+
+// retryHook counts the produce requests whose connection broke before the response. The library makes them again.
+type retryHook link
+
+const produceKey = 0 // of requests in Kafka's protocol
+
+// OnBrokerE2E implements kgo.HookBrokerE2E.
+func (h *retryHook) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if l := (*link)(h); key == produceKey && e2e.Err() != nil && !l.over.Load() && l.session.env.Retried != nil {
+		l.session.env.Retried(1)
+	}
 }
 
 func franzAcks(acks int16) kgo.Acks {

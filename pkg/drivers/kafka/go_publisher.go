@@ -14,6 +14,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
+// attempts returns the number of attempts per request of kafka-go's Writer. 0 is its default, ten.
+func (o *options) attempts() int {
+	if o.persists() {
+		return 0
+	}
+	return 1
+}
+
 // goBatch is the default number of messages of a Writer's batch.
 const goBatch = 100
 
@@ -50,7 +58,7 @@ func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (pr
 		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
 	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
 	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
-	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: 1,
+	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),
 		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.std(), time.Nanosecond),
 		ReadTimeout: o.ConfirmTimeout.std(), WriteTimeout: o.ConfirmTimeout.std(),
 		RequiredAcks: kafka.RequiredAcks(o.acksFor(spec.Mode.Confirmed())), Compression: compressions[o.Compression].goes,
@@ -171,4 +179,7 @@ func (p *goProducer) end() {
 		_ = p.writer.Close()
 	}()
 	p.room.empties(done, func() { p.link.broke(errNoAnswer) })
+	if n := p.writer.Stats().Retries; n > 0 && p.link.session.env.Retried != nil {
+		p.link.session.env.Retried(n)
+	}
 }

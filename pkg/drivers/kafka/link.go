@@ -22,15 +22,16 @@ const (
 	idle = 9 * time.Minute
 )
 
-// link is the set of connections of one publisher or consumer, or of publishers that share a client. If one connection
-// breaks, the whole link is broken for good. Otherwise the libraries would silently reconnect, and the record would
-// show neither the gap nor the fate of messages in flight. Connections that a library closes itself, and answers that
-// it no longer waits for, do not break the link.
+// link is the set of connections of one publisher or consumer, or of publishers that share a client. With resilience
+// "none", and while a client is being connected, one broken connection breaks the whole link for good. Otherwise the
+// libraries connect again, and the link breaks when they give up. Connections that a library closes itself, and answers
+// that it no longer waits for, do not break the link.
 type link struct {
 	session *session
 	ctx     context.Context // cancelled when the link ends
 	cancel  context.CancelFunc
 	over    atomic.Bool
+	lasts   atomic.Bool // a broken connection does not break the link
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
@@ -166,12 +167,16 @@ func (l *link) unwatch(who any) {
 	delete(l.watchers, who)
 }
 
-// conn is one connection of a link. A failed read or write breaks the link.
+// connected notes that the client works. From then on the library may connect again.
+func (l *link) connected() { l.lasts.Store(l.session.options.persists()) }
+
+// conn is one connection of a link. A failed read or write breaks the link, unless it lasts.
 type conn struct {
 	net.Conn
 	link    *link
 	address string
 	closed  atomic.Bool
+	lost    atomic.Bool // failed
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -190,14 +195,21 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed breaks the link, unless the error is a timeout: the libraries use deadlines to end reads that they no longer
+// failed breaks or records the connection, unless the error is a timeout: the libraries use deadlines to end reads that they no longer
 // need. Callers that wait for an answer have timeouts of their own.
 func (c *conn) failed(err error) {
 	var timeout net.Error
 	if c.closed.Load() || (errors.As(err, &timeout) && timeout.Timeout()) {
 		return
 	}
-	c.link.broke(fmt.Errorf("%s: %w", c.address, err))
+	if !c.link.lasts.Load() {
+		c.link.broke(fmt.Errorf("%s: %w", c.address, err))
+		return
+	}
+	if !c.lost.Swap(true) && !c.link.over.Load() {
+		c.link.session.env.Event(drivers.EventNotice,
+			fmt.Sprintf("connection to %s broke: %v; the library connects again", c.address, err))
+	}
 }
 
 func (c *conn) Close() error {

@@ -55,6 +55,7 @@ type options struct {
 	Password          string          `json:"password"`
 	Mechanism         string          `json:"mechanism"`
 	TLS               tlsOptions      `json:"tls"`
+	Resilience        string          `json:"resilience"`
 
 	acks int16 // -1: all
 }
@@ -96,7 +97,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 		Linger: duration(5 * time.Millisecond), Compression: "none", Idempotence: true, InFlight: 5,
 		Commit: "background", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond),
 		ConfirmTimeout: duration(30 * time.Second),
-		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN",
+		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN", Resilience: "vendor",
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -171,6 +172,9 @@ func (o *options) clientFault() string {
 	}
 	return ""
 }
+
+// persists reports whether the libraries connect again and repeat requests.
+func (o *options) persists() bool { return o.Resilience != "none" }
 
 // idempotent reports whether batches are numbered. Brokers require acks "all" for that.
 func (o *options) idempotent(acks int16) bool {

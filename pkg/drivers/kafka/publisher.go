@@ -60,6 +60,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		leave()
 		return nil, fmt.Errorf("connect publisher: %w", explain(err))
 	}
+	on.link.connected()
 	on.link.watch(p, p.notice.Broke)
 	return p, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // Messages that a broker rejects are rejected singly, the link stays, and the metrics show the cause.
 func TestTooFewInSyncReplicasReject(t *testing.T) {
-	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
+	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3, "resilience": "none"}`))
 	r.topology.QueueNode = "0" // the leader is not killed
 	if err := r.session.Setup(r.context(), r.topology); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestRestartLong(t *testing.T) {
 
 func restart(t *testing.T, client string) {
 	t.Helper()
-	h := harness(at(t, single, `{"client": "`+client+`"}`), []string{"restart"})
+	h := harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), []string{"restart"})
 	h.Restart = labtest.Restart("kafka")
 	drivertest.Run(t, h)
 }

@@ -54,6 +54,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Guarantees: drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true,
 			Ordered: o.Delay.fixed()},
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 	}
 	if use.Simulated {
 		d.Rejections = append(d.Rejections,

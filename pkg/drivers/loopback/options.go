@@ -27,6 +27,7 @@ type options struct {
 	Burst         int64    `json:"burst"`
 	Capacity      int      `json:"capacity"`
 	CapacityBytes int      `json:"capacityBytes"`
+	Resilience    string   `json:"resilience"`
 }
 
 // stall is a period in which nothing is confirmed or delivered. At counts from the first message.

@@ -66,6 +66,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		RedeliverAfter: hidden,
 
 		Rejections: rejections(&o, use),
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o, use),
 	}
 }

@@ -34,6 +34,7 @@ type options struct {
 	Discard     string   `json:"discard"`
 	AckWait     string   `json:"ackWait"`
 	Confirm     string   `json:"confirmTimeout"`
+	Resilience  string   `json:"resilience"`
 	Monitoring  []string `json:"monitoring"`
 }
 

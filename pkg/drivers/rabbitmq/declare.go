@@ -38,6 +38,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Capabilities: capabilities(&o, use),
 		Guarantees:   guarantees(&o, use),
 		Rejections:   append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
+		Resilience:   drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:        label(&o, use),
 	}
 }

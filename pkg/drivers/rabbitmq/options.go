@@ -36,6 +36,7 @@ type options struct {
 	Policy     map[string]any  `json:"policy"`
 	Heartbeat  string          `json:"heartbeat"`
 	FrameMax   int             `json:"frameMax"`
+	Resilience string          `json:"resilience"`
 }
 
 type queueOptions struct {

@@ -21,6 +21,7 @@ type Options struct {
 	ConnectTimeout string     `json:"connectTimeout"`
 	IdleTimeout    string     `json:"idleTimeout"`
 	TLS            TLSOptions `json:"tls"`
+	Resilience     string     `json:"resilience"` // "none", or "vendor": drivers.ByGuide
 }
 
 // TLSOptions are for amqps URLs.

@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// breaking is a session whose publishers' links break. The messages of a link from number whole on are accepted, and
+// never stored. The link breaks after kept such messages, or when it is flushed with at least one.
+type breaking struct {
+	drivers.Session
+	whole, kept int
+	refuses     bool // the link breaks with an error of Publish
+	lost        atomic.Int64
+	unreachable atomic.Int64 // reading of the clock from which no publisher can connect; 0: never
+}
+
+func (b *breaking) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if at := b.unreachable.Load(); at != 0 && clock.Now() >= at {
+		return nil, errors.New("connection refused")
+	}
+	_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond)) // time of connecting
+	inner, err := b.Session.Publisher(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return &breakingPublisher{Publisher: inner, of: b, spec: spec}, nil
+}
+
+type breakingPublisher struct {
+	drivers.Publisher
+	once   sync.Once
+	of     *breaking
+	spec   drivers.PublisherSpec
+	passed int
+	tokens []uint64
+	over   bool
+}
+
+func (p *breakingPublisher) Publish(ctx context.Context, m drivers.Message) error {
+	if p.over {
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	if p.passed++; p.passed <= p.of.whole {
+		return p.Publisher.Publish(ctx, m)
+	}
+	p.of.lost.Add(1)
+	if p.of.refuses {
+		p.breaks()
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	p.tokens = append(p.tokens, m.Token)
+	if len(p.tokens) == p.of.kept {
+		p.breaks()
+	}
+	return nil
+}
+
+func (p *breakingPublisher) breaks() {
+	p.over = true
+	p.spec.OnClosed(drivers.ErrClosed)
+}
+
+func (p *breakingPublisher) Flush(ctx context.Context) error {
+	if len(p.tokens) > 0 && !p.over {
+		p.breaks()
+	}
+	return p.Publisher.Flush(ctx)
+}
+
+func (p *breakingPublisher) Close() error {
+	p.once.Do(func() {
+		_ = p.Publisher.Close()
+		for _, token := range p.tokens {
+			p.spec.OnConfirm(token, drivers.ErrClosed)
+		}
+	})
+	return nil
+}
+
+// resilient returns a workload with paced publishers, whose links break after every 40 messages.
+func resilient(t *testing.T, mode string, resilience drivers.Resilience) (subject, *breaking) {
+	s := newSubject(t, func(w *plan.Workload) {
+		w.Publishers.Mode, w.Publishers.Threads, w.Consumers.Threads = mode, 2, 2
+		w.Publishers.Rate, w.Publishers.MaxInFlight, w.Publishers.Batch = 2000, 50, plan.Batch{Min: 7, Max: 7}
+		w.Warmup = 0
+	})
+	s.resilience = resilience
+	b := &breaking{whole: 40, kept: 5}
+	if s.work.Publishers.Mode == string(drivers.ConnectionPerMessageConfirm) {
+		b.whole, b.kept = 0, 1
+	}
+	s.wrap = func(session drivers.Session) drivers.Session { b.Session = session; return b }
+	return s, b
+}
+
+// A message whose link broke before the confirm is published again with its own body, until it is confirmed. Without
+// resilience it stays unconfirmed, and is lost.
+func TestRepublish(t *testing.T) {
+	sizes := []plan.SizeShare{{Min: 100, Max: 300, Weight: 1}}
+	for _, mode := range []string{"confirm-window", "confirm-batch", "confirm-each"} {
+		for _, how := range []string{"same bodies", "different sizes", "own bodies", "Publish fails", "none"} {
+			t.Run(mode+" "+how, bubbled(func(t *testing.T) {
+				s, b := resilient(t, mode, drivers.ByGuide)
+				s.copies = how != "own bodies"
+				b.refuses = how == "Publish fails"
+				if how == "different sizes" {
+					s.work.Message.Size, s.work.Message.Sizes = 300, sizes
+				}
+				if how == "none" {
+					s.resilience = drivers.NoResilience
+				}
+				m := s.play(t.Context())
+				a, lost := m.Accounting(1), b.lost.Load()
+				if a.Sent < 1900 || lost < 40 || a.Corrupt != 0 || a.Duplicated != 0 {
+					t.Errorf("%+v, %d lost; want about 2000 sent, and 40 or more lost by the links", a, lost)
+				}
+				if how == "none" {
+					if int64(a.Missing) != lost || m.Total(record.Unconfirmed) != lost ||
+						m.Total(record.Republished) != 0 {
+						t.Errorf("%d missing, %d unconfirmed, %d republished; the links lost %d", a.Missing,
+							m.Total(record.Unconfirmed), m.Total(record.Republished), lost)
+					}
+					return
+				}
+				if a.Missing != 0 || a.Confirmed != a.Sent || m.Total(record.Unconfirmed) != 0 ||
+					m.Total(record.PublishErrors) != 0 || m.Total(record.Republished) != lost {
+					t.Errorf("%+v, %d unconfirmed, %d publish errors, %d republished; the links lost %d, and all must be sent again",
+						a, m.Total(record.Unconfirmed), m.Total(record.PublishErrors), m.Total(record.Republished), lost)
+				}
+				if got := m.Hist(record.Publish); got.Count() != a.Sent || got.Max() < 20e6 {
+					t.Errorf("%d publish latencies of at most %d ns; want %d, from the first publish call", got.Count(),
+						got.Max(), a.Sent)
+				}
+			}))
+		}
+	}
+}
+
+// With a connection per message, the message is sent again over another connection.
+func TestRepublishOverOwnConnection(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s, b := resilient(t, "connection-per-message-confirm", drivers.ByGuide)
+		s.work.Publishers.Rate = 10
+		var connections atomic.Int64
+		s.wrap = func(session drivers.Session) drivers.Session {
+			return choosing{session, func(inner drivers.Session) drivers.Session {
+				if connections.Add(1)%3 != 0 { // two of three connections break
+					b.Session = inner
+					return b
+				}
+				return inner
+			}}
+		}
+		m := s.play(t.Context())
+		a := m.Accounting(1)
+		if a.Sent < 9 || a.Missing != 0 || a.Confirmed != a.Sent || b.lost.Load() == 0 ||
+			m.Total(record.Republished) != b.lost.Load() {
+			t.Errorf("%+v, %d republished, %d lost by their connections", a, m.Total(record.Republished), b.lost.Load())
+		}
+	})(t)
+}
+
+// choosing selects the session of each publisher.
+type choosing struct {
+	drivers.Session
+	choose func(drivers.Session) drivers.Session
+}
+
+func (c choosing) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	return c.choose(c.Session).Publisher(ctx, spec)
+}
+
+// The broker stored the messages, and the link broke before their confirms. Their second delivery is a duplicate. One more
+// message may be published while the link breaks: it was not stored.
+func TestRepublishedAreDuplicates(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Publishers.Mode = 1000, 0, "confirm-window"
+		})
+		s.options = `{"confirmDelay": "50ms"}`
+		s.resilience = drivers.ByGuide
+		s.during = func(name string) {
+			_ = clock.Until(t.Context(), clock.Now()+int64(500*time.Millisecond+time.Microsecond))
+			loopback.Cut(name)
+		}
+		m := s.play(t.Context())
+		a, again := m.Accounting(1), m.Total(record.Republished)
+		if again < 45 || again > 55 || int64(a.Duplicated) > again || int64(a.Duplicated) < again-1 || a.Missing != 0 || a.Confirmed != a.Sent {
+			t.Errorf("%+v, %d republished; want about 50, which are delivered twice", a, again)
+		}
+	})(t)
+}
+
+// Messages are sent again until the drain timeout. Then they are unconfirmed.
+func TestRepublishEndsWithTheDrain(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s, b := resilient(t, "confirm-window", drivers.ByGuide)
+		b.unreachable.Store(clock.Now() + int64(500*time.Millisecond))
+		began := clock.Now()
+		m := s.play(t.Context())
+		took := time.Duration(clock.Now() - began)
+		a := m.Accounting(1)
+		if a.Missing == 0 || int64(a.Missing) != m.Total(record.Unconfirmed) ||
+			uint64(m.Total(record.Unconfirmed))+a.Confirmed != a.Sent {
+			t.Errorf("%+v, %d unconfirmed; want the messages of the last links missing", a, m.Total(record.Unconfirmed))
+		}
+		want := s.work.Measure.D() + s.work.Drain.Timeout.D()
+		if took < want || took > want+5*time.Second {
+			t.Errorf("the run took %v, want %v until the drain timeout", took, want)
+		}
+		if n := m.Hist(record.PublishFailed).Max(); n < int64(s.work.Drain.Timeout.D()) {
+			t.Errorf("an unconfirmed message failed after %v, want at least the drain timeout", time.Duration(n))
+		}
+	})(t)
+}
