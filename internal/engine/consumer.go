@@ -135,15 +135,22 @@ func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
 	return nil
 }
 
-// refuse counts the messages of a refused batch. They are recorded as received when they are delivered again.
+// refuse counts the messages of a refused batch. They are recorded as received when they are delivered again, or as
+// dropped if the broker does not deliver them again.
 func (c *consumer) refuse(batch []drivers.Delivery) {
 	now := c.e.timeline.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.deliveries.Window(now, c.e.timeline.contains(now))
 	for i := range batch {
-		if body := batch[i].Body; len(body) >= EnvelopeSize && body[1] == kindMessage {
-			w.Counts[record.Nacked]++
+		body := batch[i].Body
+		if len(body) < EnvelopeSize || body[1] != kindMessage {
+			continue
+		}
+		w.Counts[record.Nacked]++
+		if env, err := open(body, c.e.task); err == nil && batch[i].Last && int(env.publisher) < len(c.sources) {
+			c.deliveries.Set(record.SetKey{Kind: record.SetDropped, Subscription: c.spec.Subscription,
+				Publisher: int(env.publisher)}).Add(env.sequence)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func sum(a, b plan.Ledger) plan.Ledger {
 		Sent: a.Sent + b.Sent, Uncertain: a.Uncertain + b.Uncertain, Confirmed: a.Confirmed + b.Confirmed,
 		Rejected:    a.Rejected + b.Rejected,
 		Unconfirmed: a.Unconfirmed + b.Unconfirmed, Unroutable: a.Unroutable + b.Unroutable,
-		Received: a.Received + b.Received, Lost: a.Lost + b.Lost,
+		Received: a.Received + b.Received, Dropped: a.Dropped + b.Dropped, Lost: a.Lost + b.Lost,
 		LostConfirmed: a.LostConfirmed + b.LostConfirmed, Undrained: a.Undrained + b.Undrained,
 		Unknown:    a.Unknown + b.Unknown,
 		Duplicated: a.Duplicated + b.Duplicated, Reordered: a.Reordered + b.Reordered, Corrupt: a.Corrupt + b.Corrupt,

@@ -59,6 +59,7 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"rejected":   accounted(func(l plan.Ledger) uint64 { return l.Rejected }),
 		"unroutable": accounted(func(l plan.Ledger) uint64 { return l.Unroutable }),
 		"received":   accounted(func(l plan.Ledger) uint64 { return l.Received }),
+		"dropped":    accounted(func(l plan.Ledger) uint64 { return l.Dropped }),
 		"lost":       lost,
 		"undrained":  accounted(func(l plan.Ledger) uint64 { return l.Undrained }),
 		"unknown":    accounted(func(l plan.Ledger) uint64 { return l.Unknown }),

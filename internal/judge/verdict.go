@@ -16,7 +16,7 @@ import (
 //   - undrained if the drain did not become idle: it reached its timeout, or the task failed or was cancelled.
 //   - lost otherwise.
 //
-// Returned and rejected messages are not missing.
+// Returned, rejected and dropped messages are not missing.
 func ledgerOf(in *input) plan.Ledger {
 	t := in.accounting()
 	l := plan.Ledger{
@@ -27,7 +27,7 @@ func ledgerOf(in *input) plan.Ledger {
 		l.Unconfirmed = t.Unconfirmed
 	}
 	if in.subscriptions > 0 {
-		l.Received, l.Duplicated, l.Reordered = t.Received, t.Duplicated, t.Reordered
+		l.Received, l.Dropped, l.Duplicated, l.Reordered = t.Received, t.Dropped, t.Duplicated, t.Reordered
 		switch {
 		case in.degraded():
 			l.Unknown = t.Missing

@@ -481,3 +481,23 @@ func TestRepeatedMessages(t *testing.T) {
 		near(t, o, counter.String(), 1)
 	}
 }
+
+// A message that the broker dropped at its maximum number of deliveries is not lost.
+func TestDroppedMessages(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Guarantees = plan.Guarantees{ConfirmedKept: true, SentKept: true}
+	x.steady(1000, losing)
+	for n := range x.next {
+		if n%100 == 0 {
+			x.set(record.SetDropped, 0).Add(n)
+		}
+	}
+	x.set(record.SetDropped, 0).Add(1) // also received, by another delivery
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "dropped", 110)
+	near(t, o, "lost", 0)
+	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.Contains(w, "110 messages were dropped by the broker") }) {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+}

@@ -169,6 +169,9 @@ func deliveryWarnings(m *measurements) (all []string) {
 	if l.Rejected > 0 {
 		warn("%d of %s %s rejected by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
 	}
+	if l.Dropped > 0 {
+		warn("%s %s dropped by the broker: consumers rejected them at its maximum number of deliveries", messages(l.Dropped), was(l.Dropped))
+	}
 	if in.task.Cell.Guarantees.Ordered && l.Reordered > 0 && in.unmarkedRedeliveries() {
 		warn("%s received after a later one: consumers disconnected, and the broker does not report whether these are redeliveries", messagesWere(l.Reordered))
 	}

@@ -162,7 +162,7 @@ type GroupOutcome struct {
 	Warnings []string         `json:"warnings,omitempty"`
 }
 
-// Ledger is the delivery accounting of a task. It is exact. Received, Lost, Undrained, Unknown, Duplicated and
+// Ledger is the delivery accounting of a task. It is exact. Received, Dropped, Lost, Undrained, Unknown, Duplicated and
 // Reordered are summed over the subscriptions.
 type Ledger struct {
 	Sent          uint64 `json:"sent"`      // accepted by Publish
@@ -172,6 +172,7 @@ type Ledger struct {
 	Unconfirmed   uint64 `json:"unconfirmed"` // accepted and never confirmed
 	Unroutable    uint64 `json:"unroutable"`  // returned
 	Received      uint64 `json:"received"`    // distinct messages
+	Dropped       uint64 `json:"dropped"`     // by the broker, after its maximum number of deliveries
 	Lost          uint64 `json:"lost"`        // accepted, not returned, not received after the idle time of the drain
 	LostConfirmed uint64 `json:"lostConfirmed"`
 	Undrained     uint64 `json:"undrained"` // not received when the drain reached its timeout

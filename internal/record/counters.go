@@ -94,11 +94,12 @@ const (
 	SetReceived                       // received by the key's subscription
 	SetBindingSent                    // messages through bindings made during the load, numbered separately
 	SetBindingReceived                // received messages of those
+	SetDropped                        // rejected by the key's subscription, and dropped by the broker
 	numSetKinds
 )
 
 var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received",
-	"bindingSent", "bindingReceived"}
+	"bindingSent", "bindingReceived", "dropped"}
 
 // Counters returns all counters.
 func Counters() []Counter { return all[Counter](len(counterNames)) }

@@ -6,13 +6,14 @@ import "math/bits"
 type ledger struct {
 	accounts map[int]*account // by publisher
 	expected int64            // messages that every subscription must receive: sent, not returned, not rejected
-	arrived  map[int]int64    // received messages of those, by subscription
+	arrived  map[int]int64    // received or dropped messages of those, by subscription
 }
 
 // account holds the sets of one publisher.
 type account struct {
 	own      [SetReceived]bitmap
 	received map[int]bitmap // by subscription
+	dropped  map[int]bitmap // by subscription
 }
 
 // bitmap is an exact set of sequence numbers, by page. It owns its words, except the shared full page.
@@ -51,7 +52,7 @@ func newLedger() ledger { return ledger{accounts: map[int]*account{}, arrived: m
 func (l *ledger) account(publisher int) *account {
 	a := l.accounts[publisher]
 	if a == nil {
-		a = &account{received: map[int]bitmap{}}
+		a = &account{received: map[int]bitmap{}, dropped: map[int]bitmap{}}
 		for k := range a.own {
 			a.own[k] = bitmap{}
 		}
@@ -61,13 +62,18 @@ func (l *ledger) account(publisher int) *account {
 }
 
 func (a *account) set(k SetKey) bitmap {
-	if k.Kind != SetReceived {
+	of := a.received
+	switch k.Kind {
+	case SetReceived:
+	case SetDropped:
+		of = a.dropped
+	default:
 		return a.own[k.Kind]
 	}
-	b := a.received[k.Subscription]
+	b := of[k.Subscription]
 	if b == nil {
 		b = bitmap{}
-		a.received[k.Subscription] = b
+		of[k.Subscription] = b
 	}
 	return b
 }
@@ -103,13 +109,13 @@ func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 		return
 	}
 	e := a.expects(number)
-	if k.Kind == SetReceived {
-		l.arrived[k.Subscription] += sign * int64(both(&e, a.received[k.Subscription].at(number)))
+	if k.Kind == SetReceived || k.Kind == SetDropped {
+		l.arrived[k.Subscription] += sign * int64(e.count()-a.missing(&e, k.Subscription, number))
 		return
 	}
 	l.expected += sign * int64(e.count())
-	for subscription, b := range a.received {
-		l.arrived[subscription] += sign * int64(both(&e, b.at(number)))
+	for subscription := range l.arrived {
+		l.arrived[subscription] += sign * int64(e.count()-a.missing(&e, subscription, number))
 	}
 }
 
@@ -122,11 +128,9 @@ func (a *account) expects(number uint64) (e words) {
 	return e
 }
 
-func both(a, b *words) (n uint64) {
-	for i := range a {
-		n += uint64(bits.OnesCount64(a[i] & b[i]))
-	}
-	return n
+// missing returns how many of these messages of a page were neither received nor dropped by a subscription.
+func (a *account) missing(of *words, subscription int, number uint64) uint64 {
+	return without(of, a.received[subscription].at(number), a.dropped[subscription].at(number))
 }
 
 // without returns the number of bits of a that are in neither b nor c.
@@ -164,12 +168,21 @@ func (a *account) accounting(t *Accounting, subscriptions int) {
 		t.Unconfirmed += without(sent, a.own[SetConfirmed].at(number), a.own[SetRejected].at(number))
 		e := a.expects(number)
 		for s := range subscriptions {
-			t.Missing += without(&e, a.received[s].at(number), &none)
+			t.Missing += a.missing(&e, s, number)
 		}
 	}
 	for number, confirmed := range a.own[SetConfirmed] {
+		kept := *confirmed
+		for i, returned := range a.own[SetReturned].at(number) {
+			kept[i] &^= returned
+		}
 		for s := range subscriptions {
-			t.MissingConfirmed += without(confirmed, a.own[SetReturned].at(number), a.received[s].at(number))
+			t.MissingConfirmed += a.missing(&kept, s, number)
+		}
+	}
+	for s, dropped := range a.dropped {
+		for number, b := range dropped {
+			t.Dropped += without(b, a.received[s].at(number), &none)
 		}
 	}
 }

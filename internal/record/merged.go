@@ -329,8 +329,8 @@ func (m *Merged) Skews() map[string]time.Duration {
 	return maps.Clone(m.skews)
 }
 
-// Accounting is the exact delivery accounting of a task. Received, Missing, MissingConfirmed, Duplicated and Reordered
-// are summed over subscriptions.
+// Accounting is the exact delivery accounting of a task. Received, Dropped, Missing, MissingConfirmed, Duplicated and
+// Reordered are summed over subscriptions.
 type Accounting struct {
 	Sent             uint64 // accepted by Publish
 	Uncertain        uint64 // Publish returned an error; may have been sent
@@ -339,8 +339,9 @@ type Accounting struct {
 	Unconfirmed      uint64 // sent, neither confirmed nor rejected
 	Returned         uint64
 	Received         uint64 // distinct messages
-	Missing          uint64 // sent, neither returned nor rejected, not received
-	MissingConfirmed uint64 // confirmed, not returned, not received
+	Dropped          uint64 // rejected by a consumer at the broker's maximum number of deliveries, not received
+	Missing          uint64 // sent, neither returned nor rejected, neither received nor dropped
+	MissingConfirmed uint64 // confirmed, not returned, neither received nor dropped
 	Duplicated       uint64 // deliveries of messages that any consumer of the subscription had received before
 	Reordered        uint64
 	Redelivered      uint64
@@ -373,7 +374,7 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
 // AllIn reports whether every subscription has received all expected messages, and every message through a new binding
-// has arrived. Expected are sent messages that were not returned or rejected. Its cost depends only on the number of
+// has arrived. Expected are sent messages that were not returned, rejected or dropped. Its cost depends only on the number of
 // messages through new bindings.
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()

@@ -344,6 +344,8 @@ type Delivery struct {
 	Body        []byte   // valid until the handler returns
 	Redelivered Tristate // as the broker reports
 	Stream      uint32   // partition or queue: the scope of the ordering guarantee
+	// Last: the message reached the broker's maximum number of deliveries. If it is rejected, the broker drops it.
+	Last bool
 }
 
 // Tristate is yes, no, or not reported by the broker.

@@ -46,7 +46,7 @@ type accountRow struct {
 func account(l plan.Ledger) []accountRow {
 	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed},
 		{"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
-		{"unroutable", l.Unroutable}, {"received", l.Received}, {"lost", l.Lost},
+		{"unroutable", l.Unroutable}, {"received", l.Received}, {"dropped", l.Dropped}, {"lost", l.Lost},
 		{"confirmed but lost", l.LostConfirmed}, {"undrained", l.Undrained},
 		{"unknown", l.Unknown}, {"duplicated", l.Duplicated}, {"reordered", l.Reordered}, {"corrupt", l.Corrupt},
 		{"of another task", l.Foreign}}

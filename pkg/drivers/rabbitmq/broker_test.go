@@ -106,63 +106,94 @@ func TestThousandBindings(t *testing.T) {
 	}
 }
 
-// A quorum queue redelivers refused messages without limit. By default, RabbitMQ 4 drops them after 20 deliveries.
-func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
-	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
-		t.Run(part, func(t *testing.T) {
-			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+part+"_URL")},
-				`{"queue": {"type": "quorum"}}`), nil)
+// The quorum queues of RabbitMQ 4.0 drop a rejected message at its 21st delivery, which is marked as the last one. Those of
+// 3.10 have no limit, and those of 4.3 do not count rejections. An argument turns the limit off.
+func TestDeliveryLimitOfEachRelease(t *testing.T) {
+	for _, c := range []struct {
+		part, arguments string
+		limited         bool
+	}{
+		{"RABBITMQ", "{}", false}, {"RABBITMQ4", "{}", true}, {"RABBITMQ4", `{"x-delivery-limit": -1}`, false},
+		{"RABBITMQ43", "{}", false},
+	} {
+		t.Run(c.part+" "+c.arguments, func(t *testing.T) {
+			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+c.part+"_URL")},
+				`{"queue": {"type": "quorum", "arguments": `+c.arguments+`}}`), nil)
 			p, heard := r.publisher(drivers.ConfirmEach, nil)
-			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
-				t.Fatal(err)
+			for _, body := range []string{"rejected", "accepted"} { // the second shows that nothing else comes
+				if err := p.Publish(t.Context(), drivers.Message{Body: []byte(body)}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			labtest.Eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
-			const refusals = 30
-			var deliveries atomic.Int64
-			c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
-				Topology: r.topology, Prefetch: 10, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode,
+			labtest.Eventually(t, "the confirms", func() bool { n, _ := heard.counts(); return n == 2 })
+			const enough = 30
+			var deliveries, last atomic.Int64 // of the first message
+			accepted := make(chan struct{})
+			consumer, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
+				Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode,
 				Connection: drivers.Exclusive,
-			}, func([]drivers.Delivery) error {
-				if deliveries.Add(1) <= refusals {
-					return errors.New("refused")
+			}, func(batch []drivers.Delivery) error {
+				if string(batch[0].Body) == "accepted" {
+					close(accepted)
+					return nil
+				}
+				n := deliveries.Add(1)
+				if batch[0].Last {
+					last.Store(n)
+				}
+				if n < enough {
+					return errors.New("rejected")
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = c.Close() })
-			defer func() {
-				if n := deliveries.Load(); n <= refusals {
-					t.Errorf("the message came %d times and never again", n)
+			t.Cleanup(func() { _ = consumer.Close() })
+			labtest.Eventually(t, "the message that is accepted", func() bool {
+				select {
+				case <-accepted:
+					return c.limited || deliveries.Load() == enough
+				default:
+					return false
 				}
-			}()
-			labtest.Eventually(t, "the delivery that is accepted", func() bool { return deliveries.Load() > refusals })
+			})
+			wantDeliveries, wantLast := int64(enough), int64(0)
+			if c.limited {
+				wantDeliveries, wantLast = 21, 21
+			}
+			if n := deliveries.Load(); n != wantDeliveries || last.Load() != wantLast {
+				t.Errorf("%d deliveries, of which number %d was the last; want %d and %d", n, last.Load(), wantDeliveries,
+					wantLast)
+			}
 		})
 	}
 }
 
-// Limits of the options are not changed, and neither are queues of releases and types without a limit.
+// The delivery limit is the one of the release, unless the options set one.
 func TestDeliveryLimit(t *testing.T) {
 	for _, c := range []struct {
 		name, options string
 		release       int
-		want          any
+		want          int64
 	}{
-		{"release 3", `{"queue": {"type": "quorum"}}`, 3, nil},
-		{"release 4", `{"queue": {"type": "quorum"}}`, 4, int64(-1)},
-		{"unknown release", `{"queue": {"type": "quorum"}}`, 0, nil},
-		{"classic", `{}`, 4, nil},
-		{"stream", `{"queue": {"type": "stream"}}`, 4, nil},
-		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, int64(7)},
-		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 4, nil},
+		{"release 3", `{"queue": {"type": "quorum"}}`, 3, unlimited},
+		{"release 4", `{"queue": {"type": "quorum"}}`, 4, 20},
+		{"unknown release", `{"queue": {"type": "quorum"}}`, 0, unlimited},
+		{"classic", `{}`, 4, unlimited},
+		{"stream", `{"queue": {"type": "stream"}}`, 4, unlimited},
+		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, 7},
+		{"off", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": -1}}}`, 4, unlimited},
+		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 3, 7},
+		{"by both", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 9}}, "policy": {"delivery-limit": 7}}`,
+			4, 7},
 	} {
 		o, err := parseOptions(labtest.Options(t, map[string]any{"url": "amqp://h", "management": "http://h"},
 			c.options))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.argumentsAt(c.release)[deliveryLimit]; got != c.want {
+		if got := o.deliveryLimit(c.release); got != c.want {
 			t.Errorf("%s: the limit is %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -31,6 +31,7 @@ type consumer struct {
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
 	offset     *offset // nil unless the queue is a stream
+	limit      int64   // a message that was delivered again so often is dropped if it is rejected
 
 	batch []drivers.Delivery
 	last  uint64 // tag of the last delivery passed to the handler
@@ -64,7 +65,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	c := &consumer{
 		spec: spec, handle: handle, session: s, lease: on,
 		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
-		notice: drivers.NewNotice(spec.OnClosed),
+		notice: drivers.NewNotice(spec.OnClosed), limit: s.options.deliveryLimit(release(on.link)),
 	}
 	if s.options.Queue.Type == stream {
 		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
@@ -200,7 +201,12 @@ func (c *consumer) put(d amqp.Delivery) {
 	if d.Redelivered {
 		redelivered = drivers.Yes
 	}
-	c.batch = append(c.batch, drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(c.spec.Queue)})
+	delivery := drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(c.spec.Queue)}
+	if d.Redelivered && c.limit != unlimited {
+		count, _ := d.Headers["x-delivery-count"].(int64) // of a quorum queue; since 4.3 it does not count rejections
+		delivery.Last = count >= c.limit
+	}
+	c.batch = append(c.batch, delivery)
 	c.last = d.DeliveryTag
 	if c.offset != nil {
 		c.read, _ = d.Headers[offsetHeader].(int64)

@@ -29,7 +29,7 @@ type nodeInfo struct {
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var d drivers.Description
 	err := s.administer(ctx, anywhere, func(*amqp.Channel) error {
-		d.Settings = s.settings(release(s.admin))
+		d.Settings = s.settings()
 		d.Product, _ = s.admin.Properties["product"].(string)
 		d.Version, _ = s.admin.Properties["version"].(string)
 		d.Settings["heartbeat"] = s.admin.Config.Heartbeat.String()
@@ -45,11 +45,11 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// settings returns the settings that this session requests from a server of this major release.
-func (s *session) settings(release int) map[string]string {
+// settings returns the settings that this session requests.
+func (s *session) settings() map[string]string {
 	o := &s.options
 	settings := map[string]string{"queue_type": o.Queue.Type, "exchange_type": o.Exchange.Type}
-	if arguments := o.argumentsAt(release); len(arguments) > 0 {
+	if arguments := o.queueArguments(); len(arguments) > 0 {
 		text, _ := json.Marshal(arguments) // json.Marshal sorts the keys
 		settings["queue_arguments"] = string(text)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"strconv"
@@ -134,23 +135,37 @@ func (o *options) queueArguments() amqp.Table {
 	return t
 }
 
-// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues have no default delivery limit. Later
-// releases drop a message after 20 deliveries by default.
-const lastWithoutLimit = 3
-
-// argumentsAt returns the arguments of queue declarations for a server of this major release. It removes the default
-// delivery limit of quorum queues unless the options set one, so that rejected messages are not dropped.
-func (o *options) argumentsAt(release int) amqp.Table {
-	t := o.queueArguments()
-	_, here := t[deliveryLimit]
-	_, byPolicy := o.Policy["delivery-limit"]
-	if o.Queue.Type == quorum && release > lastWithoutLimit && !here && !byPolicy {
-		t[deliveryLimit] = int64(-1) // no limit
-	}
-	return t
-}
-
 const deliveryLimit = "x-delivery-limit"
+
+// unlimited is a number of deliveries that no message reaches.
+const unlimited = math.MaxInt64
+
+// deliveryLimit returns how often a message of a quorum queue is delivered again at a server of this major release,
+// before the server drops it: by default 20 times since release 4. A queue argument and a policy both apply.
+func (o *options) deliveryLimit(release int) int64 {
+	if o.Queue.Type != quorum {
+		return unlimited
+	}
+	limit := int64(unlimited)
+	if release >= 4 {
+		limit = 20
+	}
+	set := table(map[string]any{deliveryLimit: o.Queue.Arguments[deliveryLimit], "policy": o.Policy["delivery-limit"]})
+	argument, here := set[deliveryLimit].(int64)
+	policy, byPolicy := set["policy"].(int64)
+	switch {
+	case here && byPolicy:
+		limit = min(argument, policy)
+	case here:
+		limit = argument
+	case byPolicy:
+		limit = policy
+	}
+	if limit < 0 {
+		return unlimited
+	}
+	return limit
+}
 
 // table converts JSON values to an AMQP table. Whole numbers become int64, others float64.
 func table(from map[string]any) amqp.Table {

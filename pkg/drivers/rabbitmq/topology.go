@@ -230,7 +230,7 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node,
 			return fmt.Errorf("declare %s exchange: %w", o.Exchange.Type, err)
 		}
 	}
-	arguments := o.argumentsAt(release(s.admin))
+	arguments := o.queueArguments()
 	if here && (nodes == 1 || !o.located()) {
 		arguments[o.locatorArgument(release(s.admin))] = "client-local"
 	}
