@@ -60,10 +60,12 @@ type Publisher struct {
 	done    bool
 	closing chan struct{}
 	queue   chan drivers.Message // used in confirm-window
+	partial chan struct{}        // requests in flight that are not full; its capacity is their maximum number
 	first   *lane                // used in all other modes
 	batch   []drivers.Message    // not yet sent
 	guarded guarded
 
+	gathering  chan struct{} // one lane at a time takes messages from queue
 	confirming sync.Mutex
 	lanes      []*lane
 	running    sync.WaitGroup
@@ -90,6 +92,12 @@ func New(plan Plan) *Publisher {
 	if plan.Spec.Mode == drivers.ConfirmWindow {
 		lanes, waiting = max(1, plan.Lanes), nil
 		p.queue = make(chan drivers.Message, max(1, plan.Spec.MaxInFlight))
+		// Small requests must not use all lanes: the other lanes are enough for all messages in full requests.
+		reserved := (plan.Spec.MaxInFlight + plan.Most - 1) / plan.Most
+		if reserved >= lanes {
+			reserved = 0
+		}
+		p.partial, p.gathering = make(chan struct{}, lanes-reserved), make(chan struct{}, 1)
 	}
 	for range lanes {
 		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane(waiting), watch: NewWatchdog(plan.Patience, p.bite)})
@@ -139,22 +147,43 @@ func (p *Publisher) bite() {
 // run sends the messages of the queue until it is closed.
 func (l *lane) run() {
 	batch := make([]drivers.Message, 0, l.p.plan.Most)
-	for m := range l.p.queue {
-		batch = append(batch[:0], m)
-	more:
-		for len(batch) < l.p.plan.Most {
-			select {
-			case m, open := <-l.p.queue:
-				if !open {
-					break more
-				}
-				batch = append(batch, m)
-			default:
-				break more
-			}
+	for {
+		var partial bool
+		batch, partial = l.gather(batch[:0])
+		if len(batch) == 0 {
+			return
 		}
 		l.settle(batch)
+		if partial {
+			<-l.p.partial
+		}
 	}
+}
+
+// gather waits for messages and returns those of the next request. If it is not full, it needs a place in partial, which
+// the caller must free. Messages are added while it waits for one.
+func (l *lane) gather(batch []drivers.Message) (all []drivers.Message, partial bool) {
+	p := l.p
+	p.gathering <- struct{}{}
+	defer func() { <-p.gathering }()
+	m, open := <-p.queue
+	for open {
+		batch = append(batch, m)
+		if len(batch) == p.plan.Most {
+			return batch, false
+		}
+		select {
+		case m, open = <-p.queue:
+			continue
+		default:
+		}
+		select {
+		case m, open = <-p.queue:
+		case p.partial <- struct{}{}:
+			return batch, true
+		}
+	}
+	return batch, false
 }
 
 var errNoVerdict = errors.New("a request was answered without a word of any message")
