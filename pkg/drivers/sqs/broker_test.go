@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
@@ -28,15 +30,22 @@ type meddler struct {
 	refuse func(action string, id string) bool
 	// answer returns the status and code with which a whole request is rejected; 0: it is forwarded.
 	answer func(action string, nth int) (status int, code string)
+	// together are the numbers of messages, by action, that must be in requests at the same time before the first of
+	// these requests is forwarded.
+	together map[string]int
 
-	mu   sync.Mutex
-	seen map[string][]int // number of entries of the requests, by action
+	mu       sync.Mutex
+	seen     map[string][]int // number of entries of the requests, by action
+	held     map[string]int   // messages of the requests that arrived, by action
+	complete map[string]chan struct{}
+	created  map[string]any // attributes of the last CreateQueue
 }
 
 // meddle returns options that use a meddler.
 func meddle(t *testing.T, more string) (*meddler, json.RawMessage) {
 	t.Helper()
-	m := &meddler{t: t, upstream: lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{}}
+	m := &meddler{t: t, upstream: lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{},
+		held: map[string]int{}, complete: map[string]chan struct{}{}}
 	s := httptest.NewServer(m)
 	t.Cleanup(s.Close)
 	var o map[string]any
@@ -90,7 +99,38 @@ func (m *meddler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			body, _ = json.Marshal(request)
 		}
 	}
+	if action == "CreateQueue" {
+		m.created, _ = request["Attributes"].(map[string]any)
+	}
+	if n, is := request["MaxNumberOfMessages"].(float64); is {
+		m.hold(action, int(n))
+	} else {
+		m.hold(action, len(entries))
+	}
 	m.forward(w, r, body, failed)
+}
+
+// hold waits until requests with enough messages have arrived.
+func (m *meddler) hold(action string, messages int) {
+	m.mu.Lock()
+	if m.complete[action] == nil {
+		m.complete[action] = make(chan struct{})
+	}
+	complete, before := m.complete[action], m.held[action]
+	m.held[action] += messages
+	if before < m.together[action] && m.held[action] >= m.together[action] {
+		close(complete)
+	}
+	wait := m.held[action] < m.together[action]
+	m.mu.Unlock()
+	if !wait {
+		return
+	}
+	select {
+	case <-complete:
+	case <-time.After(labtest.Wait):
+		m.t.Errorf("%s: %d messages at the same time, want %d", action, m.held[action], m.together[action])
+	}
 }
 
 func (m *meddler) forward(w http.ResponseWriter, r *http.Request, body []byte, failed []any) {
@@ -197,6 +237,51 @@ func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
 	}
 	if err := p.Flush(r.context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The window and the prefetch are used by concurrent requests: the service answers none of them before all messages are
+// in requests.
+func TestLimitsAreFilled(t *testing.T) {
+	m, options := meddle(t, `{}`)
+	m.together = map[string]int{"SendMessageBatch": 100, "ReceiveMessage": 100, "DeleteMessageBatch": 50}
+	r := newRig(t, options, nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+	send(t, r, p, 100)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 100, Ack: drivers.AckEach})
+	labtest.Eventually(t, "100 messages", func() bool { return len(a.receipts()) == 100 })
+	if len(a.closed) > 0 {
+		t.Errorf("links broke: %v", a.closed)
+	}
+}
+
+// A FIFO queue has one request of each kind at a time by default, and the rate limits of its message groups.
+func TestFIFOQueue(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		want    map[string]any
+	}{
+		{`{"fifo": true}`, map[string]any{"FifoQueue": "true", "VisibilityTimeout": "10",
+			"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}},
+		{`{"fifo": true, "highThroughput": false}`, map[string]any{"FifoQueue": "true", "VisibilityTimeout": "10"}},
+		{`{}`, map[string]any{"VisibilityTimeout": "10"}},
+	} {
+		m, options := meddle(t, c.options)
+		newRig(t, options, nil)
+		if !maps.Equal(m.created, c.want) {
+			t.Errorf("%s: created with %v, want %v", c.options, m.created, c.want)
+		}
+	}
+	fifo, three := &options{FIFO: true}, 3
+	if got := fifo.concurrent(nil, 1000, 10); got != 1 {
+		t.Errorf("%d concurrent requests for a FIFO queue, want 1", got)
+	}
+	if got := fifo.concurrent(&three, 1000, 10); got != three {
+		t.Errorf("%d concurrent requests for a FIFO queue, want the 3 of the option", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,41 +14,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
 )
 
-// consumer receives messages, passes them to the handler and deletes them, in sequence.
+// consumer sends the requests of a requests.Consumer. Keys are receipt handles.
 type consumer struct {
-	spec     drivers.ConsumerSpec
 	on       joined
-	leave    func()
-	log      *slog.Logger
+	queue    uint32
 	event    func(drivers.EventKind, string)
 	where    string
 	fifo     bool
 	wait     time.Duration
 	poll     time.Duration // used if wait is 0
-	patience time.Duration // maximum time for an answer, in addition to wait
 	forget   func(error)
-	handle   drivers.Handler
-	notice   *drivers.Notice
-
-	buffer     []byte // decoded bodies
-	deliveries []drivers.Delivery
-	handles    []string // receipt handles of deliveries
-
-	mu       sync.Mutex
-	unacked  []string // accepted and not yet deleted
-	room     chan struct{}
-	acking   sync.Mutex // one acknowledge at a time
 	notified sync.Once
-
-	ctx    context.Context // of all requests
-	cancel context.CancelFunc
-	stop   chan struct{}
-	broken chan struct{}
-	break1 sync.Once
-	ended  sync.WaitGroup
-	once   sync.Once
 }
 
 // Consumer connects a consumer. Setup created its queue, so no message is missed.
@@ -62,7 +40,8 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
+func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := s.checkConsumer(spec); err != nil {
 		return nil, err
 	}
@@ -70,22 +49,21 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	if err != nil {
 		return nil, err
 	}
-	name := s.queueName(spec.Topology, spec.Queue)
-	c := &consumer{
-		spec: spec, on: on, leave: leave, log: s.env.Log, event: s.env.Event, where: s.options.address(),
-		fifo: s.options.FIFO,
-		wait: s.options.times.wait, poll: s.options.times.poll, patience: s.options.times.confirm, handle: handle,
-		notice: drivers.NewNotice(spec.OnClosed),
-		forget: func(err error) { s.forget(name, err) },
-		room:   make(chan struct{}, 1), stop: make(chan struct{}), broken: make(chan struct{}),
+	name, o := s.queueName(spec.Topology, spec.Queue), &s.options
+	c := &consumer{on: on, queue: uint32(spec.Queue), event: s.env.Event, where: o.address(), fifo: o.FIFO,
+		wait: o.times.wait, poll: o.times.poll, forget: func(err error) { s.forget(name, err) }}
+	deleters := requests.Concurrent(spec.Prefetch, maxPerRequest)
+	if o.Deleters != nil {
+		deleters = *o.Deleters
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	on.Join(c)
-	c.ended.Go(c.run)
-	if spec.Ack == drivers.AckInterval {
-		c.ended.Go(c.acknowledgeAtIntervals)
-	}
-	return c, nil
+	return requests.NewConsumer(requests.ConsumerPlan[string]{
+		Spec: spec, Handle: handle, Link: &on.Link, Leave: leave,
+		Receiver:  func() requests.Receive[string] { return c.receive },
+		Receivers: o.concurrent(o.Receivers, spec.Prefetch, maxPerRequest), Most: maxPerRequest,
+		Settle: c.settle, Settlers: deleters, MostSettled: maxPerRequest,
+		Grouped:         o.FIFO, // the message groups deliver nothing more before that
+		ReceivePatience: o.times.wait + o.times.confirm, Patience: o.times.confirm,
+	}), nil
 }
 
 func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
@@ -106,91 +84,13 @@ func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
 	return nil
 }
 
-// Broke ends the consumer because its link broke.
-func (c *consumer) Broke(cause error) {
-	c.break1.Do(func() { close(c.broken) })
-	c.cancel()
-	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
-}
-
-// Abandon ends the consumer because its session is closed.
-func (c *consumer) Abandon() {
-	c.notice.End()
-	c.break1.Do(func() { close(c.broken) })
-	c.cancel()
-}
-
-// over reports whether no more messages may be passed to the handler.
-func (c *consumer) over() bool {
-	select {
-	case <-c.stop:
-		return true
-	case <-c.broken:
-		return true
-	default:
-		return false
-	}
-}
-
-// pause waits for d, or until the consumer ends.
-func (c *consumer) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.stop:
-	case <-c.broken:
-	}
-}
-
-// run receives until the consumer is closed or the link breaks.
-func (c *consumer) run() {
-	for !c.over() {
-		most := c.wanted()
-		if most == 0 {
-			select {
-			case <-c.room:
-			case <-c.stop:
-			case <-c.broken:
-			}
-			continue
-		}
-		got, err := c.receive(most)
-		switch {
-		case err == nil && len(got) == 0 && c.wait == 0:
-			c.pause(c.poll)
-		case err == nil:
-			c.deliver(got)
-		case throttled(err):
-			c.notify("the service throttles requests for messages: " + err.Error())
-			c.pause(pollInterval)
-		default:
-			if answered(err) {
-				c.forget(err)
-				c.pause(pollInterval) // otherwise a consumer that reconnects would be rejected in a loop
-			}
-			c.on.Broke(fmt.Errorf("receive from SQS at %s: %w", c.where, explain(err)))
-		}
-	}
-}
-
-// wanted returns how many messages to request: the maximum of one request, within the prefetch.
-func (c *consumer) wanted() int {
-	if c.spec.Prefetch == 0 {
-		return maxPerRequest
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return min(maxPerRequest, c.spec.Prefetch-len(c.unacked))
-}
-
 var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameMessageGroupId,
 }
 
-func (c *consumer) receive(most int) ([]types.Message, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.wait+c.patience)
-	defer cancel()
+// receive requests messages. A consumer that is rejected pauses before it ends: otherwise it would reconnect and be
+// rejected in a loop.
+func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[string], time.Duration, error) {
 	attributes := systemAttributes
 	if !c.fifo {
 		attributes = attributes[:1]
@@ -199,60 +99,41 @@ func (c *consumer) receive(most int) ([]types.Message, error) {
 		QueueUrl: &c.on.queue, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
 		MessageSystemAttributeNames: attributes,
 	})
-	if err != nil {
-		if c.ctx.Err() != nil && c.over() {
-			return nil, nil // cancelled by Close
+	switch {
+	case throttled(err):
+		c.notify("the service throttles requests for messages: " + err.Error())
+		return nil, pollInterval, nil
+	case err != nil:
+		var pause time.Duration
+		if answered(err) {
+			c.forget(err)
+			pause = pollInterval
 		}
-		return nil, err
+		return nil, pause, fmt.Errorf("receive from SQS at %s: %w", c.where, explain(err))
+	case c.wait == 0:
+		return c.decode(answer.Messages), c.poll, nil
 	}
-	return answer.Messages, nil
+	return c.decode(answer.Messages), 0, nil
 }
 
-// deliver passes messages to the handler in batches. After Close, it returns the rest to the queue.
-func (c *consumer) deliver(got []types.Message) {
-	c.decode(got)
-	for from := 0; from < len(got); {
-		if c.over() {
-			c.giveBack(c.handles[from:])
-			return
-		}
-		to := min(from+c.spec.Batch, len(got))
-		err := c.handle(c.deliveries[from:to])
+// decode converts messages. A body that is not base64 is not from Lockstep, and is passed on unchanged.
+func (c *consumer) decode(messages []types.Message) []requests.Received[string] {
+	all := make([]requests.Received[string], 0, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		text := aws.ToString(m.Body)
+		body, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			c.giveBack(c.handles[from:to])
-		} else {
-			c.accept(c.handles[from:to])
+			body = []byte(text)
 		}
-		from = to
-	}
-	if c.fifo {
-		c.acknowledge() // the message groups deliver nothing more before that
-	}
-}
-
-// decode converts messages to deliveries. A body that is not base64 is not from Lockstep, and is passed on unchanged.
-func (c *consumer) decode(got []types.Message) {
-	size := 0
-	for i := range got {
-		size += len(aws.ToString(got[i].Body))
-	}
-	c.buffer = slices.Grow(c.buffer[:0], size)
-	c.deliveries, c.handles = c.deliveries[:0], c.handles[:0]
-	for i := range got {
-		m := &got[i]
-		begin, text := len(c.buffer), aws.ToString(m.Body)
-		decoded, err := base64.StdEncoding.AppendDecode(c.buffer, []byte(text))
-		if err != nil {
-			decoded = append(c.buffer[:begin], text...)
-		}
-		c.buffer = decoded
-		d := drivers.Delivery{Body: c.buffer[begin:], Redelivered: redelivered(m), Stream: uint32(c.spec.Queue)}
+		d := drivers.Delivery{Body: body, Redelivered: redelivered(m), Stream: c.queue}
 		if c.fifo {
 			group, _ := strconv.ParseUint(m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)], 10, 32)
 			d.Stream = uint32(group)
 		}
-		c.deliveries, c.handles = append(c.deliveries, d), append(c.handles, aws.ToString(m.ReceiptHandle))
+		all = append(all, requests.Received[string]{Delivery: d, Key: aws.ToString(m.ReceiptHandle)})
 	}
+	return all
 }
 
 func redelivered(m *types.Message) drivers.Tristate {
@@ -265,24 +146,60 @@ func redelivered(m *types.Message) drivers.Tristate {
 	return drivers.Yes
 }
 
+// settle deletes messages that the handler accepted, and makes others visible again immediately. An answer of the
+// service with an error is reported; any other error breaks the link.
+func (c *consumer) settle(ctx context.Context, handles []string, how requests.Settling) error {
+	doing, request := "acknowledge", c.remove
+	if how != requests.Accepted {
+		doing, request = "give back", c.giveBack
+	}
+	failed, err := request(ctx, handles)
+	switch {
+	case err != nil && !answered(err):
+		return fmt.Errorf("%s messages of SQS at %s: %w", doing, c.where, err)
+	case err != nil:
+		c.notify(doing + ": rejected, messages will be delivered again: " + err.Error())
+	case len(failed) > 0:
+		c.notify(fmt.Sprintf("%s: %d of %d messages rejected, they will be delivered again: %s: %s", doing, len(failed),
+			len(handles), aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
+	}
+	return nil
+}
+
+// remove deletes messages. It returns those that the service did not delete.
+func (c *consumer) remove(ctx context.Context, handles []string) ([]types.BatchResultErrorEntry, error) {
+	if len(handles) == 1 {
+		_, err := c.on.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.on.queue,
+			ReceiptHandle: &handles[0]})
+		return nil, err
+	}
+	entries := make([]types.DeleteMessageBatchRequestEntry, len(handles))
+	for i := range handles {
+		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
+	}
+	answer, err := c.on.client.DeleteMessageBatch(ctx,
+		&sqs.DeleteMessageBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Failed, nil
+}
+
+// giveBack makes messages visible again. It returns those for which the service did not.
+func (c *consumer) giveBack(ctx context.Context, handles []string) ([]types.BatchResultErrorEntry, error) {
+	entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(handles))
+	for i := range handles {
+		entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
+	}
+	answer, err := c.on.client.ChangeMessageVisibilityBatch(ctx,
+		&sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Failed, nil
+}
+
 // notify reports a problem that does not end the consumer. It reports only the first one: every message may have it.
 func (c *consumer) notify(what string) {
 	c.notified.Do(func() { c.event(drivers.EventNotice, "consumer: "+what) })
-}
-
-// Close waits for the current request, deletes the messages that the handler accepted, and returns the others to the
-// queue.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
-		close(c.stop)
-		hard := time.AfterFunc(grace, c.cancel)
-		c.ended.Wait()
-		hard.Stop()
-		c.acknowledge()
-		c.cancel()
-		c.on.Part(c)
-		c.leave()
-	})
-	return nil
 }

@@ -46,7 +46,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			// A message that is not deleted within the visibility time is delivered again. Standard queues deliver at
 			// least once anyway.
 			NoDuplicates: false,
-			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.Requests == 1),
+			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || orOne(o.Requests) == 1),
 		},
 		RedeliverAfter: o.times.visibility,
 
@@ -87,7 +87,10 @@ func notes(o *options, use drivers.Use) []string {
 // label describes what a confirm means. Describe reports what is known about a server other than AWS.
 func label(o *options) string {
 	kind := "standard"
-	if o.FIFO {
+	switch {
+	case o.FIFO && o.HighThroughput:
+		kind = "FIFO with high throughput"
+	case o.FIFO:
 		kind = "FIFO"
 	}
 	if o.Endpoint != "" {

@@ -42,14 +42,20 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	o := &s.options
 	d := drivers.Description{Product: "Amazon SQS", Settings: map[string]string{
 		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility, "wait_time": o.WaitTime,
-		"send_batch": strconv.Itoa(o.SendBatch), "requests": strconv.Itoa(o.Requests), "encoding": "base64",
+		"send_batch": strconv.Itoa(o.SendBatch), "encoding": "base64",
 		"retries": "off",
 	}}
+	for name, n := range map[string]*int{"requests": o.Requests, "receivers": o.Receivers, "deleters": o.Deleters} {
+		if n != nil {
+			d.Settings[name] = strconv.Itoa(*n)
+		}
+	}
 	if o.times.wait == 0 {
 		d.Settings["poll_interval"] = o.PollInterval
 	}
 	if o.FIFO {
 		d.Settings["groups"] = strconv.Itoa(o.Groups)
+		d.Settings["high_throughput"] = strconv.FormatBool(o.HighThroughput)
 	}
 	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") && !strings.Contains(o.address(), ".api.aws") {
 		d.Product, d.StandIn = "SQS-compatible server", "Amazon SQS"

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -22,9 +21,6 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/requests"
 )
-
-// grace is the maximum time for an orderly end of a consumer.
-const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
 

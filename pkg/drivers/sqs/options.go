@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"time"
+
+	"lockstep/pkg/drivers/requests"
 )
 
 type options struct {
@@ -19,7 +21,10 @@ type options struct {
 	FIFO           bool   `json:"fifo"`
 	Groups         int    `json:"groups"`
 	SendBatch      int    `json:"sendBatch"`
-	Requests       int    `json:"requests"`
+	Requests       *int   `json:"requests"`  // nil: enough for the messages in flight
+	Receivers      *int   `json:"receivers"` // nil: enough for the prefetch
+	Deleters       *int   `json:"deleters"`  // nil: enough for the prefetch
+	HighThroughput bool   `json:"highThroughput"`
 	WaitTime       string `json:"waitTime"`
 	PollInterval   string `json:"pollInterval"`
 	Visibility     string `json:"visibility"`
@@ -35,7 +40,7 @@ const maxPerRequest = 10
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Groups: 1, SendBatch: maxPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms",
+	o := options{Groups: 1, SendBatch: maxPerRequest, HighThroughput: true, WaitTime: "1s", PollInterval: "10ms",
 		Visibility: "30s", ConfirmTimeout: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -66,8 +71,8 @@ func (o *options) check() error {
 		return errors.New("sessionToken goes with accessKey and secret")
 	case o.AccessKey != "" && o.Region == "":
 		return errors.New("accessKey and secret need a region")
-	case o.Groups < 1 || o.Requests < 1:
-		return errors.New("groups and requests: 1 or more")
+	case o.Groups < 1 || min(orOne(o.Requests), orOne(o.Receivers), orOne(o.Deleters)) < 1:
+		return errors.New("groups, requests, receivers and deleters: 1 or more")
 	case o.Groups > 1 && !o.FIFO:
 		return errors.New("groups are of FIFO queues: give fifo: true")
 	case o.SendBatch < 1 || o.SendBatch > maxPerRequest:
@@ -91,6 +96,25 @@ func (o *options) check() error {
 		}
 	}
 	return nil
+}
+
+func orOne(n *int) int {
+	if n == nil {
+		return 1
+	}
+	return *n
+}
+
+// concurrent returns the number of concurrent requests for limit messages in flight, with 0 for no limit. given is the
+// value of the option. The default for FIFO queues is 1, because requests may overtake each other.
+func (o *options) concurrent(given *int, limit, perRequest int) int {
+	switch {
+	case given != nil:
+		return *given
+	case o.FIFO:
+		return 1
+	}
+	return requests.Concurrent(limit, perRequest)
 }
 
 // address returns the address of the endpoint for messages. Without an endpoint it contains the region.

@@ -20,6 +20,8 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"groups": 2}`, "fifo: true"},
 		{`{"sendBatch": 11}`, "1 to 10"},
 		{`{"requests": 0}`, "requests"},
+		{`{"receivers": 0}`, "receivers"},
+		{`{"deleters": -1}`, "deleters"},
 		{`{"waitTime": "1500ms"}`, "waitTime"},
 		{`{"waitTime": "21s"}`, "waitTime"},
 		{`{"visibility": "0s"}`, "visibility"},
@@ -50,13 +52,13 @@ func TestLabelAndPromises(t *testing.T) {
 		{`{"endpoint": "http://h:9324"}`, drivers.Use{Mode: drivers.ConfirmEach},
 			"standard, confirm: taken by the server at the endpoint, stored as that is set", false, true, 0},
 		{`{"fifo": true}`, drivers.Use{Mode: drivers.ConfirmWindow, Consumers: 1, Queues: 1},
-			"FIFO, confirm: stored redundantly by AWS", true, false, 0},
+			"FIFO with high throughput, confirm: stored redundantly by AWS", true, false, 0},
 		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmWindow},
-			"FIFO, confirm: stored redundantly by AWS", false, false, 0},
-		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmBatch},
+			"FIFO with high throughput, confirm: stored redundantly by AWS", false, false, 0},
+		{`{"fifo": true, "highThroughput": false, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmBatch},
 			"FIFO, confirm: stored redundantly by AWS", true, false, 0},
 		{`{"fifo": true, "groups": 2}`, drivers.Use{Mode: drivers.ConfirmEach, Consumers: 6, Queues: 2},
-			"FIFO, confirm: stored redundantly by AWS", true, false, 1},
+			"FIFO with high throughput, confirm: stored redundantly by AWS", true, false, 1},
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), c.use)

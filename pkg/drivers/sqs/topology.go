@@ -74,6 +74,9 @@ func (s *session) create(ctx context.Context, name string) error {
 	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(s.options.times.visibility / time.Second))}
 	if s.options.FIFO {
 		attributes["FifoQueue"] = "true"
+		if s.options.HighThroughput {
+			attributes["DeduplicationScope"], attributes["FifoThroughputLimit"] = "messageGroup", "perMessageGroupId"
+		}
 	}
 	client := s.client(s.admin)
 	made, err := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
