@@ -1,12 +1,15 @@
 package mongodb
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +191,152 @@ func connectionless(t *testing.T) *mongo.Collection {
 	}
 	t.Cleanup(func() { _ = none.Disconnect(context.Background()) })
 	return none.Database("x").Collection("y")
+}
+
+// Claims and deletes have their own write concern.
+func TestWriteConcernsOfClaims(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "majority", `{"w": 2}`: "2", `{"claimW": 1}`: "1", `{"w": 2, "claimW": "majority"}`: "majority",
+	} {
+		o, err := parseOptions(standIn(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(o.claimConcern(false).W); got != want {
+			t.Errorf("%s: claims have the write concern %s, want %s", text, got, want)
+		}
+	}
+}
+
+// turnstile counts the commands of connections, and withholds their answers until enough of them wait for one.
+type turnstile struct {
+	mu      sync.Mutex
+	want    map[string]int // by command
+	waiting map[string]int
+	open    map[string]chan struct{}
+}
+
+type turnstileConn struct {
+	net.Conn
+	t    *turnstile
+	hold chan struct{} // not nil: the answer is withheld until it is closed
+}
+
+func (t *turnstile) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &turnstileConn{Conn: conn, t: t}, err
+}
+
+func (c *turnstileConn) Write(b []byte) (int, error) {
+	c.t.mu.Lock()
+	c.hold = nil
+	for command, want := range c.t.want {
+		if bytes.Contains(b, []byte("\x02"+command+"\x00")) { // the command's name is the first key: a string
+			c.hold = c.t.open[command]
+			if c.t.waiting[command]++; c.t.waiting[command] == want {
+				close(c.t.open[command])
+			}
+		}
+	}
+	c.t.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *turnstileConn) Read(b []byte) (int, error) {
+	c.t.mu.Lock()
+	hold := c.hold
+	c.t.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-time.After(labtest.Wait):
+		}
+	}
+	return c.Conn.Read(b)
+}
+
+// The window and the prefetch are used by concurrent requests: none is answered before as many are in flight.
+func TestLimitsAreFilled(t *testing.T) {
+	stile := &turnstile{want: map[string]int{"insert": 10, "findAndModify": 20, "delete": 20}, waiting: map[string]int{},
+		open: map[string]chan struct{}{"insert": make(chan struct{}), "findAndModify": make(chan struct{}),
+			"delete": make(chan struct{})}}
+	env := labtest.Env(nil)
+	env.Dial = stile.dial
+	topology := labtest.Topology(nil)
+	s := labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env)
+	labtest.SetUp(t, s, &topology)
+	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+		MaxInFlight: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := p.Publish(labtest.Context(t), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labtest.Eventually(t, "ten inserts of two messages at the same time", func() bool { return stile.of("insert") >= 10 })
+	_ = p.Close()
+	var handled atomic.Int32
+	c, err := s.Consumer(labtest.Context(t), drivers.ConsumerSpec{Topology: topology, Prefetch: 20, Batch: 5,
+		Ack: drivers.AckEach}, func(batch []drivers.Delivery) error {
+		handled.Add(int32(len(batch)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "20 claims at the same time", func() bool { return stile.of("findAndModify") >= 20 })
+	labtest.Eventually(t, "20 messages", func() bool { return handled.Load() == 20 })
+	labtest.Eventually(t, "20 deletes at the same time", func() bool { return stile.of("delete") >= 20 })
+	_ = c.Close()
+}
+
+func (t *turnstile) of(command string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting[command]
+}
+
+// Concurrent consumers begin their claims at different messages. A claim finds every message, wherever it begins.
+func TestClaimsBeginAnywhere(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	on, sent := watched(t, &r.session.options)
+	c := &consumer{link: on, visibility: time.Minute,
+		from: on.client.Database(r.session.options.Database).Collection(collectionName(r.topology, 0, 0))}
+	spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+	i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
+	const n = 30
+	batch := make([]drivers.Message, n)
+	for at := range batch {
+		batch[at].Body = []byte{byte(at)}
+	}
+	if _, err := i.send(r.context(), batch, make([]error, n)); err != nil {
+		t.Fatal(err)
+	}
+	claim, found := c.receiver(), map[byte]bool{}
+	for range n {
+		got, _, err := claim(r.context(), 1)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("after %d messages: %v, %v", len(found), got, err)
+		}
+		found[got[0].Body[0]] = true
+	}
+	if len(found) != n {
+		t.Errorf("%d different messages, want %d", len(found), n)
+	}
+	if got, _, err := claim(r.context(), 1); len(got) > 0 || err != nil {
+		t.Errorf("one more claim finds %v, %v", got, err)
+	}
+	begins := map[int32]bool{}
+	for _, raw := range sent.of("findAndModify") {
+		if from, is := raw.Lookup("query", fieldRandom, "$gte").Int32OK(); is {
+			begins[from] = true
+		}
+	}
+	if len(begins) < n/2 {
+		t.Errorf("%d different beginnings of %d claims", len(begins), n)
+	}
 }
 
 // If the server does not honour the label's write concern, the description reports it, and one event.

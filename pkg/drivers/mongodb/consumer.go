@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
+	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,38 +15,24 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// consumer claims one message after the other, and passes each to the handler immediately. Collecting a batch would
-// delay the first message.
+// consumer sends the requests of a requests.Consumer: claims, deletes, and updates that give messages back.
 type consumer struct {
-	spec       drivers.ConsumerSpec
 	link       *link
-	leave      func()
-	log        *slog.Logger
 	from       *mongo.Collection
-	handle     drivers.Handler
-	notice     *drivers.Notice
+	queue      uint32
 	visibility time.Duration
 	poll       time.Duration
-	patience   time.Duration
 	sorted     bool
-
-	delivery [1]drivers.Delivery
-	unacked  []bson.ObjectID // accepted and not yet deleted
-	due      time.Time       // time of the next acknowledgement at an interval
-
-	ctx    context.Context // of all requests
-	cancel context.CancelFunc
-	watch  *requests.Watchdog
-	stop   chan struct{}
-	broken chan struct{}
-	break1 sync.Once
-	ended  chan struct{}
-	once   sync.Once
+	automatic  bool
 }
 
 // refusedPause delays the break of a consumer whose claims are rejected. Otherwise it would be reconnected and rejected
 // in a tight loop.
 const refusedPause = 200 * time.Millisecond
+
+// maxConcurrent is the default maximum number of concurrent claims and of concurrent deletes of a consumer. It is the
+// default size of the connection pool in the libraries of MongoDB.
+const maxConcurrent = 100
 
 // Consumer connects a consumer. Setup created its collection, so no message is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
@@ -59,7 +44,8 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
+func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := checkConsumer(spec); err != nil {
 		return nil, err
 	}
@@ -71,23 +57,26 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		return nil, err
 	}
 	o := &s.options
-	c := &consumer{
-		spec: spec, link: on, leave: leave, log: s.env.Log, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
-		visibility: o.times.visibility, poll: o.times.poll, patience: o.times.confirm,
-		sorted: o.Order == orderInsertion,
+	c := &consumer{link: on, queue: uint32(spec.Queue), visibility: o.times.visibility, poll: o.times.poll,
+		sorted: o.Order == orderInsertion, automatic: spec.Ack == drivers.AckAutomatic,
 		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
-			client.Collection().SetWriteConcern(o.writeConcern(spec.Topology.Persistent))),
-		stop: make(chan struct{}), broken: make(chan struct{}), ended: make(chan struct{}),
+			client.Collection().SetWriteConcern(o.claimConcern(spec.Topology.Persistent)))}
+	plan := requests.ConsumerPlan[lease]{
+		Spec: spec, Handle: handle, Link: &on.Link, Leave: leave,
+		Receiver: c.receiver, Receivers: o.claimers(spec.Prefetch), Most: 1,
+		ReceivePatience: o.times.confirm, Patience: o.times.confirm,
 	}
-	c.delivery[0].Stream = uint32(spec.Queue)
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.watch = requests.NewWatchdog(c.patience, func() {
-		c.link.Broke(fmt.Errorf("no answer from %s for %v", c.link.address, c.patience))
-		c.cancel()
-	})
-	on.Join(c)
-	go c.run()
-	return c, nil
+	if !c.automatic {
+		plan.Settle, plan.MostSettled = c.settle, 1
+		switch spec.Ack {
+		case drivers.AckEvery:
+			plan.MostSettled = spec.AckEvery
+		case drivers.AckInterval:
+			plan.MostSettled = 10_000
+		}
+		plan.Settlers = min(maxConcurrent, requests.Concurrent(spec.Prefetch, plan.MostSettled))
+	}
+	return requests.NewConsumer(plan), nil
 }
 
 func checkConsumer(spec drivers.ConsumerSpec) error {
@@ -111,182 +100,116 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return nil
 }
 
-// Broke ends the consumer because its link broke. Without it, the library would continue on another connection.
-func (c *consumer) Broke(cause error) {
-	c.break1.Do(func() { close(c.broken) })
-	c.cancel()
-	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
-}
-
-// Abandon ends the consumer because its session is closed.
-func (c *consumer) Abandon() {
-	c.notice.End()
-	c.break1.Do(func() { close(c.broken) })
-	c.cancel()
-}
-
-// over reports whether no more messages may be claimed.
-func (c *consumer) over() bool {
-	select {
-	case <-c.stop:
-		return true
-	case <-c.broken:
-		return true
-	default:
-		return false
-	}
-}
-
-// run claims and delivers until the consumer is closed or the link breaks.
-func (c *consumer) run() {
-	defer close(c.ended)
-	if c.spec.Ack == drivers.AckInterval {
-		c.due = time.Now().Add(c.spec.AckInterval)
-	}
-	for !c.over() {
-		if err := c.step(); err != nil {
-			if refused(err) {
-				c.pause(refusedPause) // otherwise a consumer that reconnects would be rejected in a loop
-			}
-			c.link.Broke(err)
-			return
-		}
-	}
-}
-
-// step acknowledges if it is due, and claims and delivers one message if there is one and the prefetch allows it.
-func (c *consumer) step() error {
-	now := time.Now()
-	if !c.due.IsZero() && !now.Before(c.due) {
-		if err := c.acknowledge(); err != nil {
-			return err
-		}
-		c.due = now.Add(c.spec.AckInterval)
-	}
-	if c.full() {
-		c.pause(c.due.Sub(now))
-		return nil
-	}
-	m, found, err := c.claim(now)
-	if err != nil {
-		return fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
-	}
-	if !found {
-		c.pause(c.poll)
-		return nil
-	}
-	return c.deliver(m)
-}
-
-// full reports whether the prefetch is used up. That happens only with AckInterval, since the other modes acknowledge
-// before.
-func (c *consumer) full() bool {
-	return c.spec.Prefetch > 0 && len(c.unacked) >= c.spec.Prefetch
-}
-
-// pause waits for d, or until acknowledgements are due or the consumer ends.
-func (c *consumer) pause(d time.Duration) {
-	if !c.due.IsZero() {
-		d = min(d, time.Until(c.due))
-	}
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.stop:
-	case <-c.broken:
-	}
-}
-
 // lease is a claimed message and the time that the claim set. The claim is valid while the document has this time.
 type lease struct {
-	claimed
+	id    bson.ObjectID
 	until bson.DateTime
 }
 
-// claim claims one message that no consumer has claimed, or whose claim has expired.
-func (c *consumer) claim(now time.Time) (lease, bool, error) {
-	l := lease{until: bson.NewDateTimeFromTime(now.Add(c.visibility))}
-	filter := bson.D{{Key: fieldAt, Value: bson.D{{Key: "$lte", Value: bson.NewDateTimeFromTime(now)}}}}
-	c.watch.Begin()
+// receiver returns a function that claims one message. It begins at a random place among the unclaimed messages, so
+// that concurrent claims rarely want the same one. After the last message it begins with the first. Messages with an
+// expired claim come after all others. While the queue is empty, each attempt is one request.
+func (c *consumer) receiver() requests.Receive[lease] {
+	empty := c.sorted
+	return func(ctx context.Context, _ int) ([]requests.Received[lease], time.Duration, error) {
+		now := time.Now()
+		var found *requests.Received[lease]
+		var err error
+		if !empty {
+			found, err = c.claim(ctx, now, bson.D{{Key: fieldAt, Value: unclaimed},
+				{Key: fieldRandom, Value: bson.D{{Key: "$gte", Value: rand.Int32()}}}})
+		}
+		if found == nil && err == nil {
+			found, err = c.claim(ctx, now,
+				bson.D{{Key: fieldAt, Value: bson.D{{Key: "$lte", Value: bson.NewDateTimeFromTime(now)}}}})
+		}
+		empty = c.sorted || found == nil
+		switch {
+		case err != nil && refused(err):
+			return nil, refusedPause, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
+		case err != nil:
+			return nil, 0, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
+		case found == nil:
+			return nil, c.poll, nil
+		}
+		return []requests.Received[lease]{*found}, 0, nil
+	}
+}
+
+// claim claims one message that matches filter. It returns nil if there is none.
+func (c *consumer) claim(ctx context.Context, now time.Time, filter bson.D) (*requests.Received[lease], error) {
+	until := bson.NewDateTimeFromTime(now.Add(c.visibility))
 	var answer *mongo.SingleResult
-	if c.spec.Ack == drivers.AckAutomatic {
+	if c.automatic {
 		o := client.FindOneAndDelete()
 		if c.sorted {
-			o.SetSort(inOrder)
+			o.SetSort(byInsertion)
 		}
-		answer = c.from.FindOneAndDelete(c.ctx, filter, o)
+		answer = c.from.FindOneAndDelete(ctx, filter, o)
 	} else {
 		o := client.FindOneAndUpdate()
 		if c.sorted {
-			o.SetSort(inOrder)
+			o.SetSort(byInsertion)
 		}
-		answer = c.from.FindOneAndUpdate(c.ctx, filter, bson.D{
-			{Key: "$set", Value: bson.D{{Key: fieldAt, Value: l.until}}},
+		answer = c.from.FindOneAndUpdate(ctx, filter, bson.D{
+			{Key: "$set", Value: bson.D{{Key: fieldAt, Value: until}}},
 			{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: 1}}},
 		}, o)
 	}
-	c.watch.End()
 	raw, err := answer.Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return l, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return l, false, err
+		return nil, err
 	}
-	l.claimed, err = readMessage(raw)
-	return l, err == nil, err
-}
-
-// deliver passes one message to the handler and settles it. After Close, it returns the message to the queue instead.
-func (c *consumer) deliver(l lease) error {
-	automatic := c.spec.Ack == drivers.AckAutomatic
-	select {
-	case <-c.stop:
-		if !automatic {
-			return c.giveBack(l, -1)
-		}
-	default:
+	m, err := readMessage(raw)
+	if err != nil {
+		return nil, err
 	}
-	d := &c.delivery[0]
-	d.Body, d.Redelivered = l.body, drivers.No
-	if l.count > 0 {
+	d := drivers.Delivery{Body: m.body, Redelivered: drivers.No, Stream: c.queue}
+	if m.count > 0 {
 		d.Redelivered = drivers.Yes
 	}
-	err := c.handle(c.delivery[:])
-	d.Body = nil
-	switch {
-	case automatic:
+	return &requests.Received[lease]{Delivery: d, Key: lease{id: m.id, until: until}}, nil
+}
+
+// settle deletes messages that the handler accepted, and gives others back.
+func (c *consumer) settle(ctx context.Context, leases []lease, how requests.Settling) error {
+	if how == requests.Accepted {
+		if err := c.remove(ctx, leases); err != nil {
+			return fmt.Errorf("acknowledge %d messages of %s at %s: %w", len(leases), c.from.Name(), c.link.address, err)
+		}
 		return nil
-	case err != nil:
-		return c.giveBack(l, 0)
 	}
-	c.unacked = append(c.unacked, l.id)
-	if c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery &&
-		(len(c.unacked) >= c.spec.AckEvery || c.full())) {
-		return c.acknowledge()
+	for _, l := range leases {
+		if err := c.giveBack(ctx, l, how); err != nil {
+			return fmt.Errorf("give back a message of %s at %s: %w", c.from.Name(), c.link.address, err)
+		}
 	}
 	return nil
 }
 
-// Close waits for the handler and acknowledges the messages that it accepted.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
-		close(c.stop)
-		hard := time.AfterFunc(grace, c.cancel)
-		<-c.ended
-		hard.Stop()
-		c.cancel()
-		if c.link.Err() == nil {
-			c.finish()
-		}
-		c.watch.Close()
-		c.link.Part(c)
-		c.leave()
-	})
-	return nil
+// remove deletes messages by ID only. They were handled, even if another consumer has claimed them since.
+func (c *consumer) remove(ctx context.Context, leases []lease) error {
+	if len(leases) == 1 {
+		_, err := c.from.DeleteOne(ctx, bson.D{{Key: fieldID, Value: leases[0].id}})
+		return err
+	}
+	all := make([]bson.ObjectID, len(leases))
+	for i := range leases {
+		all[i] = leases[i].id
+	}
+	_, err := c.from.DeleteMany(ctx, bson.D{{Key: fieldID, Value: bson.D{{Key: "$in", Value: all}}}})
+	return err
+}
+
+// giveBack makes a message visible again, if the claim is still valid. A claim without handling is not counted.
+func (c *consumer) giveBack(ctx context.Context, l lease, how requests.Settling) error {
+	update := bson.D{{Key: "$set", Value: bson.D{{Key: fieldAt, Value: unclaimed}}}}
+	if how == requests.Unhandled {
+		update = append(update, bson.E{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: -1}}})
+	}
+	_, err := c.from.UpdateOne(ctx, bson.D{{Key: fieldID, Value: l.id}, {Key: fieldAt, Value: l.until}}, update)
+	return err
 }

@@ -3,6 +3,7 @@ package mongodb
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"lockstep/pkg/drivers"
@@ -46,12 +47,16 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			// A claim expires after the visibility time, whether its message was handled or not. With AckAutomatic, a
 			// claim deletes the message.
 			NoDuplicates: automatic,
-			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.Inserters == 1),
+			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.inserters(1) == 1),
 		},
 		Label: label(&o, use),
 	}
 	if !automatic {
 		d.RedeliverAfter = o.times.visibility
+	}
+	if n := o.claimers(use.Prefetch); use.Prefetch > n && o.Order != orderInsertion {
+		d.Notes = append(d.Notes, fmt.Sprintf("a consumer claims %d messages at a time, within its prefetch of %d: set claimers for more",
+			n, use.Prefetch))
 	}
 	if use.Subscriptions > 1 {
 		d.Notes = append(d.Notes,
@@ -96,6 +101,9 @@ func label(o *options, use drivers.Use) string {
 	}
 	if o.WTimeout != "" {
 		text += ", wtimeout " + o.WTimeout
+	}
+	if o.ClaimW != nil {
+		text += ", claims " + o.ClaimW.String()
 	}
 	if use.Subscriptions > 1 {
 		text += ", one insert per subscription"

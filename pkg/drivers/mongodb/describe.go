@@ -88,8 +88,16 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "MongoDB", Version: v.version, Members: v.hosts, Settings: map[string]string{
 		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility,
 		"poll_interval": o.PollInterval,
-		"insert_batch":  strconv.Itoa(o.InsertBatch), "inserters": strconv.Itoa(o.Inserters), "retries": "off",
+		"insert_batch":  strconv.Itoa(o.InsertBatch), "retries": "off",
 	}}
+	for name, n := range map[string]*int{"inserters": o.Inserters, "claimers": o.Claimers} {
+		if n != nil {
+			d.Settings[name] = strconv.Itoa(*n)
+		}
+	}
+	if o.ClaimW != nil {
+		d.Settings["claim_write_concern"] = o.ClaimW.String()
+	}
 	if v.ferret != "" {
 		d.Product, d.Version, d.StandIn = "FerretDB", v.ferret, "MongoDB"
 		d.Settings["mongodb_version"] = v.version

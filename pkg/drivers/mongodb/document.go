@@ -5,18 +5,26 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A message is a document of four fields: its ID, the time from which it may be claimed, the number of claims, and its
-// body.
+// A message is a document of five fields: its ID, the time from which it may be claimed, a random number, the number of
+// claims, and its body.
 const (
-	fieldID    = "_id"
-	fieldAt    = "at"
-	fieldCount = "n"
-	fieldBody  = "body"
+	fieldID     = "_id"
+	fieldAt     = "at"
+	fieldRandom = "r" // 0 to 2³¹-1
+	fieldCount  = "n"
+	fieldBody   = "body"
+)
+
+// byInsertion and byRandom are the orders of the index: unclaimed messages first.
+var (
+	byInsertion = bson.D{{Key: fieldAt, Value: 1}, {Key: fieldID, Value: 1}}
+	byRandom    = bson.D{{Key: fieldAt, Value: 1}, {Key: fieldRandom, Value: 1}}
 )
 
 // unclaimed is the time of messages that no consumer has claimed. It is the lowest time, so that they are claimed
@@ -32,7 +40,7 @@ const (
 )
 
 // overhead is the size of a document without its body.
-const overhead = 4 + (1 + 4 + 12) + (1 + 3 + 8) + (1 + 2 + 4) + (1 + 5 + 4 + 1) + 1
+const overhead = 4 + (1 + 4 + 12) + (1 + 3 + 8) + (1 + 2 + 4) + (1 + 2 + 4) + (1 + 5 + 4 + 1) + 1
 
 // appendMessage appends an unclaimed message to b. Encoding by hand costs one copy of the body and no allocation.
 func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
@@ -42,6 +50,8 @@ func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
 	b = append(b, id[:]...)
 	b = append(append(b, typeDateTime), fieldAt+"\x00"...)
 	b = order.AppendUint64(b, uint64(unclaimed))
+	b = append(append(b, typeInt32), fieldRandom+"\x00"...)
+	b = order.AppendUint32(b, uint32(mathrand.Int32()))
 	b = append(append(b, typeInt32), fieldCount+"\x00"...)
 	b = order.AppendUint32(b, 0)
 	b = append(append(b, typeBinary), fieldBody+"\x00"...)

@@ -11,14 +11,15 @@ import (
 
 // FerretDB behind the lab's proxy is the stand-in for MongoDB. The proxy serialises changes, because FerretDB's claims
 // are not atomic, and suppresses responses to unacknowledged writes. The visibility timeout is short, because one check
-// waits for claims of a broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries.
+// waits for claims of a broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries. There
+// are few claimers, because FerretDB scans all documents for each claim: TestLimitsAreFilled uses the default.
 func TestConformance(t *testing.T) {
 	cases := []struct {
 		name, options string
 		slow          bool
 		subset        []string
 	}{
-		{"default", `{}`, false, nil},
+		{"default", `{"claimers": 6}`, false, nil},
 		// FerretDB sorts all documents to find the first one, so a backlog takes quadratic time.
 		{"ordered", ordered, true, slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "cut"})},
 		{"concurrent", concurrent, false, slices.Concat(drivertest.MessagePath(),
@@ -31,7 +32,7 @@ func TestConformance(t *testing.T) {
 
 const (
 	ordered    = `{"unacknowledged": false, "order": "insertion", "ordered": true, "w": 1, "journal": false}`
-	concurrent = `{"unacknowledged": false, "inserters": 4, "insertBatch": 7, "w": 2, "wtimeout": "10s"}`
+	concurrent = `{"unacknowledged": false, "inserters": 4, "claimers": 4, "insertBatch": 7, "w": 2, "wtimeout": "10s"}`
 )
 
 func TestConformanceLong(t *testing.T) {

@@ -15,17 +15,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
 )
 
 type options struct {
 	URL            string      `json:"url"`
 	Database       string      `json:"database"`
 	W              concern     `json:"w"`
+	ClaimW         *concern    `json:"claimW"` // nil: as w
 	Journal        *bool       `json:"journal"`
 	WTimeout       string      `json:"wtimeout"`
 	Ordered        bool        `json:"ordered"`
 	InsertBatch    int         `json:"insertBatch"`
-	Inserters      int         `json:"inserters"`
+	Inserters      *int        `json:"inserters"` // nil: enough for the messages in flight
+	Claimers       *int        `json:"claimers"`  // nil: enough for the prefetch
 	Order          string      `json:"order"`
 	Visibility     string      `json:"visibility"`
 	PollInterval   string      `json:"pollInterval"`
@@ -77,7 +80,7 @@ var databaseName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
-		Database: "lockstep", InsertBatch: 100, Inserters: 1, Order: "none", Visibility: "30s", PollInterval: "10ms",
+		Database: "lockstep", InsertBatch: 100, Order: "none", Visibility: "30s", PollInterval: "10ms",
 		Unacknowledged: true, ConfirmTimeout: "30s",
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -101,8 +104,10 @@ func (o *options) check() error {
 		return fmt.Errorf("database %q: letters, digits, _ and -, at most 63", o.Database)
 	case o.Order != "none" && o.Order != orderInsertion:
 		return fmt.Errorf(`order %q: "none" or "insertion"`, o.Order)
-	case o.InsertBatch < 1 || o.Inserters < 1:
-		return errors.New("insertBatch and inserters: 1 or more")
+	case o.InsertBatch < 1 || (o.Inserters != nil && *o.Inserters < 1) || (o.Claimers != nil && *o.Claimers < 1):
+		return errors.New("insertBatch, inserters and claimers: 1 or more")
+	case o.Order == orderInsertion && o.Claimers != nil && *o.Claimers > 1:
+		return errors.New(`claimers: order "insertion" needs one claim at a time: remove one of the two options`)
 	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
 		return errors.New("tls.cert and tls.key: give both, or none")
 	}
@@ -197,11 +202,43 @@ func (o *options) journaled(persistent bool) *bool {
 	return o.Journal
 }
 
-// writeConcern returns the write concern of all confirmed writes.
+// writeConcern returns the write concern of confirmed inserts.
 func (o *options) writeConcern(persistent bool) *writeconcern.WriteConcern {
 	w := &writeconcern.WriteConcern{W: int(o.W), Journal: o.journaled(persistent)}
 	if o.W == 0 {
 		w.W = writeconcern.WCMajority
 	}
 	return w
+}
+
+// claimConcern returns the write concern of claims and deletes.
+func (o *options) claimConcern(persistent bool) *writeconcern.WriteConcern {
+	claims := *o
+	if o.ClaimW != nil {
+		claims.W = *o.ClaimW
+	}
+	return claims.writeConcern(persistent)
+}
+
+// inserters returns the number of concurrent inserts of a publisher. The default with order "insertion" is 1, because
+// inserts may overtake each other.
+func (o *options) inserters(maxInFlight int) int {
+	switch {
+	case o.Inserters != nil:
+		return *o.Inserters
+	case o.Order == orderInsertion:
+		return 1
+	}
+	return requests.Concurrent(maxInFlight, o.InsertBatch)
+}
+
+// claimers returns the number of concurrent claims of a consumer.
+func (o *options) claimers(prefetch int) int {
+	switch {
+	case o.Claimers != nil:
+		return *o.Claimers
+	case o.Order == orderInsertion:
+		return 1
+	}
+	return min(maxConcurrent, requests.Concurrent(prefetch, 1))
 }

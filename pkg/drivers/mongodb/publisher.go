@@ -42,7 +42,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	into := s.inserted(on, spec)
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
-		Spec: spec, Lanes: s.options.Inserters, Most: s.options.InsertBatch, Patience: s.options.times.confirm,
+		Spec: spec, Lanes: s.options.inserters(spec.MaxInFlight), Most: s.options.InsertBatch, Patience: s.options.times.confirm,
 		Lane: func(waiting *drivers.Waiting) requests.Publish {
 			i := &inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec),
 				ordered: s.options.Ordered, waiting: waiting}

@@ -71,8 +71,12 @@ func (s *session) make(ctx context.Context, db *mongo.Database, name string) err
 	if err := db.CreateCollection(ctx, name); err != nil {
 		return fmt.Errorf("create collection %s: %w", name, err)
 	}
+	keys := byRandom
+	if s.options.Order == orderInsertion {
+		keys = byInsertion
+	}
 	_, err := db.Collection(name).Indexes().CreateOne(ctx,
-		mongo.IndexModel{Keys: inOrder, Options: client.Index().SetName("claim")})
+		mongo.IndexModel{Keys: keys, Options: client.Index().SetName("claim")})
 	if err != nil {
 		return fmt.Errorf("create index of collection %s: %w", name, err)
 	}
