@@ -2,8 +2,7 @@ package engine
 
 import "sync"
 
-// again holds the messages of one publisher that are to be sent again, because their link broke before the confirm
-// (drivers.ByGuide). They stay in flight. The confirm side and the publisher add messages, and the publisher takes them.
+// again holds the messages of one publisher that are to be sent again, because their link broke before the confirm. They stay in flight. The confirm side and the publisher add messages, and the publisher takes them.
 // nil is valid: nothing is sent again.
 type again struct {
 	mu     sync.Mutex

@@ -73,7 +73,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
-		if drivers.Resilience(a.Task.Cell.Resilience) == drivers.ByGuide {
+		if r := a.Task.Cell.Resilience; r != "" && r != plan.NoResilience {
 			p.again = &again{}
 		}
 		p.window = newInflight(p.work.InFlight(), p.bodies())

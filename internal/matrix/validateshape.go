@@ -108,7 +108,7 @@ func tooLarge(c *plan.Cell) []problem {
 func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool, resilience string) []problem {
 	slots := 1
 	switch {
-	case copies && !(resilience == plan.ResilienceByGuide && m.Varies()):
+	case copies && !(resilience != "" && resilience != plan.NoResilience && m.Varies()):
 	case p.Mode == "confirm-window":
 		slots = p.MaxInFlight
 	case p.Mode == "confirm-batch":

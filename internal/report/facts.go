@@ -175,7 +175,7 @@ func resilienceFacts(cells []plan.Cell) (lines []string) {
 			case plan.NoResilience:
 				text = "messages of a broken connection stay unconfirmed"
 			case plan.ResilienceByLibrary:
-				text = "the client library connects again and repeats requests, with its default settings"
+				text = "the client library repeats requests, with its default settings; what it gives up is published again"
 			case plan.ResilienceByGuide:
 				text = "messages of a broken connection are published again (vendor guide)"
 			default:

@@ -70,7 +70,7 @@ func TestFacts(t *testing.T) {
 		"Load":        "1 publishing and 1 consuming agent",
 		"Measurement": "10.0 s",
 		"Resilience": "messages of a broken connection are published again (vendor guide) (one) | " +
-			"the client library connects again and repeats requests, with its default settings (two)",
+			"the client library repeats requests, with its default settings; what it gives up is published again (two)",
 	} {
 		if different[name] != want {
 			t.Errorf("%s: %q, want %q", name, different[name], want)

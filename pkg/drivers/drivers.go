@@ -132,12 +132,12 @@ type Resilience string
 const (
 	// NoResilience exposes every broken link: its messages stay unconfirmed.
 	NoResilience Resilience = "none"
-	// ByLibrary means that the client library reconnects and repeats requests, with its default settings. OnClosed and
-	// ErrClosed then mean that the library gave up. The driver calls Env.Retried.
-	ByLibrary Resilience = "library"
 	// ByGuide is for client libraries that repeat nothing. The engine connects another publisher and sends the
 	// unconfirmed messages again, as the vendors' guides recommend.
 	ByGuide Resilience = "guide"
+	// ByLibrary means that the client library reconnects and repeats requests, with its default settings. The driver
+	// calls Env.Retried. OnClosed and ErrClosed mean that the library gave up. The engine then acts as with ByGuide.
+	ByLibrary Resilience = "library"
 )
 
 // Vendor returns resilience for the value "vendor" of a driver's option, and NoResilience for "none".

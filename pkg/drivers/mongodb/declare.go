@@ -29,6 +29,10 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	automatic := use.Ack == drivers.AckAutomatic
+	resilience := drivers.Vendor(o.Resilience, drivers.ByGuide)
+	if o.repeats() {
+		resilience = drivers.ByLibrary
+	}
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes: modes(&o),
@@ -49,7 +53,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates: automatic,
 			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.inserters(1) == 1),
 		},
-		Label: label(&o, use),
+		Resilience: resilience,
+		Label:      label(&o, use),
 	}
 	if !automatic {
 		d.RedeliverAfter = o.times.visibility

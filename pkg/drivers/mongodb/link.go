@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -35,10 +36,11 @@ func (d contextDialer) DialContext(ctx context.Context, network, address string)
 }
 
 // link is one client of the library. It has a connection to each member of the replica set for monitoring, and one to
-// the primary per concurrent request. The library would silently replace broken connections. A link breaks with its
-// first broken connection.
+// the primary per concurrent request. If the library repeats failed inserts, it also replaces broken connections, and the
+// link breaks with the first request that it gives up. Otherwise a link breaks with its first broken connection.
 type link struct {
 	requests.Link
+	session *session
 	address string // for messages
 	client  *mongo.Client
 	up      atomic.Bool // connected: from now on, a broken connection breaks the link
@@ -51,7 +53,7 @@ func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
 		return nil, err
 	}
 	o.TLSConfig = s.tls
-	l := &link{address: strings.Join(o.Hosts, ",")}
+	l := &link{session: s, address: strings.Join(o.Hosts, ",")}
 	if err := l.open(ctx, o, dial); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("connect to MongoDB at %s: %w", l.address, err)
@@ -68,7 +70,8 @@ func (l *link) open(ctx context.Context, o *client.ClientOptions, dial dialing) 
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	start := newStart(o.Hosts, giveUp)
-	o.SetRetryWrites(false).SetRetryReads(false).SetDialer(contextDialer{dial}).SetAppName("lockstep").
+	repeats := l.session.options.repeats()
+	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(contextDialer{dial}).SetAppName("lockstep").
 		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetMaxPoolSize(0).
 		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: l.onPool})
 	var err error
@@ -127,14 +130,19 @@ func (s *start) over() {
 	s.failed = nil
 }
 
-// onPool breaks the link after a connection broke: the library then gives up all connections to that server.
+// onPool breaks or records the link after a connection broke: the library then gives up all connections to that server.
 func (l *link) onPool(e *event.PoolEvent) {
 	if e.Type == event.ConnectionPoolCleared && l.up.Load() {
 		cause := e.Error
 		if cause == nil {
 			cause = errors.New("its connections were given up")
 		}
-		l.Broke(fmt.Errorf("MongoDB at %s: %w", e.Address, cause))
+		cause = fmt.Errorf("MongoDB at %s: %w", e.Address, cause)
+		if l.session.options.repeats() {
+			l.session.env.Event(drivers.EventNotice, fmt.Sprintf("connections broke: %v; the library connects again", cause))
+			return
+		}
+		l.Broke(cause)
 	}
 }
 

@@ -35,6 +35,7 @@ type options struct {
 	Unacknowledged bool        `json:"unacknowledged"`
 	ConfirmTimeout string      `json:"confirmTimeout"`
 	TLS            tlsOptions  `json:"tls"`
+	Resilience     string      `json:"resilience"`
 	times          parsedTimes // parsed durations of the fields above
 }
 
@@ -133,6 +134,12 @@ func (o *options) check() error {
 	return err
 }
 
+// repeats reports whether the library repeats failed inserts: servers outside of a replica set do not support it.
+func (o *options) repeats() bool {
+	c, err := o.client()
+	return o.Resilience != "none" && err == nil && c.ReplicaSet != nil
+}
+
 // srv is a scheme with which the library resolves names by itself.
 const srv = "mongodb+srv://"
 
@@ -162,8 +169,8 @@ func (o *options) client() (*client.ClientOptions, error) {
 			errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
 	case c.WriteConcern != nil:
 		return nil, errors.New("url: w, journal and wtimeoutMS are separate options; remove them from the url")
-	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:
-		return nil, errors.New("url: retryWrites and retryReads: the driver sends nothing twice; remove them from the url")
+	case c.RetryWrites != nil, c.RetryReads != nil:
+		return nil, errors.New("url: retryWrites and retryReads: remove them from the url; resilience turns them on and off")
 	case c.LoadBalanced != nil && *c.LoadBalanced:
 		return nil, errors.New("url: loadBalanced is not supported, because broken connections cannot be identified; list the hosts")
 	}

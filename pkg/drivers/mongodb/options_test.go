@@ -19,8 +19,8 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"url": "mongodb+srv://user:hunter2@cluster/"}`, "list the hosts"},
 		{`{"url": "mongodb://user:hunter2@h/?w=1"}`, "separate options"},
 		{`{"url": "mongodb://user:hunter2@h/?journal=true"}`, "separate options"},
-		{`{"url": "mongodb://user:hunter2@h/?retryWrites=true"}`, "sends nothing twice"},
-		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "sends nothing twice"},
+		{`{"url": "mongodb://user:hunter2@h/?retryWrites=true"}`, "resilience turns them on and off"},
+		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "resilience turns them on and off"},
 		{`{"url": "mongodb://id:key@h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hunter2"}`,
 			"a secret in the query"},
 		{`{"url": "mongodb://h/", "w": 0}`, "fire-and-forget"},
@@ -152,6 +152,20 @@ func TestFlags(t *testing.T) {
 		if asked != c.asked || (asked != "" && !strings.HasPrefix(label, asked)) {
 			t.Errorf("%+v with %s, persistent %v, label %q: doubts %q, want %q", c.of, c.options, c.persistent, label,
 				asked, c.asked)
+		}
+	}
+}
+
+// The library repeats inserts only on replica sets.
+func TestResilience(t *testing.T) {
+	for options, want := range map[string]drivers.Resilience{
+		`{"url": "mongodb://h/"}`:                                        drivers.ByGuide,
+		`{"url": "mongodb://h,i/?replicaSet=rs0"}`:                       drivers.ByLibrary,
+		`{"url": "mongodb://h,i/?replicaSet=rs0", "resilience": "none"}`: drivers.NoResilience,
+	} {
+		d := declare(json.RawMessage(options), drivers.Use{Mode: drivers.ConfirmEach})
+		if d.Resilience != want {
+			t.Errorf("%s: %q, want %q; %v", options, d.Resilience, want, d.Rejections)
 		}
 	}
 }

@@ -318,15 +318,19 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	}
 }
 
-// If the service rejects a request, all its messages are rejected, and it is not repeated. If the service fails, it may
-// have stored them: they are not rejected, and the link is broken.
-func TestRefusedRequestsAreNotRepeated(t *testing.T) {
+// If the service rejects a request, all its messages are rejected, and it is not repeated with resilience "none". If the
+// service fails, it may have stored them: they are not rejected, and the link is broken. By default, the SDK repeats
+// requests after failures and throttling, and no others.
+func TestRefusedRequests(t *testing.T) {
 	for _, c := range []struct {
-		status  int
-		code    string
-		refused bool
-	}{{400, "RequestThrottled", true}, {503, "ThrottlingException", true}, {500, "InternalError", false},
-		{503, "ServiceUnavailable", false}} {
+		status   int
+		code     string
+		refused  bool
+		repeated bool // by default
+	}{{400, "RequestThrottled", true, true}, {503, "ThrottlingException", true, true},
+		{500, "InternalError", false, true}, {503, "ServiceUnavailable", false, true},
+		{400, "InvalidAddress", true, false}} {
+		testRefusedRequests(t, c.status, c.code, c.refused, `{"resilience": "none"}`)
 		m, options := meddle(t, `{}`)
 		m.answer = func(action string, nth int) (int, string) {
 			if action == "SendMessageBatch" && nth == 1 {
@@ -336,24 +340,54 @@ func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 		}
 		r := newRig(t, options, nil)
 		a := &account{}
-		p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12})
-		send(t, r, p, 12)
-		want, why, closed, failed := []int{10, 2}, drivers.ErrRejected, 0, uint64(10)
-		if !c.refused {
-			want, why, closed, failed = []int{10}, drivers.ErrClosed, 1, 12
+		send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+		want, rejected := []int{10, 2}, 10
+		if c.repeated {
+			want, rejected = []int{10, 10, 2}, 0
 		}
 		if got := m.requests("SendMessageBatch"); !slices.Equal(got, want) {
-			t.Errorf("%s: requests of %v messages, want %v", c.code, got, want)
+			t.Errorf("%s, repeated: requests of %v messages, want %v", c.code, got, want)
 		}
-		for token := range uint64(12) {
-			if err, told := a.confirms[token]; !told || (err != nil) != (token < failed) ||
-				(err != nil && !errors.Is(err, why)) {
-				t.Errorf("%s: message %d is confirmed: %v, with %v", c.code, token, told, err)
+		failed := 0
+		for _, err := range a.confirms {
+			if err != nil {
+				failed++
 			}
 		}
-		if len(a.closed) != closed {
-			t.Errorf("%s closes the link: %v", c.code, a.closed)
+		if len(a.confirms) != 12 || failed != rejected || len(a.closed) != 0 {
+			t.Errorf("%s, repeated: %d confirms, %d failed, want %d; closed: %v", c.code, len(a.confirms), failed, rejected,
+				a.closed)
 		}
+	}
+}
+
+func testRefusedRequests(t *testing.T, status int, code string, refused bool, with string) {
+	t.Helper()
+	m, options := meddle(t, with)
+	m.answer = func(action string, nth int) (int, string) {
+		if action == "SendMessageBatch" && nth == 1 {
+			return status, code
+		}
+		return 0, ""
+	}
+	r := newRig(t, options, nil)
+	a := &account{}
+	send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+	want, why, closed, failed := []int{10, 2}, drivers.ErrRejected, 0, uint64(10)
+	if !refused {
+		want, why, closed, failed = []int{10}, drivers.ErrClosed, 1, 12
+	}
+	if got := m.requests("SendMessageBatch"); !slices.Equal(got, want) {
+		t.Errorf("%s: requests of %v messages, want %v", code, got, want)
+	}
+	for token := range uint64(12) {
+		if err, told := a.confirms[token]; !told || (err != nil) != (token < failed) ||
+			(err != nil && !errors.Is(err, why)) {
+			t.Errorf("%s: message %d is confirmed: %v, with %v", code, token, told, err)
+		}
+	}
+	if len(a.closed) != closed {
+		t.Errorf("%s closes the link: %v", code, a.closed)
 	}
 }
 

@@ -50,8 +50,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		RedeliverAfter: o.times.visibility,
 
-		Notes: notes(&o, use),
-		Label: label(&o),
+		Notes:      notes(&o, use),
+		Resilience: drivers.Vendor(o.Resilience, drivers.ByLibrary),
+		Label:      label(&o),
 	}
 }
 

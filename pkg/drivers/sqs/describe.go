@@ -35,7 +35,7 @@ func (b *bannerReader) RoundTrip(r *http.Request) (*http.Response, error) {
 // Describe reports the options and the Server header. SQS has no request for a version.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	b := &bannerReader{next: s.admin}
-	_, err := s.client(b).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
+	_, err := s.client(b, aws.NopRetryer{}).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
 	if err != nil && !missing(err) {
 		return drivers.Description{}, fmt.Errorf("describe SQS at %s: %w", s.options.address(), explain(err))
 	}
@@ -78,7 +78,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	client := s.client(s.aside)
+	client := s.client(s.aside, aws.NopRetryer{})
 	var sum amounts
 	for _, name := range names {
 		s.mu.Lock()

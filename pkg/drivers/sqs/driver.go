@@ -1,4 +1,4 @@
-// Package sqs drives Amazon SQS, and compatible servers, with the AWS SDK. Its retries are off.
+// Package sqs drives Amazon SQS, and compatible servers, with the AWS SDK.
 package sqs
 
 import (
@@ -45,7 +45,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		_ = s.Close()
 		return nil, err
 	}
-	_, err = s.client(s.admin).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
+	_, err = s.client(s.admin, aws.NopRetryer{}).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
 	if missing(err) || err == nil {
 		return s, nil
 	}
@@ -106,11 +106,11 @@ func (s *session) configure(ctx context.Context) error {
 	return nil
 }
 
-// client returns a client that uses one transport. Neither the SDK nor net/http sends a request twice: net/http repeats
-// a request only if it has not begun to write it.
-func (s *session) client(by http.RoundTripper) *sqs.Client {
+// client returns a client that uses one transport, and makes one attempt per request unless there is a retryer. net/http
+// repeats a request only if it has not begun to write it.
+func (s *session) client(by http.RoundTripper, retryer aws.Retryer) *sqs.Client {
 	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
-		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, aws.NopRetryer{}
+		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, retryer
 		o.AppID = "lockstep"
 		if s.options.Endpoint != "" {
 			o.BaseEndpoint = aws.String(s.options.Endpoint)

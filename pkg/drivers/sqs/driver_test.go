@@ -23,13 +23,16 @@ import (
 // broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory, so a
 // restart would prove nothing about SQS.
 func TestConformance(t *testing.T) {
-	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{}`), nil)) })
+	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{"resilience": "none"}`), nil)) })
+	t.Run("vendor", func(t *testing.T) {
+		drivertest.Run(t, harness(standIn(t, `{}`), []string{"open/dead", "mode", "publish-blocks", "session-close", "cut"}))
+	})
 	t.Run("fifo", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, fifo), grouped)) })
 }
 
 // While a request waits and all groups are hidden, ElasticMQ searches for messages without a pause. Even without waits,
 // a shorter interval in eight concurrent checks uses most of two cores.
-const fifo = `{"fifo": true, "groups": 3, "waitTime": "0s", "pollInterval": "100ms"}`
+const fifo = `{"resilience": "none", "fifo": true, "groups": 3, "waitTime": "0s", "pollInterval": "100ms"}`
 
 // grouped is the subset for ordered groups of messages: a group is hidden while one of its messages is.
 var grouped = slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "together", "handler-blocks", "cut"})

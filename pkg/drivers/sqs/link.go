@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -39,8 +40,9 @@ func transport(dial dialing) *http.Transport {
 // uses its own.
 type link struct {
 	requests.Link
-	client *sqs.Client
-	http   *http.Transport
+	session *session
+	client  *sqs.Client
+	http    *http.Transport
 
 	mu    sync.Mutex
 	ended bool
@@ -49,7 +51,7 @@ type link struct {
 
 // connect creates a link. Its requests open the connections.
 func (s *session) connect() (*link, error) {
-	l := &link{conns: map[*conn]struct{}{}}
+	l := &link{session: s, conns: map[*conn]struct{}{}}
 	l.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
 		raw, err := s.env.Dial(ctx, network, address)
 		if err != nil {
@@ -58,7 +60,7 @@ func (s *session) connect() (*link, error) {
 		return l.watch(raw)
 	})
 	l.http.TLSClientConfig = s.tls.Clone()
-	l.client = s.client(l.http)
+	l.client = s.client(l.http, s.retryer())
 	return l, nil
 }
 
@@ -94,7 +96,29 @@ func (l *link) Close() {
 	}
 }
 
-// conn breaks its link if a read fails. The orderly close of a connection by the server does not: HTTP then opens
+// retryer returns the SDK's default retryer, which counts its retries, or one that makes a single attempt.
+func (s *session) retryer() aws.Retryer {
+	if s.options.Resilience == "none" {
+		return aws.NopRetryer{}
+	}
+	return countingRetryer{retry.NewStandard(), s.env.Retried}
+}
+
+// countingRetryer is the SDK's default retryer. It reports each retry.
+type countingRetryer struct {
+	*retry.Standard
+	retried func(requests int64) // may be nil
+}
+
+// RetryDelay implements aws.Retryer. It is called once before each retry.
+func (r countingRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	if r.retried != nil {
+		r.retried(1)
+	}
+	return r.Standard.RetryDelay(attempt, err)
+}
+
+// conn breaks its link if a read fails, unless the SDK repeats the request over another connection. The orderly close of a connection by the server does not: HTTP then opens
 // another one, and returns an error if that fails.
 type conn struct {
 	net.Conn
@@ -104,7 +128,7 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && err != io.EOF && !c.closed.Load() {
+	if err != nil && err != io.EOF && !c.closed.Load() && c.link.session.options.Resilience == "none" {
 		c.link.Broke(fmt.Errorf("connection to SQS: %w", err))
 	}
 	return n, err

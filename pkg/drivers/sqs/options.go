@@ -29,6 +29,7 @@ type options struct {
 	PollInterval   string `json:"pollInterval"`
 	Visibility     string `json:"visibility"`
 	ConfirmTimeout string `json:"confirmTimeout"`
+	Resilience     string `json:"resilience"`
 	times          parsedTimes
 }
 

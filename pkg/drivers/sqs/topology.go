@@ -78,7 +78,7 @@ func (s *session) create(ctx context.Context, name string) error {
 			attributes["DeduplicationScope"], attributes["FifoThroughputLimit"] = "messageGroup", "perMessageGroupId"
 		}
 	}
-	client := s.client(s.admin)
+	client := s.client(s.admin, aws.NopRetryer{})
 	made, err := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
 	if err != nil {
 		return fmt.Errorf("create queue %s: %w", name, explain(err))
@@ -139,7 +139,7 @@ func (s *session) remove(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.urls, name)
 	s.mu.Unlock()
-	client := s.client(s.admin)
+	client := s.client(s.admin, aws.NopRetryer{})
 	at, err := client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
 	if err == nil {
 		_, err = client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: at.QueueUrl})
@@ -162,7 +162,7 @@ func (s *session) find(ctx context.Context, t drivers.Topology, queue int) (stri
 	if known {
 		return at, nil
 	}
-	found, err := s.client(s.admin).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+	found, err := s.client(s.admin, aws.NopRetryer{}).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
 	if err != nil {
 		return "", fmt.Errorf("find queue %s at %s: %w", name, s.options.address(), explain(err))
 	}
@@ -189,7 +189,7 @@ const kindQueue = "queue"
 // Leftovers lists the queues whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var all []drivers.Leftover
-	pages := sqs.NewListQueuesPaginator(s.client(s.admin),
+	pages := sqs.NewListQueuesPaginator(s.client(s.admin, aws.NopRetryer{}),
 		&sqs.ListQueuesInput{QueueNamePrefix: &prefix, MaxResults: aws.Int32(1000)})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
