@@ -476,12 +476,29 @@ func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) 
 			l.event(drivers.EventNotice, "describe broker: "+err.Error())
 		}
 		a.Subject = &subject
+	case step == wire.StepPublishers && failure == nil:
+		a.Placement = l.placement(ctx)
 	case step == wire.StepMeasure:
 		a.Begin = l.timeline.measurement().Nanoseconds()
 	case step == wire.StepStart && failure == nil:
 		a.Skew = plan.Duration(l.reporter.skew.Load())
 	}
 	return a
+}
+
+// placement returns the nodes of this agent's connections. The agent with index 0 adds the leaders.
+func (l *lifecycle) placement(ctx context.Context) *plan.Placement {
+	var p plan.Placement
+	p.Publishers, p.Consumers = l.currentEngine().Nodes()
+	if placer, is := l.session.current().(drivers.Placer); is && l.assignment.Index == 0 {
+		ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+		defer cancel()
+		var err error
+		if p.Leaders, err = placer.Leaders(ctx, engine.Topology(l.assignment.Task)); err != nil { // the task continues
+			l.event(drivers.EventNotice, "find the leaders: "+l.session.clean(err.Error()))
+		}
+	}
+	return &p
 }
 
 // event passes an event of the driver to the engine. Before the engine exists, events are kept.

@@ -751,6 +751,9 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	if v.Step == wire.StepStart {
 		p.Skew = v.Skew
 	}
+	if v.Step == wire.StepPublishers {
+		p.Placement = v.Placement
+	}
 	if v.Error == "" {
 		p.at[v.Step] = true
 		return

@@ -134,6 +134,23 @@ func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	return each(e.publishers, func(p *publisher) error { p.disconnectAbsent(); return nil })
 }
 
+// Nodes returns how many publishers and consumers are connected to each node, by its address. Those whose driver does
+// not report a node are left out. Call it between ConnectPublishers and Run.
+func (e *Engine) Nodes() (publishers, consumers map[string]int) {
+	publishers, consumers = map[string]int{}, map[string]int{}
+	for _, p := range e.publishers {
+		if at, is := p.link.conn.(drivers.Located); is {
+			publishers[at.Node()]++
+		}
+	}
+	for _, c := range e.consumers {
+		if at, is := c.link.conn.Consumer.(drivers.Located); is {
+			consumers[at.Node()]++
+		}
+	}
+	return publishers, consumers
+}
+
 // each calls f for all elements, at most 8 at a time, and joins the errors.
 func each[T any](all []T, f func(T) error) error {
 	const atATime = 8

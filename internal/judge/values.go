@@ -1,7 +1,9 @@
 package judge
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +92,10 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"gap.delivery":      func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].longest },
 		"recovery.confirm":  func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
 		"recovery.delivery": func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].recovery },
+
+		"spread.leaders":    unevenLeaders,
+		"spread.publishers": unevenness(func(p *plan.Placement) map[string]int { return p.Publishers }),
+		"spread.consumers":  unevenness(func(p *plan.Placement) map[string]int { return p.Consumers }),
 
 		"start.skew":          func(m *measurements) plan.Value { return m.starts.skew },
 		"warmup.cut":          func(m *measurements) plan.Value { return plan.Value{Number: m.in.warmup().Seconds()} },
@@ -195,6 +201,32 @@ func lost(m *measurements) plan.Value {
 		return plan.Value{NA: NAUndrained}
 	}
 	return number(m.ledger.Lost)
+}
+
+var unevenLeaders = unevenness(func(p *plan.Placement) map[string]int { return p.Leaders })
+
+// unevenness returns the difference between the nodes with the most and the fewest, over all agents. The number of nodes
+// is that of the broker's description, or of the nodes that have any.
+func unevenness(of func(*plan.Placement) map[string]int) func(*measurements) plan.Value {
+	return func(m *measurements) plan.Value {
+		nodes := map[string]int{}
+		for _, a := range m.in.facts.Agents {
+			if a.Placement != nil {
+				for node, n := range of(a.Placement) {
+					nodes[node] += n
+				}
+			}
+		}
+		counts := slices.Collect(maps.Values(nodes))
+		if len(counts) == 0 {
+			return plan.Value{NA: NANotReported}
+		}
+		least := slices.Min(counts)
+		if len(counts) < len(m.in.facts.Subject.Members) {
+			least = 0
+		}
+		return plan.Value{Number: float64(slices.Max(counts) - least)}
+	}
 }
 
 func otherErrors(m *measurements) plan.Value {

@@ -3,6 +3,7 @@ package judge
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"lockstep/internal/plan"
@@ -34,5 +35,34 @@ func TestEveryFlagHasACondition(t *testing.T) {
 	slices.Sort(flags)
 	if want := slices.Sorted(slices.Values(plan.Flags())); !slices.Equal(flags, want) {
 		t.Errorf("conditions for %q, want %q", flags, want)
+	}
+}
+
+// The spread values are the difference between the nodes with the most and the fewest, over all agents. A node without
+// any counts if the broker's description has more nodes.
+func TestSpread(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	x.facts.Subject.Members = []string{"a", "b", "c"}
+	x.facts.Agents[0].Placement = &plan.Placement{Leaders: map[string]int{"a": 2, "b": 1, "c": 1},
+		Publishers: map[string]int{"10.0.0.1": 2, "10.0.0.2": 3}, Consumers: map[string]int{"10.0.0.1": 1}}
+	x.facts.Agents[1].Placement = &plan.Placement{Consumers: map[string]int{"10.0.0.2": 1, "10.0.0.3": 2}}
+	o := x.judge()
+	near(t, o, "spread.leaders", 1)
+	uneven := func(w string) bool { return strings.Contains(w, "leaders of queues are uneven") }
+	if slices.ContainsFunc(o.Warnings, uneven) {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+	x.facts.Agents[0].Placement.Leaders["a"] = 3
+	x.task.Cell.Workload.Topology.QueueNode = "spread"
+	if o := x.judge(); !slices.ContainsFunc(o.Warnings, uneven) {
+		t.Errorf("warnings of uneven leaders %q", o.Warnings)
+	}
+	near(t, o, "spread.publishers", 3)
+	near(t, o, "spread.consumers", 1)
+	x = newWorld(nil)
+	x.steady(1000, atOnce)
+	if v := x.judge().Values["spread.leaders"]; v.NA != NANotReported {
+		t.Errorf("without a placement: %+v", v)
 	}
 }

@@ -196,6 +196,15 @@ type AgentPart struct {
 	Error   string   `json:"error,omitempty"` //
 	Skew    Duration `json:"skew,omitempty"`  // actual minus agreed start
 	Version string   `json:"version,omitempty"`
+	// when the agent was ready; nil: it was not, or nothing is known
+	Placement *Placement `json:"placement,omitempty"`
+}
+
+// Placement is what is on each node of a cluster when the load starts, by the node's name or address.
+type Placement struct {
+	Leaders    map[string]int `json:"leaders,omitempty"`    // queues, streams or partitions that it leads; from one agent
+	Publishers map[string]int `json:"publishers,omitempty"` // of this agent
+	Consumers  map[string]int `json:"consumers,omitempty"`  // of this agent
 }
 
 // Kinds of events of an outcome.

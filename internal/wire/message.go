@@ -175,6 +175,8 @@ type Arrival struct {
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
 	Limits  *plan.Limits  `json:"limits,omitempty"` // the result of an assignment with Ceiling
+	// StepPublishers: connections of this agent; from the agent with index 0, also leaders
+	Placement *plan.Placement `json:"placement,omitempty"`
 }
 
 // RunEvent is an event of a run, other than snapshots and outcomes.

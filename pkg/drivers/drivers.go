@@ -362,6 +362,19 @@ const (
 // rejects them; they are delivered again if the driver declares Redelivery. The handler does not call the consumer.
 type Handler func([]Delivery) error
 
+// Located is implemented by publishers and consumers that are connected to one node of a cluster.
+type Located interface {
+	// Node returns the address of the node.
+	Node() string
+}
+
+// Placer is implemented by sessions whose brokers may be clusters.
+type Placer interface {
+	// Leaders returns how many queues, streams or partitions of a declared topology each node leads, by the node's name.
+	// Nodes that lead nothing have 0. nil: the broker does not report it.
+	Leaders(ctx context.Context, t Topology) (map[string]int, error)
+}
+
 // Publisher publishes messages. One goroutine calls Publish and Flush. Close may be called from another, also while
 // they block.
 type Publisher interface {

@@ -145,6 +145,32 @@ func (s *session) brokers(ctx context.Context) (kadm.BrokerDetails, error) {
 	return known.Brokers, nil
 }
 
+// Leaders returns the leaders of the partitions, by the addresses that the brokers advertise.
+func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
+	var topics []string
+	for q := range t.Queues {
+		topics = append(topics, topicName(t, q))
+	}
+	known, err := query(ctx, func(ctx context.Context) (kadm.Metadata, error) { return s.admin.Metadata(ctx, topics...) })
+	if err == nil {
+		err = known.Topics.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("request the leaders of partitions: %w", explain(err))
+	}
+	leaders, names := map[string]int{}, map[int32]string{}
+	for _, b := range known.Brokers {
+		names[b.NodeID] = address(b)
+		leaders[address(b)] = 0
+	}
+	for _, topic := range known.Topics {
+		for _, p := range topic.Partitions {
+			leaders[names[p.Leader]]++
+		}
+	}
+	return leaders, nil
+}
+
 // address returns the address that a broker advertises.
 func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 

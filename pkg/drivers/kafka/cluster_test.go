@@ -77,4 +77,8 @@ func TestSpread(t *testing.T) {
 	if counts := slices.Sorted(maps.Values(leaders)); !slices.Equal(counts, []int{2, 3, 3}) {
 		t.Errorf("brokers lead %v partitions, want 2, 3 and 3", leaders)
 	}
+	reported, err := r.session.Leaders(r.context(), r.topology)
+	if counts := slices.Sorted(maps.Values(reported)); err != nil || !slices.Equal(counts, []int{2, 3, 3}) {
+		t.Errorf("the driver reports leaders %v, %v", reported, err)
+	}
 }

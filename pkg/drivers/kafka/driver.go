@@ -80,6 +80,7 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Placer
 } = (*session)(nil)
 
 // Close closes all connections.

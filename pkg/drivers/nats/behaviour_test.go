@@ -305,8 +305,12 @@ func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
 		defer c.Close()
 		consumers[dials[len(dials)-1]]++
 	}
+	reported, err := s.Leaders(t.Context(), top)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, nodes := range map[string]map[string]int{"leaders": leaders, "publishers": publishers,
-		"consumers": consumers} {
+		"consumers": consumers, "reported leaders": reported} {
 		if counts := slices.Sorted(maps.Values(nodes)); !slices.Equal(counts, []int{1, 2, 2}) {
 			t.Errorf("%s are on %v, want 1, 2 and 2", what, nodes)
 		}

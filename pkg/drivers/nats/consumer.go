@@ -232,6 +232,9 @@ func (c *consumer) receive(m *client.Msg) {
 	_ = c.pull.more() // fails only if the link is broken, which OnClosed reports
 }
 
+// Node implements drivers.Located.
+func (c *consumer) Node() string { return c.link.address }
+
 // Close acknowledges accepted messages and returns unhandled ones to the broker.
 func (c *consumer) Close() error {
 	c.once.Do(func() {

@@ -85,6 +85,7 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Placer
 } = (*session)(nil)
 
 // Close closes all connections, and stops the embedded server if no other session uses it.

@@ -72,6 +72,32 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 	return places, nil
 }
 
+// Leaders returns the leaders of the streams. A server without a cluster has none.
+func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leaders := map[string]int{}
+	for _, e := range s.endpoints {
+		if name, err := s.serverName(ctx, e); err == nil { // a server that is down leads nothing
+			leaders[name] = 0
+		}
+	}
+	for q := range t.Queues {
+		found, err := js.Stream(ctx, streamName(t, q))
+		if err != nil {
+			return nil, fmt.Errorf("find the leader of stream %s: %w", streamName(t, q), err)
+		}
+		cluster := found.CachedInfo().Cluster
+		if cluster == nil {
+			return nil, nil
+		}
+		leaders[cluster.Leader]++
+	}
+	return leaders, nil
+}
+
 // serverName returns the name of a server. It connects only if the name is unknown.
 func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	s.mu.Lock()

@@ -177,6 +177,9 @@ func (p *publisher) refused(err error) error {
 // Flush only checks ctx: the library's goroutine writes on its own.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
+// Node implements drivers.Located.
+func (p *publisher) Node() string { return p.link.address }
+
 // Close waits for outstanding confirms. In unconfirmed modes it waits for a round trip after the last message.
 func (p *publisher) Close() error {
 	p.once.Do(func() {

@@ -403,6 +403,7 @@ func TestSpread(t *testing.T) {
 				t.Queues, t.QueueNode = 5, drivers.SpreadNode
 			})
 			leaders, publishers, consumers := map[string]int{}, map[string]int{}, map[string]int{}
+			at := map[string]int{}
 			for q := range r.topology.Queues {
 				where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, q))
 				if err != nil {
@@ -413,13 +414,18 @@ func TestSpread(t *testing.T) {
 					s.Node, s.Ordinal, s.Connection = drivers.SpreadNode, q, q
 				})
 				publishers[nodeOf(t, r, p.lease.link)]++
+				at[p.Node()]++
 				c, _ := r.consumer(func(s *drivers.ConsumerSpec) {
 					s.Node, s.Ordinal, s.Queue, s.Connection = drivers.SpreadNode, q, q, 100+q
 				})
 				consumers[nodeOf(t, r, c.lease.link)]++
 			}
+			reported, err := r.session.Leaders(r.context(), r.topology)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for what, nodes := range map[string]map[string]int{"leaders": leaders, "publishers": publishers,
-				"consumers": consumers} {
+				"consumers": consumers, "reported leaders": reported, "reported nodes of publishers": at} {
 				counts := slices.Sorted(maps.Values(nodes))
 				if !slices.Equal(counts, []int{1, 2, 2}) {
 					t.Errorf("%s are on %v, want 1, 2 and 2", what, nodes)

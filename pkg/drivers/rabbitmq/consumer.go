@@ -282,6 +282,9 @@ func (c *consumer) reportBreak(cause error) {
 	}
 }
 
+// Node implements drivers.Located.
+func (c *consumer) Node() string { return c.lease.address }
+
 // Close cancels the consumer, waits for the handler, and acknowledges the messages that the handler accepted.
 func (c *consumer) Close() error {
 	c.once.Do(func() {

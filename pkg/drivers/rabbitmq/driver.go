@@ -88,6 +88,7 @@ var _ interface {
 	drivers.Prober
 	drivers.Binder
 	drivers.Cleaner
+	drivers.Placer
 } = (*session)(nil)
 
 // Close closes all connections. The broker has a few seconds to answer.

@@ -124,6 +124,37 @@ func (s *session) findQueue(ctx context.Context, queue string) (placed, error) {
 	return where, nil
 }
 
+// maxLookups limits the queues whose leaders are looked up one by one.
+const maxLookups = 500
+
+// Leaders asks the management API for the leader of each queue. Without it, or with too many queues, it returns nil.
+func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
+	sets := s.options.queueSets(t)
+	if s.api == nil || sets*t.Queues > maxLookups {
+		return nil, nil
+	}
+	var nodes []nodeInfo
+	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+		return nil, err
+	}
+	leaders := map[string]int{}
+	for _, n := range nodes {
+		if n.Running {
+			leaders[n.Name] = 0
+		}
+	}
+	for set := range sets {
+		for q := range t.Queues {
+			at, err := s.awaitRole(ctx, nodeLeader, s.options.queueName(t, set, q))
+			if err != nil {
+				return nil, err
+			}
+			leaders[at.leader]++
+		}
+	}
+	return leaders, nil
+}
+
 // nameNodes returns the node name of each endpoint, or "" if the endpoint does not answer. It fails only if all do.
 func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, error) {
 	names := make([]string, len(s.endpoints))

@@ -190,6 +190,9 @@ func (p *publisher) refused(err error) error {
 // Flush only checks ctx: the library writes each message to the connection immediately.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
+// Node implements drivers.Located.
+func (p *publisher) Node() string { return p.lease.address }
+
 // Close closes the channel, and the connection if it has no other user. AMQP's handshake makes sure that the broker has
 // received everything that was published.
 func (p *publisher) Close() error {
