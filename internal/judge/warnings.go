@@ -170,7 +170,7 @@ func deliveryWarnings(m *measurements) (all []string) {
 		warn("%d of %s %s rejected by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
 	}
 	if n := unevenLeaders(m).Number; n > 1 && in.workload.Topology.QueueNode == "spread" {
-		warn("the leaders of queues are uneven: the node with the most leads %.0f more than the one with the fewest", n)
+		warn("the leaders of queues are uneven: their numbers per node differ by %.0f", n)
 	}
 	if l.Dropped > 0 {
 		warn("%s %s dropped by the broker: consumers rejected them at its maximum number of deliveries", messages(l.Dropped), was(l.Dropped))
