@@ -75,7 +75,7 @@ func kafkaSecurity(common *table) (options []field) {
 	switch protocol {
 	case "PLAINTEXT", "SASL_PLAINTEXT":
 	case "SSL", "SASL_SSL":
-		options = append(options, field{"tls", []field{{"enable", true}}})
+		options = append(options, field{"tls", []field{}})
 	default:
 		common.invalid(e, "%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL", protocol)
 	}

@@ -7,16 +7,22 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"lockstep/pkg/drivers/drivertest"
 )
 
 var artemis256 = distribution("artemis-2.56.0", "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin")
 
 func planArtemis(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(1)
+	ports, err := s.ports(2)
 	if err != nil {
 		return nil, err
 	}
-	node := artemisNode{Name: "artemis", Dir: dir, Port: ports[0]}
+	files := drivertest.Certificates(filepath.Join(dir, tlsFiles))
+	if err := files.Write(); err != nil {
+		return nil, fmt.Errorf("create Artemis's certificates: %w", err)
+	}
+	node := artemisNode{Name: "artemis", Dir: dir, Port: ports[0], TLS: ports[1], Files: files}
 	p, err := node.configure(artemis256.in(s))
 	if err != nil {
 		return nil, fmt.Errorf("configure Artemis: %w", err)
@@ -24,7 +30,11 @@ func planArtemis(s *site, dir string) (*Plan, error) {
 	p.Ready = func(ctx context.Context) error { return answersAMQP(ctx, node.Port) }
 	return &Plan{
 		Processes: []*Process{p},
-		Env:       func() []string { return []string{"LOCKSTEP_ARTEMIS_URL=" + node.url()} },
+		Env: func() []string {
+			return []string{"LOCKSTEP_ARTEMIS_URL=" + node.url(),
+				fmt.Sprintf("LOCKSTEP_ARTEMIS_TLS_URL=amqps://localhost:%d", node.TLS),
+				"LOCKSTEP_ARTEMIS_TLS_FILES=" + string(files)}
+		},
 	}, nil
 }
 
@@ -84,6 +94,8 @@ type artemisNode struct {
 	Name, Dir   string
 	Port, Peer  int
 	Role, Locks string
+	TLS         int // port; 0: none
+	Files       drivertest.Certificates
 }
 
 func (n artemisNode) url() string { return "amqp://" + loopback(n.Port) }
@@ -135,7 +147,8 @@ var artemisConfig = template.Must(template.New("broker.xml").Parse(`<configurati
   <large-messages-directory>{{.Dir}}/data/large</large-messages-directory>
   <max-disk-usage>100</max-disk-usage>
   <global-max-size>100M</global-max-size>
-  <acceptors><acceptor name="all">tcp://127.0.0.1:{{.Port}}?protocols=CORE,AMQP,STOMP;amqpCredits=1000;amqpLowCredits=300</acceptor></acceptors>
+  <acceptors><acceptor name="all">tcp://127.0.0.1:{{.Port}}?protocols=CORE,AMQP,STOMP;amqpCredits=1000;amqpLowCredits=300</acceptor>
+  {{- if .TLS}}<acceptor name="tls">tcp://127.0.0.1:{{.TLS}}?protocols=AMQP;sslEnabled=true;needClientAuth=true;keyStoreType=PEM;keyStorePath={{.Files.Broker}};trustStoreType=PEMCA;trustStorePath={{.Files.CA}}</acceptor>{{end}}</acceptors>
 {{- if .Role}}
   <cluster-user>pair</cluster-user><cluster-password>pair</cluster-password>
   <connectors>

@@ -10,6 +10,8 @@ import (
 	"text/template"
 
 	"github.com/segmentio/kafka-go"
+
+	"lockstep/pkg/drivers/drivertest"
 )
 
 const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // Kafka writes no log without it
@@ -30,9 +32,10 @@ const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
 // kafkaNode is a broker and a controller in one process. The port Guard requires the user "lab" with the password
 // "lab-secret", by PLAIN or SCRAM-SHA-256.
 type kafkaNode struct {
-	ID                        int
-	Dir                       string
-	Broker, Controller, Guard int // ports
+	ID                             int
+	Dir                            string
+	Broker, Controller, Guard, TLS int // ports
+	Files                          drivertest.Certificates
 }
 
 func (n kafkaNode) address() string { return loopback(n.Broker) }
@@ -41,24 +44,30 @@ func (n kafkaNode) address() string { return loopback(n.Broker) }
 // is 3 and the minimum of in-sync replicas is 2, so that one node may fail.
 func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(3 * size)
+		ports, err := s.ports(4 * size)
 		if err != nil {
 			return nil, err
 		}
+		files := drivertest.Certificates(filepath.Join(dir, tlsFiles))
+		if err := files.Write(); err != nil {
+			return nil, fmt.Errorf("create Kafka's certificates: %w", err)
+		}
 		nodes := make([]kafkaNode, size)
-		var voters, brokers, guards []string
+		var voters, brokers, guards, encrypted []string
 		for i := range nodes {
 			id := i + 1
 			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[3*i],
-				Controller: ports[3*i+1], Guard: ports[3*i+2]}
+				Controller: ports[3*i+1], Guard: ports[3*i+2], TLS: ports[3*size+i], Files: files}
 			voters = append(voters, fmt.Sprintf("%d@%s", id, loopback(nodes[i].Controller)))
 			brokers = append(brokers, nodes[i].address())
 			guards = append(guards, loopback(nodes[i].Guard))
+			encrypted = append(encrypted, fmt.Sprintf("localhost:%d", nodes[i].TLS))
 		}
 		plan := &Plan{Env: func() []string {
 			prefix := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 			return []string{prefix + "_BROKERS=" + strings.Join(brokers, ","),
-				prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ",")}
+				prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ","),
+				prefix + "_TLS_BROKERS=" + strings.Join(encrypted, ","), prefix + "_TLS_FILES=" + string(files)}
 		}}
 		for _, node := range nodes {
 			p, err := node.configure(version.in(s), strings.Join(voters, ","), size)
@@ -116,10 +125,15 @@ func (n kafkaNode) configure(libraries, voters string, size int) (*Process, erro
 // Few threads, one partition of internal topics and a small buffer for compaction use half the memory of the defaults.
 var kafkaConfig = template.Must(template.New("server.properties").Parse(`process.roles=broker,controller
 node.id={{.ID}}
-listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}},CONTROLLER://127.0.0.1:{{.Controller}}
-advertised.listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}}
+listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}},TLS://127.0.0.1:{{.TLS}},CONTROLLER://127.0.0.1:{{.Controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}},TLS://localhost:{{.TLS}}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,GUARD:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,GUARD:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location={{.Files.Broker}}
+listener.name.tls.ssl.truststore.type=PEM
+listener.name.tls.ssl.truststore.location={{.Files.CA}}
+listener.name.tls.ssl.client.auth=required
 listener.name.guard.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 listener.name.guard.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_lab="lab-secret";
 listener.name.guard.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;

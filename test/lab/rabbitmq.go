@@ -11,10 +11,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/drivers/drivertest"
 )
 
 // rabbitServer is run directly: the script in the path changes the user and clears the environment.
 const rabbitServer = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+// tlsFiles is the folder of a part's certificates.
+const tlsFiles = "tls"
 
 var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}}
 
@@ -67,6 +72,8 @@ type rabbitNode struct {
 	inside           string // the same folder as seen by the node
 	amqp, dist, http int
 	prometheus       int
+
+	tlsAMQP, tlsHTTP, tlsPrometheus int
 }
 
 // planRabbitMQ plans a single node. Its variables begin with LOCKSTEP_ and the part's name.
@@ -79,6 +86,10 @@ func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) fun
 				prefix + "_MANAGEMENT=" + nodes[0].management(),
 				prefix + "_PROMETHEUS=" + nodes[0].metrics(),
 				prefix + "_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
+				prefix + "_TLS_URL=" + fmt.Sprintf("amqps://guest:guest@localhost:%d/", nodes[0].tlsAMQP),
+				prefix + "_TLS_MANAGEMENT=" + fmt.Sprintf("https://guest:guest@localhost:%d", nodes[0].tlsHTTP),
+				prefix + "_TLS_PROMETHEUS=" + fmt.Sprintf("https://localhost:%d", nodes[0].tlsPrometheus),
+				prefix + "_TLS_FILES=" + filepath.Join(dir, tlsFiles),
 			}
 		})
 	}
@@ -110,9 +121,12 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 	if err != nil {
 		return nil, err
 	}
-	ports, err := s.ports(1 + 4*size + 1)
+	ports, err := s.ports(1 + 4*size + 1 + 3*size)
 	if err != nil {
 		return nil, err
+	}
+	if err := drivertest.Certificates(filepath.Join(dir, tlsFiles)).Write(); err != nil {
+		return nil, fmt.Errorf("create RabbitMQ's certificates: %w", err)
 	}
 	cookie := filepath.Join(dir, ".erlang.cookie")
 	if err := os.WriteFile(cookie, []byte("lockstep"+strconv.Itoa(rand.Int())), 0o400); err != nil {
@@ -133,6 +147,8 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 			inside: filepath.Join(home.inside, "n"+id),
 			amqp:   p[0], dist: p[1], http: p[2], prometheus: p[3],
 		}
+		t := ports[1+4*size+1+3*i:]
+		nodes[i].tlsAMQP, nodes[i].tlsHTTP, nodes[i].tlsPrometheus = t[0], t[1], t[2]
 		process, err := nodes[i].configure(home, base, size, ports[0])
 		if err != nil {
 			return nil, fmt.Errorf("configure RabbitMQ node %s: %w", id, err)
@@ -186,6 +202,13 @@ func (n rabbitNode) configure(home rabbitHome, base []string, size, epmd int) (*
 			cluster += fmt.Sprintf("cluster_formation.classic_config.nodes.%d = rmq%d@localhost\n", i, i)
 		}
 	}
+	files := drivertest.Certificates(filepath.Join(home.inside, tlsFiles))
+	encrypted := fmt.Sprintf("listeners.ssl.1 = 127.0.0.1:%d\nmanagement.ssl.ip = 127.0.0.1\nmanagement.ssl.port = %d\n"+
+		"prometheus.ssl.ip = 127.0.0.1\nprometheus.ssl.port = %d\n", n.tlsAMQP, n.tlsHTTP, n.tlsPrometheus)
+	for _, options := range []string{"ssl_options", "management.ssl", "prometheus.ssl"} {
+		encrypted += fmt.Sprintf("%[1]s.cacertfile = %[2]s\n%[1]s.certfile = %[3]s\n%[1]s.keyfile = %[3]s\n"+
+			"%[1]s.verify = verify_peer\n%[1]s.fail_if_no_peer_cert = true\n", options, files.CA(), files.Broker())
+	}
 	// Small socket buffers: Erlang counts them as memory of each connection.
 	config := fmt.Sprintf(`management.tcp.ip = 127.0.0.1
 management.tcp.port = %d
@@ -198,10 +221,10 @@ tcp_listen_options.sndbuf = 65536
 tcp_listen_options.recbuf = 65536
 log.console = false
 log.file.level = warning
-%s%s`, n.http, n.prometheus, cluster, home.config)
+%s%s%s`, n.http, n.prometheus, encrypted, cluster, home.config)
 	control := fmt.Sprintf("#!/bin/sh\nHOME='%s' ERL_EPMD_PORT=%d exec '%s' -n %s \"$@\"\n",
 		home.inside, epmd, strings.Join(home.command("/usr/lib/rabbitmq/bin/rabbitmqctl"), "' '"), n.name)
-	files := []struct {
+	written := []struct {
 		name, text string
 		mode       os.FileMode
 	}{
@@ -212,7 +235,7 @@ log.file.level = warning
 	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o700); err != nil {
 		return nil, err
 	}
-	for _, f := range files {
+	for _, f := range written {
 		if err := os.WriteFile(filepath.Join(n.dir, f.name), []byte(f.text), f.mode); err != nil {
 			return nil, err
 		}

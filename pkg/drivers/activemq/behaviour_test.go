@@ -3,7 +3,7 @@ package activemq
 import (
 	"encoding/json"
 	"fmt"
-	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,9 +171,8 @@ func TestProbeCounts(t *testing.T) {
 // Jolokia runs in both processes of a pair. The active broker is probed, at any position in the list.
 func TestJolokiaOfThePassiveBroker(t *testing.T) {
 	consoles := strings.Split(lab.Variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
-	dial := (&net.Dialer{}).DialContext
 	for _, order := range [][]string{{consoles[0], consoles[1]}, {consoles[1], consoles[0]}} {
-		j, err := newJolokia(order, dial)
+		j, err := newJolokia(order, new(http.Client))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +184,7 @@ func TestJolokiaOfThePassiveBroker(t *testing.T) {
 	}
 	passive := 0
 	for _, console := range consoles {
-		j, err := newJolokia([]string{console}, dial)
+		j, err := newJolokia([]string{console}, new(http.Client))
 		if err != nil {
 			t.Fatal(err)
 		}

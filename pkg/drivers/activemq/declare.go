@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -14,7 +15,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "activemq",
 		Doc:     "ActiveMQ Classic by AMQP 1.0: persistent or transient messages in queues, on one broker or on brokers that fail over.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://127.0.0.1:5672"`,
 		Declare: declare,
 	}

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
+	"lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }
@@ -23,6 +24,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
+	secure, err := o.TLS.Config(env.Access)
+	if err != nil {
+		return nil, fmt.Errorf("read activemq options: %w", err)
+	}
 	core, err := amqp10.Open(ctx, "ActiveMQ", o.Options, env)
 	if err != nil {
 		return nil, err
@@ -31,7 +36,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if len(o.Jolokia) == 0 {
 		return s, nil
 	}
-	console, err := newJolokia(o.Jolokia, env.ManagementDialer())
+	console, err := newJolokia(o.Jolokia, kit.HTTP(env.ManagementDialer(), secure))
 	if err != nil {
 		_ = core.Close()
 		return nil, err

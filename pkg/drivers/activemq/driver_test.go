@@ -2,6 +2,7 @@ package activemq
 
 import (
 	"encoding/json"
+	"net/url"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -52,4 +53,22 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
 		DeadAddress: "127.0.0.1:1",
 	}
+}
+
+// TestTLS reaches the broker and its Jolokia through proxies, because the lab's broker has no TLS.
+func TestTLS(t *testing.T) {
+	files := drivertest.NewCertificates(t)
+	proxied := func(variable string) *url.URL {
+		u, err := url.Parse(lab.Variable(t, variable))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Scheme, u.Host = u.Scheme+"s", drivertest.TLSProxy(t, files, u.Host)
+		return u
+	}
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+		Options: labtest.Options(t, map[string]any{"url": proxied("LOCKSTEP_ACTIVEMQ_URL").String(),
+			"jolokia": []string{proxied("LOCKSTEP_ACTIVEMQ_JOLOKIA").String()}}, `{}`),
+		Certificates: files,
+	}})
 }

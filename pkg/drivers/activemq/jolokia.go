@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // Jolokia provides a broker's MBeans over HTTP. Requests are JSON, and one POST can contain several.
@@ -54,14 +55,12 @@ type jolokia struct {
 	at int // index of the server that answered last
 }
 
-func newJolokia(urls []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*jolokia,
-	error) {
+func newJolokia(urls []string, client *http.Client) (*jolokia, error) {
 	servers, err := parseJolokia(urls)
 	if err != nil {
 		return nil, err
 	}
-	return &jolokia{servers: servers, client: &http.Client{Transport: &http.Transport{DialContext: dial,
-		MaxIdleConnsPerHost: 1}}}, nil
+	return &jolokia{servers: servers, client: client}, nil
 }
 
 func (j *jolokia) close() { j.client.CloseIdleConnections() }
@@ -198,7 +197,7 @@ func (j *jolokia) post(ctx context.Context, s server, questions []question) ([]r
 	}
 	response, err := j.client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, kit.Explain(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswers))

@@ -36,7 +36,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // TestChangesGoToTheServerThatWasAsked: each server has the broker of its host's name. Requests of other goroutines make
 // now one and now the other the server that answered last.
 func TestChangesGoToTheServerThatWasAsked(t *testing.T) {
-	j, err := newJolokia([]string{"http://a/jolokia", "http://b/jolokia"}, nil)
+	j, err := newJolokia([]string{"http://a/jolokia", "http://b/jolokia"}, new(http.Client))
 	if err != nil {
 		t.Fatal(err)
 	}

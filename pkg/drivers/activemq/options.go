@@ -29,7 +29,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	if err := d.Decode(&o); err != nil {
 		return o, fmt.Errorf("read activemq options: %w", err)
 	}
-	if err := o.Check(); err != nil {
+	if err := o.Check(o.Jolokia...); err != nil {
 		return o, fmt.Errorf("read activemq options: %w", err)
 	}
 	if _, err := parseJolokia(o.Jolokia); err != nil {

@@ -25,6 +25,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
+	"github.com/nats-io/nkeys"
 
 	"lockstep/pkg/drivers"
 )
@@ -37,19 +38,23 @@ var holdNoPath = map[string]string{"sqs accessKey": "the name of a key pair"}
 
 // minimal are the options of each driver that has options with paths, with only the endpoint.
 var minimal = map[string]string{
-	"activemq": `{"url": "amqps://h:1"}`,
-	"artemis":  `{"url": "amqps://h:1"}`,
-	"kafka":    `{"brokers": ["h:1"], "tls": {"enable": true}}`,
-	"mongodb":  `{"url": "mongodb://h:1/"}`,
-	"nats":     `{"url": "nats://h:1"}`,
+	"activemq":   `{"url": "amqps://h:1"}`,
+	"artemis":    `{"url": "amqps://h:1"}`,
+	"eventstore": `{"url": "esdb://h:1"}`,
+	"kafka":      `{"brokers": ["h:1"]}`,
+	"mongodb":    `{"url": "mongodb://h:1/"}`,
+	"nats":       `{"url": "nats://h:1"}`,
+	"rabbitmq":   `{"url": "amqps://h:1"}`,
+	"sqs":        `{"endpoint": "https://h:1", "region": "r", "accessKey": "a", "secret": "s"}`,
 }
 
-// urlOptions are parameters in drivers' URLs that name a file, with PATH in its place. Some are always rejected.
+// urlOptions are parameters in drivers' URLs that name a file, with PATH in its place. They are always rejected.
 var urlOptions = []struct {
 	driver, options, refusal string
 }{
-	{"eventstore", `{"url": "esdb://h:1?tlsCaFile=PATH"}`, ""},
-	{"eventstore", `{"urls": ["esdb://h:1?tlsCaFile=PATH", "esdb://i:1?tlsCaFile=PATH"]}`, ""},
+	{"eventstore", `{"url": "esdb://h:1?tlsCaFile=PATH"}`, "tls: {ca, cert, key, insecure}"},
+	{"rabbitmq", `{"url": "amqps://h:1?cacertfile=PATH"}`, "tls: {ca, cert, key, serverName}"},
+	{"rabbitmq", `{"url": "amqps://h:1?certfile=PATH&keyfile=PATH"}`, "tls: {ca, cert, key, serverName}"},
 	{"mongodb", `{"url": "mongodb://h:1/?tlsCAFile=PATH"}`, "tls: {ca, cert, key}"},
 	{"mongodb", `{"url": "mongodb://h:1/?tls=true;TLSCAFILE=PATH"}`, "tls: {ca, cert, key}"},
 	{"mongodb", `{"url": "mongodb://h:1/?tlsCA%46ile=PATH"}`, "tls: {ca, cert, key}"},
@@ -90,9 +95,10 @@ func TestDriversReadOnlyAllowedFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, field := range fields {
-						if slices.Equal(field, hostile) {
+						switch {
+						case slices.Equal(field, hostile):
 							set(options, field, path)
-						} else {
+						case len(hostile) > 1 && len(field) > 1: // of the same struct: a key without its certificate is rejected
 							set(options, field, f.good)
 						}
 					}
@@ -151,7 +157,7 @@ func set(options map[string]any, field []string, value string) {
 // folders has allowed and forbidden files.
 type folders struct {
 	access      drivers.Access
-	good        string // a certificate and its key
+	good        string // a certificate and its key, and the seed of an nkey
 	outside     string // the same, but forbidden
 	absent      string // does not exist, forbidden
 	fifo        string // allowed folder, but not a regular file
@@ -184,7 +190,7 @@ func newFolders(t *testing.T) folders {
 	return f
 }
 
-// certificate returns a self-signed certificate with its key, in PEM.
+// certificate returns a self-signed certificate with its key, in PEM, and the seed of an nkey.
 func certificate(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -200,8 +206,17 @@ func certificate(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})...)
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// the seed is first, because the library also takes a line of PEM that begins like one
+	return slices.Concat(seed, []byte("\n"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}))
 }
 
 // check opens sessions with one path after the other in options. If refusal is set, no path is accepted.

@@ -17,6 +17,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // TestOptionsMatchTheirSchemas: every driver decodes all fields of its schema, and no others.
@@ -47,6 +48,65 @@ func TestOptionsMatchTheirSchemas(t *testing.T) {
 				t.Errorf("the fields of #Options are\n%v\nand those of the Go type are\n%v", inSchema, inGo)
 			}
 		})
+	}
+}
+
+// TestTLSIsTheSameForAllDrivers: every driver with a network has the option tls of package kit.
+func TestTLSIsTheSameForAllDrivers(t *testing.T) {
+	for _, name := range drivers.Names() {
+		d, err := drivers.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if schema := d.Info().Schema; name != "loopback" &&
+			(!strings.HasSuffix(schema, kit.Schema) || !strings.Contains(schema, "\ttls?: #TLS\n")) {
+			t.Errorf("the schema of driver %s has not the option tls", name)
+		}
+	}
+}
+
+// TestTLSWithoutEffectIsRejected: settings of TLS for connections without it are an error of the matrix.
+func TestTLSWithoutEffectIsRejected(t *testing.T) {
+	const plain, half = "no url uses TLS", "give both"
+	for _, c := range []struct{ driver, options, want string }{
+		{"activemq", `{"url": "amqp://h", "tls": {}}`, plain},
+		{"activemq", `{"url": "amqps://h", "tls": {"cert": "c"}}`, half},
+		{"activemq", `{"url": "amqps://h", "tls": {}}`, ""},
+		{"activemq", `{"url": "amqp://h", "jolokia": ["https://h"], "tls": {}}`, ""},
+		{"artemis", `{"urls": ["amqp://h"], "tls": {}}`, plain},
+		{"artemis", `{"urls": ["amqp://h", "amqps://h"], "tls": {"key": "k"}}`, half},
+		{"artemis", `{"urls": ["amqp://h", "amqps://h"], "tls": {}}`, ""},
+		{"eventstore", `{"url": "esdb://h?tls=false", "tls": {}}`, plain},
+		{"eventstore", `{"url": "esdb://h", "tls": {"cert": "c"}}`, half},
+		{"eventstore", `{"url": "esdb://h", "tls": {}}`, ""},
+		{"kafka", `{"brokers": ["h:1"], "tls": {"cert": "c"}}`, half},
+		{"kafka", `{"brokers": ["h:1"], "tls": {}}`, ""},
+		{"mongodb", `{"url": "mongodb://h", "tls": {"cert": "c"}}`, half},
+		{"mongodb", `{"url": "mongodb://h/?tlsInsecure=true"}`, "tls: {insecure: true}"},
+		{"mongodb", `{"url": "mongodb://h", "tls": {}}`, ""},
+		{"nats", `{"embedded": true, "tls": {}}`, plain},
+		{"nats", `{"url": "nats://h", "tls": {"cert": "c"}}`, half},
+		{"nats", `{"url": "nats://h", "tls": {}}`, ""},
+		{"rabbitmq", `{"url": "amqp://h", "management": "http://h", "prometheus": ["http://h"], "tls": {}}`, plain},
+		{"rabbitmq", `{"url": "amqps://h", "tls": {"key": "k"}}`, half},
+		{"rabbitmq", `{"url": "amqps://h", "tls": {}}`, ""},
+		{"rabbitmq", `{"url": "amqp://h", "management": "https://h", "tls": {}}`, ""},
+		{"rabbitmq", `{"url": "amqp://h", "prometheus": ["https://h"], "tls": {}}`, ""},
+		{"sqs", `{"endpoint": "http://h", "tls": {}}`, plain},
+		{"sqs", `{"endpoint": "https://h", "tls": {"cert": "c"}}`, half},
+		{"sqs", `{"region": "r", "tls": {}}`, ""},
+	} {
+		d, err := drivers.Lookup(c.driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		use := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Prefetch: 1, Queues: 1, Subscriptions: 1,
+			Bindings: 1, Publishers: 1, Consumers: 1, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode,
+			QueueNode: drivers.AnyNode}
+		rejected := strings.Join(d.Info().Declare(json.RawMessage(c.options), use).Rejections, "; ")
+		if (rejected == "") != (c.want == "") || !strings.Contains(rejected, c.want) {
+			t.Errorf("%s %s: rejected with %q, want %q", c.driver, c.options, rejected, c.want)
+		}
 	}
 }
 
@@ -203,7 +263,11 @@ func goFields(t *testing.T, types goTypes, name, prefix string) (paths []string)
 				t.Fatal(err)
 			}
 			path := prefix + reflect.StructTag(tag).Get("json")
-			paths = append(append(paths, path), goFields(t, types, name, path+".")...)
+			within := types
+			if pkg == "kit" {
+				within = parseTypes(t, filepath.Join("..", pkg))
+			}
+			paths = append(append(paths, path), goFields(t, within, name, path+".")...)
 		}
 	}
 	return paths

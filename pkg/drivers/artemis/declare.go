@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -15,7 +16,7 @@ func (driver) Info() drivers.Info {
 		Name: "artemis",
 		Doc: "Apache Artemis by AMQP 1.0: anycast and multicast addresses with durable or transient queues, on one broker or on a pair" +
 			" that fails over.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://127.0.0.1:5672"`,
 		Declare: declare,
 	}

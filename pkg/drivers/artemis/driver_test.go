@@ -55,3 +55,10 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		DeadAddress: "127.0.0.1:1",
 	}
 }
+
+func TestTLS(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+		Options:      labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_ARTEMIS_TLS_URL")}, `{}`),
+		Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_ARTEMIS_TLS_FILES")),
+	}})
+}

@@ -36,6 +36,8 @@ type Harness struct {
 	Cut func()
 	// NoNetwork states that the driver makes no connections: the checks of Dial do not apply.
 	NoNetwork bool
+	// TLS describes a listener with TLS. Nil: the checks of TLS do not apply.
+	TLS *TLS
 	// Subset lists the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode"). Empty:
 	// all checks. Use it for a variant of options if another configuration runs all checks.
 	Subset []string
@@ -61,7 +63,7 @@ func MessagePath() []string {
 
 // Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
 func Links() []string {
-	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks",
+	return []string{"open", "dial", "tls", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks",
 		"cut", "restart"}
 }
 
@@ -72,9 +74,9 @@ const maxParallel = 8
 // timeout and its own topology, which it removes.
 //
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
-// "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for
-// leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a parallel check does not
-// include waiting for other checks. The log contains the check's own time.
+// those of "tls", "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which
+// looks for leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a parallel check
+// does not include waiting for other checks. The log contains the check's own time.
 //
 // An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
 // declared. Drivers that declare Mandatory must connect such a publisher and return its messages.
@@ -132,7 +134,7 @@ func (h Harness) alone(name string) bool {
 		// They declare the same topology twice. FerretDB then creates an index again if other checks create collections
 		// meanwhile.
 		return true
-	case name == "cleanup", name == "probe", name == "probe/ends":
+	case name == "cleanup", name == "probe", name == "probe/ends", strings.HasPrefix(name, "tls/"):
 		// They list objects of the broker while other checks create and remove objects. Then RabbitMQ answers 500, and
 		// a NATS cluster waits for the leaders of removed streams.
 		return true
@@ -178,6 +180,12 @@ func checks() []named {
 		{name: "dial/refused", run: checkDialRefused},
 		{name: "dial/counted", run: checkDialCounted},
 		{name: "dial/exclusive", run: checkExclusive},
+		{name: "tls/connects", run: checkTLSConnects},
+		{name: "tls/server-name", run: checkTLSServerName},
+		{name: "tls/insecure", run: checkTLSInsecure},
+		{name: "tls/client", run: checkTLSClient},
+		{name: "tls/host", run: checkTLSHost},
+		{name: "tls/authority", run: checkTLSAuthority},
 		{name: "describe", run: checkDescribe},
 		{name: "probe", run: checkProbe},
 		{name: "probe/ends", run: checkProbeEnds},

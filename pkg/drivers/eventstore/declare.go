@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -16,7 +17,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "eventstore",
 		Doc:     "EventStoreDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "esdb://127.0.0.1:2113?tls=false"`,
 		Declare: declare,
 	}

@@ -44,7 +44,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
-	if s.security, err = o.security(env.Access); err != nil {
+	if s.security, err = o.security(env.Access, env.Dir); err != nil {
 		return nil, fmt.Errorf("read eventstore options: %w", err)
 	}
 	if err := s.administer(ctx, func(context.Context, *link) error { return nil }); err != nil {

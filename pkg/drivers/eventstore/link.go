@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
@@ -85,7 +86,11 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 	}
 	l := &link{session: s, address: e.address, room: make(chan struct{}, s.options.Concurrency),
 		done: make(chan struct{}), watchers: map[any]func(error){}}
-	l.wire = newWire(local, e.address, l.fail)
+	authority := e.address
+	if s.security.tls != nil && s.security.tls.ServerName != "" {
+		authority = s.security.tls.ServerName
+	}
+	l.wire = newWire(local, authority, l.fail)
 	if l.client, err = esdb.NewClient(s.configuration(l.wire.target())); err != nil {
 		l.wire.release()
 		return nil, err
@@ -143,11 +148,14 @@ func (s *session) diagnose(ctx context.Context, e endpoint, seen error) error {
 	if ctx.Err() != nil {
 		return seen
 	}
-	conn, err := s.env.Dial(ctx, "tcp", e.address)
+	conn, err := kit.Dial(s.env.Dial, s.security.tls)(ctx, "tcp", e.address)
 	if err != nil {
 		return err
 	}
 	_ = conn.Close()
+	if s.security.tls != nil {
+		return kit.Explain(seen)
+	}
 	return fmt.Errorf("%w (is tls=true or tls=false in the url as the server has it?)", seen)
 }
 

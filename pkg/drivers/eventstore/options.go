@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 type options struct {
@@ -34,6 +37,7 @@ type options struct {
 	Concurrency int      `json:"concurrency"`
 	Confirm     string   `json:"confirmTimeout"`
 	Resilience  string   `json:"resilience"`
+	TLS         *kit.TLS `json:"tls"`
 }
 
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
@@ -109,11 +113,9 @@ func (o *options) settings() esdb.PersistentSubscriptionSettings {
 
 // endpoint is one node. user may contain a secret; address does not.
 type endpoint struct {
-	address  string
-	tls      bool
-	unproven bool // the certificate is not verified
-	ca       string
-	user     *url.Userinfo
+	address string
+	tls     bool
+	user    *url.Userinfo
 }
 
 // parseEndpoint parses a URL. Its errors do not contain the text, because a misplaced password could be in it.
@@ -134,21 +136,11 @@ func parseEndpoint(text string) (endpoint, error) {
 	}
 	e := endpoint{address: net.JoinHostPort(u.Hostname(), port), tls: true, user: u.User}
 	for name, values := range u.Query() {
-		value := values[0]
-		switch name {
-		case "tls":
-			e.tls, err = strconv.ParseBool(value)
-		case "tlsVerifyCert":
-			var proven bool
-			proven, err = strconv.ParseBool(value)
-			e.unproven = !proven
-		case "tlsCaFile":
-			e.ca = value
-		default:
-			return endpoint{}, fmt.Errorf("it has %s=, which is not one of tls, tlsVerifyCert and tlsCaFile", name)
+		if name != "tls" {
+			return endpoint{}, fmt.Errorf("it has %s=, and only tls= is supported: give tls: {ca, cert, key, insecure} for certificates", name)
 		}
-		if err != nil {
-			return endpoint{}, fmt.Errorf("its %s is neither true nor false", name)
+		if e.tls, err = strconv.ParseBool(values[0]); err != nil {
+			return endpoint{}, errors.New("its tls is neither true nor false")
 		}
 	}
 	return e, nil
@@ -163,24 +155,24 @@ func (o *options) endpoints() ([]endpoint, error) {
 		}
 		if first := e; i > 0 {
 			first.address = all[0].address
-			if first.tls != all[0].tls || first.ca != all[0].ca || first.unproven != all[0].unproven ||
-				first.user.String() != all[0].user.String() {
+			if first.tls != all[0].tls || first.user.String() != all[0].user.String() {
 				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host",
 					i)
 			}
 		}
 		all = append(all, e)
 	}
-	return all, nil
+	return all, o.TLS.Check(all[0].tls)
 }
 
 // security are the TLS and user settings of all connections.
 type security struct {
 	tls            *tls.Config // nil: no TLS
+	cert, key      string      // files of the client's certificate, for the library; "": none
 	user, password string
 }
 
-func (o *options) security(access drivers.Access) (security, error) {
+func (o *options) security(access drivers.Access, dir string) (security, error) {
 	all, err := o.endpoints()
 	if err != nil {
 		return security{}, err
@@ -198,8 +190,21 @@ func (o *options) security(access drivers.Access) (security, error) {
 		}
 		return s, nil
 	}
-	s.tls = &tls.Config{InsecureSkipVerify: e.unproven} // tlsVerifyCert=false
-	return s, access.LoadTLS(s.tls, e.ca, "", "")
+	if s.tls, err = o.TLS.Config(access); err != nil || len(s.tls.Certificates) == 0 {
+		return s, err
+	}
+	// the library opens the files itself: it gets copies of those that access permits
+	s.cert, s.key = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+	for _, f := range []struct{ from, to string }{{o.TLS.Cert, s.cert}, {o.TLS.Key, s.key}} {
+		text, err := access.ReadFile(f.from)
+		if err != nil {
+			return s, fmt.Errorf("copy the client certificate: %w", err)
+		}
+		if err := os.WriteFile(f.to, text, 0o600); err != nil {
+			return s, fmt.Errorf("copy the client certificate: %w", err)
+		}
+	}
+	return s, nil
 }
 
 // configuration returns the configuration of a client. It makes one connection attempt and logs nothing. The wire
@@ -210,6 +215,7 @@ func (s *session) configuration(target string) *esdb.Configuration {
 		MaxDiscoverAttempts: 1, DiscoveryInterval: 0, GossipTimeout: int(handshakeTimeout / time.Second),
 		KeepAliveInterval: 10 * time.Second, KeepAliveTimeout: 10 * time.Second,
 		NodePreference: esdb.NodePreferenceRandom, Logger: esdb.NoopLogging(),
+		UserCertFile: s.security.cert, UserKeyFile: s.security.key,
 	}
 	if s.security.tls != nil {
 		c.RootCAs, c.SkipCertificateVerification = s.security.tls.RootCAs, s.security.tls.InsecureSkipVerify

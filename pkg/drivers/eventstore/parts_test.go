@@ -2,18 +2,8 @@ package eventstore
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
 	"lockstep/test/eventstored/server"
 )
@@ -30,63 +21,15 @@ func contextFor(r *rig, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.ctx, d)
 }
 
-// certificate creates a self-signed certificate for a host, and writes it to a file.
-func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &from, &from, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
-}
-
 // With TLS through Forward, the certificate must still be for the server's own name.
 func TestStandInWithTLS(t *testing.T) {
-	c, file := certificate(t, "localhost")
-	_,
-		address := inProcess(t,
-		server.Options{Credentials: credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{c}})})
+	files := drivertest.NewCertificates(t)
+	_, address := inProcess(t, server.Options{Credentials: credentials.NewTLS(files.ServerConfig(t))})
 	_, port, _ := net.SplitHostPort(address)
-	url := func(host, more string) json.RawMessage {
-		text, _ := json.Marshal(map[string]string{"url": "esdb://admin:changeit@" + host + ":" + port + more})
-		return text
-	}
-	r := newRig(t, url("localhost", "?tlsCaFile="+file), nil)
-	p, _ := r.publisher(drivers.ConfirmEach, nil)
-	in := &heard{}
-	r.consumer(in, nil)
-	r.send(p, 3, 10)
-	labtest.Eventually(t, "messages", func() bool { return in.received() == 3 })
-	if _, err := r.session.Probe(r.ctx); err != nil {
-		t.Error(err)
-	}
-	newRig(t, url("127.0.0.1", "?tlsVerifyCert=false"), nil)
-	for host, want := range map[string]string{"127.0.0.1": "IP SANs", "localhost": "unknown authority"} {
-		options := url(host, "?tlsCaFile="+file)
-		if host == "localhost" {
-			options = url(host, "")
-		}
-		_, err := driver{}.Open(r.ctx, options, r.env())
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want it to say %q", host, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "changeit") {
-			t.Errorf("the error holds the password: %v", err)
-		}
-	}
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true,
+		TLS: &drivertest.TLS{Options: json.RawMessage(`{"url": "esdb://admin:changeit@localhost:` + port + `"}`),
+			Certificates: files}})
+	r := &rig{t: t, ctx: labtest.Context(t)}
 	_, err := driver{}.Open(r.ctx, json.RawMessage(`{"url": "esdb://`+address+`?tls=false"}`), r.env())
 	if err == nil || !strings.Contains(err.Error(), "tls=true or tls=false") {
 		t.Errorf("no TLS towards a server with it: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
@@ -31,11 +32,8 @@ const (
 // administrator creates the client for declarations and metrics, outside the measured path. It retries after temporary
 // errors.
 func (s *session) administrator() (*kadm.Client, *kgo.Client, error) {
-	dial := s.env.ManagementDialer()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),
-		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dialTLS(ctx, dial, s.tls, network, address)
-		}),
+		kgo.Dialer(kit.Dial(s.env.ManagementDialer(), s.tls)),
 		kgo.MetadataMinAge(askEvery), kgo.RetryTimeout(20*time.Second),
 		kgo.RetryBackoffFn(func(fails int) time.Duration { return min(askEvery<<min(fails, 10), time.Second) }),
 	)...)
@@ -97,7 +95,7 @@ func explain(err error) error {
 		errors.Is(err, kerr.GroupAuthorizationFailed):
 		return fmt.Errorf("%w (the user needs the right to create, write, read and delete topics, and to read and delete groups)", err)
 	}
-	return err
+	return kit.Explain(err)
 }
 
 // failure converts an error code and the broker's message to an error. It returns nil for code 0.

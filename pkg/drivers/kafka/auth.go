@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"crypto/tls"
 	"fmt"
 
 	goSASL "github.com/segmentio/kafka-go/sasl"
@@ -10,8 +9,6 @@ import (
 	franzSASL "github.com/twmb/franz-go/pkg/sasl"
 	franzPlain "github.com/twmb/franz-go/pkg/sasl/plain"
 	franzScram "github.com/twmb/franz-go/pkg/sasl/scram"
-
-	"lockstep/pkg/drivers"
 )
 
 // mechanism is a SASL mechanism in both libraries.
@@ -57,13 +54,4 @@ func (o *options) goMechanism() (goSASL.Mechanism, error) {
 		return nil, fmt.Errorf("prepare %s: user or password has characters that it does not allow", o.Mechanism)
 	}
 	return m, nil
-}
-
-// tlsConfig returns nil without TLS.
-func (o *options) tlsConfig(access drivers.Access) (*tls.Config, error) {
-	if !o.TLS.Enable {
-		return nil, nil
-	}
-	c := &tls.Config{InsecureSkipVerify: o.TLS.SkipVerify}
-	return c, access.LoadTLS(c, o.TLS.CA, o.TLS.Cert, o.TLS.Key)
 }

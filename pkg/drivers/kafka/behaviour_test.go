@@ -231,7 +231,7 @@ func TestCredentials(t *testing.T) {
 			"give user, password and mechanism"},
 		{guarded, `{}`, "SASL"},
 		{single, `{"user": "lab", "password": "wr0ng-w0rd"}`, "leave user and password out"},
-		{single, `{"tls": {"enable": true}}`, "TLS"},
+		{single, `{"tls": {}}`, "TLS"},
 	} {
 		began := time.Now()
 		_, err := driver{}.Open(t.Context(), at(t, c.where, c.options), drivers.Env{Dial: dialer})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -23,7 +24,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "kafka",
 		Doc:    "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through franz-go or kafka-go.",
-		Schema: schema,
+		Schema: schema + kit.Schema,
 		Example: `brokers: ["127.0.0.1:9092"]
 partitions: 4 // of each queue; at least the number of consumers`,
 		Declare: declare,

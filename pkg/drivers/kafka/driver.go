@@ -40,8 +40,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	}
 	s := &session{options: o, env: env, links: map[*link]struct{}{}, slots: map[slotKey]*slot{},
 		orphans: map[string][]string{}}
-	if s.tls, err = o.tlsConfig(env.Access); err != nil {
-		return nil, fmt.Errorf("open kafka session: %w", err)
+	if o.TLS != nil {
+		if s.tls, err = o.TLS.Config(env.Access); err != nil {
+			return nil, fmt.Errorf("open kafka session: %w", err)
+		}
 	}
 	if s.sasl, err = o.goMechanism(); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)

@@ -56,3 +56,13 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		DeadAddress:  "127.0.0.1:1",
 	}
 }
+
+func TestTLS(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true,
+			TLS: &drivertest.TLS{
+				Options:      at(t, "LOCKSTEP_KAFKA_TLS_BROKERS", `{"client": "`+client+`"}`),
+				Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_KAFKA_TLS_FILES")),
+			}})
+	})
+}

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
@@ -62,7 +62,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil))
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	raw, err := dialTLS(ctx, l.session.env.Dial, l.session.tls, network, address)
+	raw, err := kit.Dial(l.session.env.Dial, l.session.tls)(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -76,26 +76,6 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	l.conns[c] = struct{}{}
 	return c, nil
 }
-
-// dialTLS connects. It uses TLS if config is not nil.
-func dialTLS(ctx context.Context, dial dialFunc, config *tls.Config, network, address string) (net.Conn, error) {
-	raw, err := dial(ctx, network, address)
-	if err != nil || config == nil {
-		return raw, err
-	}
-	config = config.Clone()
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		config.ServerName = host
-	}
-	encrypted := tls.Client(raw, config)
-	if err := encrypted.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, fmt.Errorf("encrypt connection to %s: %w", address, err)
-	}
-	return encrypted, nil
-}
-
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // broke breaks the link and notifies its watchers. Only the first call of broke or close has an effect.
 func (l *link) broke(why error) {

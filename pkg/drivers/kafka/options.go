@@ -9,6 +9,8 @@ import (
 
 	kafka "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // The client libraries.
@@ -54,18 +56,10 @@ type options struct {
 	User              string          `json:"user"`
 	Password          string          `json:"password"`
 	Mechanism         string          `json:"mechanism"`
-	TLS               tlsOptions      `json:"tls"`
 	Resilience        string          `json:"resilience"`
+	TLS               *kit.TLS        `json:"tls"`
 
 	acks int16 // -1: all
-}
-
-type tlsOptions struct {
-	Enable     bool   `json:"enable"`
-	CA         string `json:"ca"`
-	Cert       string `json:"cert"`
-	Key        string `json:"key"`
-	SkipVerify bool   `json:"skipVerify"`
 }
 
 // duration is a time.Duration that is written like "500ms".
@@ -149,8 +143,9 @@ func (o *options) fault() string {
 		return "linger must be a minute or less"
 	case (o.User == "") != (o.Password == ""):
 		return "user and password go together"
-	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
-		return "tls: cert and key go together"
+	}
+	if err := o.TLS.Check(true); err != nil {
+		return err.Error()
 	}
 	return o.clientFault()
 }

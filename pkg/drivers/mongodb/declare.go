@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -17,7 +18,7 @@ func (driver) Info() drivers.Info {
 		Name: "mongodb",
 		Doc: "MongoDB as a queue: messages are inserted into a collection, claimed by findAndModify with a visibility time, and deleted " +
 			"to acknowledge them.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "mongodb://127.0.0.1:27017"`,
 		Declare: declare,
 	}

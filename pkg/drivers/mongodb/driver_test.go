@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"encoding/json"
+	"net/url"
 	"slices"
 	"testing"
 
@@ -49,4 +50,16 @@ func harness(options json.RawMessage, slow bool, subset []string) drivertest.Har
 		Slow:        slow,
 		MaxParallel: 2, // the proxy serialises changes
 	}
+}
+
+// TestTLS reaches the stand-in through a proxy, because it has no TLS.
+func TestTLS(t *testing.T) {
+	files := drivertest.NewCertificates(t)
+	u, err := url.Parse(lab.Variable(t, "LOCKSTEP_MONGODB_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = drivertest.TLSProxy(t, files, u.Host)
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+		Options: standIn(t, `{"url": "`+u.String()+`"}`), Certificates: files}})
 }

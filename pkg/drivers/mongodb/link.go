@@ -15,6 +15,7 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -56,7 +57,7 @@ func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
 	l := &link{session: s, address: strings.Join(o.Hosts, ",")}
 	if err := l.open(ctx, o, dial); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("connect to MongoDB at %s: %w", l.address, err)
+		return nil, fmt.Errorf("connect to MongoDB at %s: %w", l.address, kit.Explain(err))
 	}
 	return l, nil
 }

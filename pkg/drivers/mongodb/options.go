@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -34,16 +35,9 @@ type options struct {
 	PollInterval   string      `json:"pollInterval"`
 	Unacknowledged bool        `json:"unacknowledged"`
 	ConfirmTimeout string      `json:"confirmTimeout"`
-	TLS            tlsOptions  `json:"tls"`
 	Resilience     string      `json:"resilience"`
+	TLS            *kit.TLS    `json:"tls"`
 	times          parsedTimes // parsed durations of the fields above
-}
-
-// tlsOptions are paths of files on the agent's host.
-type tlsOptions struct {
-	CA   string `json:"ca"`
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
 }
 
 type parsedTimes struct{ wtimeout, visibility, poll, confirm time.Duration }
@@ -109,8 +103,9 @@ func (o *options) check() error {
 		return errors.New("insertBatch, inserters and claimers: 1 or more")
 	case o.Order == orderInsertion && o.Claimers != nil && *o.Claimers > 1:
 		return errors.New(`claimers: order "insertion" needs one claim at a time: remove one of the two options`)
-	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
-		return errors.New("tls.cert and tls.key: give both, or none")
+	}
+	if err := o.TLS.Check(true); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		name, text string
@@ -157,6 +152,9 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil,
 			errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
 	}
+	if strings.Contains(plain, "insecure=") {
+		return nil, errors.New("url: tlsInsecure: give tls: {insecure: true} instead")
+	}
 	c := client.Client().ApplyURI(o.URL)
 	if err := c.Validate(); err != nil || len(c.Hosts) == 0 {
 		return nil, errors.New(`url is not of the form "mongodb://user:password@host:27017/?replicaSet=name"` +
@@ -192,13 +190,10 @@ func (o *options) secured(access drivers.Access) (*tls.Config, error) {
 			}
 		}
 	}
-	if o.TLS == (tlsOptions{}) {
+	if o.TLS == nil {
 		return c.TLSConfig, nil
 	}
-	if c.TLSConfig == nil {
-		c.TLSConfig = &tls.Config{}
-	}
-	return c.TLSConfig, access.LoadTLS(c.TLSConfig, o.TLS.CA, o.TLS.Cert, o.TLS.Key)
+	return o.TLS.Config(access)
 }
 
 // journaled returns the value of j in write concerns. nil leaves it to the server.

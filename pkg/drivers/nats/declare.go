@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -22,7 +23,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "nats",
 		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on servers of yours or on one embedded in the agent.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "nats://127.0.0.1:4222"`,
 		Declare: declare,
 	}

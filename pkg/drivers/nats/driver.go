@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // grace is the maximum time for an orderly end of a connection, publisher or consumer.
@@ -32,17 +34,22 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	watch, err := newMonitor(o.Monitoring, env.ManagementDialer())
+	secure, err := o.TLS.Config(env.Access)
+	if err != nil {
+		return nil, fmt.Errorf("read nats options: %w", err)
+	}
+	watch, err := newMonitor(o.Monitoring, kit.HTTP(env.ManagementDialer(), secure))
 	if err != nil {
 		return nil, err
 	}
 	s := &session{options: o, env: env, links: map[*link]struct{}{}, sharedLinks: map[linkKey]*sharedLink{},
 		names: map[string]string{},
 		known: map[string]struct{}{}, prober: prober{monitor: watch}}
-	if o.Credentials != "" {
-		if s.credentials, err = env.Access.ReadFile(o.Credentials); err != nil {
-			return nil, fmt.Errorf("read credentials: %w", err)
-		}
+	if s.security, err = o.authentication(env.Access); err != nil {
+		return nil, fmt.Errorf("read nats options: %w", err)
+	}
+	if o.TLS != nil {
+		s.security = append(s.security, client.Secure(secure))
 	}
 	if o.Embedded {
 		if s.server, err = borrow(&o, env.Dir); err != nil {
@@ -60,12 +67,12 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 
 // session is one agent's use of a broker during one task.
 type session struct {
-	options     options
-	credentials []byte // content of the credentials file
-	endpoints   []endpoint
-	env         drivers.Env
-	server      *embedded // nil without the option embedded
-	prober      prober
+	options   options
+	security  []client.Option // authentication and TLS of every connection
+	endpoints []endpoint
+	env       drivers.Env
+	server    *embedded // nil without the option embedded
+	prober    prober
 
 	adminMu sync.Mutex
 	admin   *link // for declarations; replaced if it is broken

@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
@@ -195,4 +197,36 @@ func cluster(t *testing.T) ([]string, []*server.Server) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// TestTLS uses a server that requires TLS and an nkey. Its monitoring also requires TLS.
+func TestTLS(t *testing.T) {
+	files := drivertest.NewCertificates(t)
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nkey := filepath.Join(t.TempDir(), "user.nk")
+	if err := os.WriteFile(nkey, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := serverOptions(t, "tls")
+	o.Nkeys = []*server.NkeyUser{{Nkey: public}}
+	o.TLSConfig = files.ServerConfig(t)
+	o.HTTPHost, o.HTTPSPort = "127.0.0.1", server.RANDOM_PORT
+	srv := start(t, o)
+	_, port, _ := net.SplitHostPort(srv.Addr().String())
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+		Options: with(fmt.Sprintf(`"url": "tls://localhost:%s", "nkey": %q, "monitoring": ["https://localhost:%d"]`, port,
+			nkey, srv.MonitorAddr().Port)),
+		Certificates: files,
+	}})
 }

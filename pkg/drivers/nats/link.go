@@ -12,6 +12,7 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // dialTimeout applies to contexts without a deadline.
@@ -104,17 +105,19 @@ func (s *session) dial(ctx context.Context, e endpoint, by dialFunc) (*link, err
 	d := &dialer{ctx: ctx, dial: by}
 	stop := context.AfterFunc(ctx, d.abort)
 	defer stop()
-	all := append(clientOptions(), s.options.authentication(s.credentials)...)
+	all := append(clientOptions(), s.security...)
 	nc, err := client.Connect(e.url, append(all, client.SetCustomDialer(d), client.Timeout(timeout),
 		client.ClosedHandler(l.onClosed), client.ErrorHandler(l.onError))...)
 	switch {
 	case err == nil:
 	case d.err != nil:
 		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, d.err)
+	case errors.Is(err, client.ErrSecureConnWanted):
+		return nil, fmt.Errorf("connect to NATS at %s: the server has no TLS: remove the option tls: %w", e.address, err)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("connect to NATS at %s: %w: %w", e.address, ctx.Err(), err)
 	default:
-		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, kit.Explain(err))
 	}
 	l.nc, l.raw = nc, d.conn
 	s.mu.Lock()

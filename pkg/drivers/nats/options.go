@@ -12,6 +12,10 @@ import (
 
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // unconsumedBytes is the default bound of streams that have no consumers.
@@ -27,6 +31,8 @@ type options struct {
 	Password    string   `json:"password"`
 	Token       string   `json:"token"`
 	Credentials string   `json:"credentials"`
+	Nkey        string   `json:"nkey"`
+	TLS         *kit.TLS `json:"tls"`
 	Storage     string   `json:"storage"`
 	Replicas    int      `json:"replicas"`
 	MaxBytes    int64    `json:"maxBytes"`
@@ -66,6 +72,8 @@ func (o *options) fault() string {
 		return `give one of url: "nats://host:4222", urls (one for each server of a cluster) and embedded: true`
 	case o.Embedded && len(o.Monitoring) > 0:
 		return "an embedded server runs in the agent's process and has no monitoring; see the metrics of the agent"
+	case o.Nkey != "" && (o.Credentials != "" || o.User != "" || o.Token != ""):
+		return "nkey is the only authentication of a client: remove user, token and credentials"
 	case o.Embedded && o.Replicas > 1:
 		return "an embedded server is one server: replicas must be 1"
 	case !o.Embedded && o.Sync != "default":
@@ -78,6 +86,9 @@ func (o *options) fault() string {
 		return fmt.Sprintf(`storage %q: "memory" or "file"`, o.Storage)
 	case o.Discard != "" && o.Discard != "old" && o.Discard != "new":
 		return fmt.Sprintf(`discard %q: "old" or "new"`, o.Discard)
+	}
+	if err := o.TLS.Check(!o.Embedded); err != nil { // an embedded server has no TLS
+		return err.Error()
 	}
 	if d, err := time.ParseDuration(o.AckWait); err != nil || d <= 0 {
 		return fmt.Sprintf("ackWait %q: write it like \"30s\"", o.AckWait)
@@ -124,8 +135,9 @@ func (o *options) storage(persistent bool) jetstream.StorageType {
 	return jetstream.MemoryStorage
 }
 
-// authentication returns the client options for user, token and credentials. Credentials in a URL take precedence.
-func (o *options) authentication(credentials []byte) []client.Option {
+// authentication returns the client options for user, token, and the files credentials and nkey. Credentials in a URL
+// take precedence.
+func (o *options) authentication(access drivers.Access) ([]client.Option, error) {
 	var all []client.Option
 	if o.User != "" {
 		all = append(all, client.UserInfo(o.User, o.Password))
@@ -133,10 +145,29 @@ func (o *options) authentication(credentials []byte) []client.Option {
 	if o.Token != "" {
 		all = append(all, client.Token(o.Token))
 	}
-	if len(credentials) > 0 {
-		all = append(all, client.UserCredentialBytes(credentials))
+	if o.Credentials != "" {
+		text, err := access.ReadFile(o.Credentials)
+		if err != nil {
+			return nil, fmt.Errorf("read credentials: %w", err)
+		}
+		all = append(all, client.UserCredentialBytes(text))
 	}
-	return all
+	if o.Nkey != "" {
+		text, err := access.ReadFile(o.Nkey)
+		if err != nil {
+			return nil, fmt.Errorf("read nkey: %w", err)
+		}
+		pair, err := nkeys.ParseDecoratedUserNKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("read nkey: %s has no seed of a user's nkey", o.Nkey)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return nil, fmt.Errorf("read nkey: %w", err)
+		}
+		all = append(all, client.Nkey(public, pair.Sign))
+	}
+	return all, nil
 }
 
 // endpoint is one address of the broker. The url may contain a secret, the address does not.

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // monitor reads the servers' monitoring endpoints, outside the measured path. A nil monitor returns no metrics.
@@ -19,11 +20,11 @@ type monitor struct {
 	client    *http.Client
 }
 
-func newMonitor(urls []string, dial dialFunc) (*monitor, error) {
+func newMonitor(urls []string, client *http.Client) (*monitor, error) {
 	if len(urls) == 0 {
 		return nil, nil
 	}
-	m := &monitor{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	m := &monitor{client: client}
 	for i, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -98,7 +99,7 @@ func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
 	shown := strings.TrimPrefix(request.URL.Redacted(), request.URL.Scheme+"://")
 	response, err := m.client.Do(request)
 	if err != nil {
-		return v, fmt.Errorf("query the monitoring of NATS: %w", err)
+		return v, fmt.Errorf("query the monitoring of NATS: %w", kit.Explain(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -23,7 +24,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "rabbitmq",
 		Doc:     "RabbitMQ by AMQP 0.9.1: classic, quorum and stream queues, on one node or on chosen nodes of a cluster.",
-		Schema:  schema,
+		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://guest:guest@127.0.0.1:5672"`,
 		Declare: declare,
 	}

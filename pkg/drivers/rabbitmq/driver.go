@@ -4,6 +4,7 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }
@@ -32,11 +34,15 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	api, err := newManagement(&o, endpoints[0], env.ManagementDialer())
+	secure, err := o.TLS.Config(env.Access)
+	if err != nil {
+		return nil, fmt.Errorf("read rabbitmq options: %w", err)
+	}
+	api, err := newManagement(&o, endpoints[0], kit.HTTP(env.ManagementDialer(), secure))
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := newMetrics(o.Prometheus, env.ManagementDialer())
+	plugins, err := newMetrics(o.Prometheus, kit.HTTP(env.ManagementDialer(), secure))
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +50,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{
-		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, api: api, metrics: plugins,
+		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, tls: secure, api: api, metrics: plugins,
 		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{},
 		leaders: map[string]placed{},
 	}
@@ -62,6 +68,7 @@ type session struct {
 	endpoints []endpoint
 	heartbeat time.Duration
 	env       drivers.Env
+	tls       *tls.Config
 	api       *management // nil without the option management
 	metrics   *metrics    // nil without the option prometheus
 	prober    prober

@@ -91,3 +91,15 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		DeadAddress: "127.0.0.1:1",
 	}
 }
+
+// TestTLS uses the broker, its management API and its Prometheus plugin over TLS.
+func TestTLS(t *testing.T) {
+	for _, part := range []string{"RABBITMQ", "RABBITMQ43"} {
+		t.Run(part, func(t *testing.T) {
+			drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+				Options:      standing(t, part+"_TLS", `{}`),
+				Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_"+part+"_TLS_FILES")),
+			}})
+		})
+	}
+}

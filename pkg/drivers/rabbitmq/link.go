@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // farewell is how long the driver waits for the broker's answer when it closes a channel or connection.
@@ -80,6 +81,7 @@ func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 			stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 			return conn, nil
 		},
+		TLSClientConfig: s.tls.Clone(), // the library sets the server name
 	}
 	if s.heartbeat < time.Second {
 		config.Heartbeat = time.Millisecond // below 1 s the library uses the server's interval; 0 would mean 10 s
@@ -96,7 +98,7 @@ func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 		if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w (%w)", cause, err)
 		}
-		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, err)
+		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, kit.Explain(err))
 	}
 	l.Connection = conn
 	if err := s.adopt(l); err != nil {

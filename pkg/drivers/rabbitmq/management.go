@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // errNotThere is returned for objects that do not exist (HTTP status 404).
@@ -24,16 +25,12 @@ type management struct {
 	client             *http.Client
 }
 
-func newManagement(o *options, e endpoint, dial func(context.Context, string, string) (net.Conn, error)) (*management,
-	error) {
+func newManagement(o *options, e endpoint, client *http.Client) (*management, error) {
 	base, user, secret, err := o.managementBase(e)
 	if err != nil || base == "" {
 		return nil, err
 	}
-	return &management{
-		base: base, user: user, secret: secret,
-		client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 2}},
-	}, nil
+	return &management{base: base, user: user, secret: secret, client: client}, nil
 }
 
 func (m *management) close() {
@@ -76,7 +73,7 @@ func (m *management) send(ctx context.Context, method string, query url.Values, 
 	request.Header.Set("Content-Type", "application/json")
 	response, err := m.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("query the management API: %w", err)
+		return fmt.Errorf("query the management API: %w", kit.Explain(err))
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))

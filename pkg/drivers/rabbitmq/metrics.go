@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // metricsLimit is the maximum size of one response, in bytes.
@@ -26,11 +27,11 @@ type metrics struct {
 // metricsNode is the plugin of one node. Its base contains no secret and may be shown.
 type metricsNode struct{ base, user, secret string }
 
-func newMetrics(urls []string, dial func(context.Context, string, string) (net.Conn, error)) (*metrics, error) {
+func newMetrics(urls []string, client *http.Client) (*metrics, error) {
 	if len(urls) == 0 {
 		return nil, nil
 	}
-	m := &metrics{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	m := &metrics{client: client}
 	for i, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -139,7 +140,7 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 	}
 	response, err := m.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("query the Prometheus plugin: %w", err)
+		return fmt.Errorf("query the Prometheus plugin: %w", kit.Explain(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -8,11 +8,14 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // Types of queues and exchanges that need special treatment.
@@ -38,6 +41,7 @@ type options struct {
 	Heartbeat  string          `json:"heartbeat"`
 	FrameMax   int             `json:"frameMax"`
 	Resilience string          `json:"resilience"`
+	TLS        *kit.TLS        `json:"tls"`
 }
 
 type queueOptions struct {
@@ -76,7 +80,17 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	if reason := o.faultyEndpoints(); reason != "" {
 		return o, fmt.Errorf("read rabbitmq options: %s", reason)
 	}
+	if err := o.TLS.Check(o.encrypted()); err != nil {
+		return o, fmt.Errorf("read rabbitmq options: %w", err)
+	}
 	return o, nil
+}
+
+// encrypted reports whether a URL uses TLS.
+func (o *options) encrypted() bool {
+	return slices.ContainsFunc(slices.Concat(o.urls(), o.Prometheus, []string{o.Management}), func(url string) bool {
+		return strings.HasPrefix(url, "amqps:") || strings.HasPrefix(url, "https:")
+	})
 }
 
 func (o *options) faultyEndpoints() string {
@@ -198,6 +212,9 @@ func parseEndpoint(text string) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, errors.New(`read AMQP url: not of the form "amqp://user:password@host:port/vhost"` +
 			` (percent-encode what is special in user, password and vhost)`)
+	}
+	if uri.CACertFile != "" || uri.CertFile != "" || uri.KeyFile != "" || uri.ServerName != "" {
+		return endpoint{}, errors.New("read AMQP url: cacertfile, certfile, keyfile and server_name_indication: give tls: {ca, cert, key, serverName} instead")
 	}
 	return endpoint{
 		url:     text,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -15,7 +16,7 @@ func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "sqs",
 		Doc:    "Amazon SQS, and servers with its protocol: standard and FIFO queues, long polling, batches of up to ten.",
-		Schema: schema,
+		Schema: schema + kit.Schema,
 		Example: `endpoint: "http://127.0.0.1:9324" // a compatible server; default: the service of AWS
 region:   "eu-west-1"
 accessKey: "x"

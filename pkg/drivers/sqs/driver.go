@@ -40,7 +40,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Event = func(drivers.EventKind, string) {}
 	}
 	s := &session{options: o, env: env, urls: map[string]string{}}
-	s.admin, s.aside = transport(env.Dial), transport(env.ManagementDialer())
+	if s.tls, err = o.TLS.Config(env.Access); err != nil {
+		return nil, fmt.Errorf("read sqs options: %w", err)
+	}
+	s.admin, s.aside = transport(env.Dial, s.tls), transport(env.ManagementDialer(), s.tls)
 	if err := s.configure(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -60,7 +63,7 @@ type session struct {
 	config  aws.Config
 	admin   *http.Transport // for declarations
 	aside   *http.Transport // for probes, and for finding credentials
-	tls     *tls.Config     // nil: the default
+	tls     *tls.Config
 	links   requests.Links[*link]
 
 	mu     sync.Mutex
@@ -98,9 +101,9 @@ func (s *session) configure(ctx context.Context) error {
 		return errors.New("look for AWS credentials: there is no region: give options region, or set AWS_REGION on the agent's host")
 	}
 	o.Region = found.Region
-	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is { // it has the certificates of AWS_CA_BUNDLE
+	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is && o.TLS == nil { // it has AWS_CA_BUNDLE
 		s.tls = with.GetTransport().TLSClientConfig
-		s.admin.TLSClientConfig, s.aside.TLSClientConfig = s.tls.Clone(), s.tls.Clone()
+		s.admin, s.aside = transport(s.env.Dial, s.tls), transport(s.env.ManagementDialer(), s.tls)
 	}
 	s.config = aws.Config{Region: found.Region, Credentials: found.Credentials}
 	return nil

@@ -87,3 +87,11 @@ func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestTLS reaches the stand-in through a proxy, because it has no TLS.
+func TestTLS(t *testing.T) {
+	files := drivertest.NewCertificates(t)
+	address := strings.TrimPrefix(lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), "http://")
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
+		Options: standIn(t, `{"endpoint": "https://`+drivertest.TLSProxy(t, files, address)+`"}`), Certificates: files}})
+}

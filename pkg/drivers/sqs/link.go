@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
 
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -24,14 +26,11 @@ import (
 // no server closes an idle connection, which could look like a break.
 const idleTimeout = 10 * time.Second
 
-type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
-
 // transport returns a transport that connects only by dial. It uses no proxy from the environment, and HTTP/1.1, the
 // protocol of SQS.
-func transport(dial dialing) *http.Transport {
+func transport(dial kit.DialFunc, config *tls.Config) *http.Transport {
 	return &http.Transport{
-		DialContext: dial, DisableCompression: true, IdleConnTimeout: idleTimeout,
-		TLSHandshakeTimeout: 10 * time.Second,
+		DialContext: dial, DialTLSContext: kit.Dial(dial, config), DisableCompression: true, IdleConnTimeout: idleTimeout,
 		MaxIdleConnsPerHost: 1000, ForceAttemptHTTP2: false,
 	}
 }
@@ -58,8 +57,7 @@ func (s *session) connect() (*link, error) {
 			return nil, err
 		}
 		return l.watch(raw)
-	})
-	l.http.TLSClientConfig = s.tls.Clone()
+	}, s.tls)
 	l.client = s.client(l.http, s.retryer())
 	return l, nil
 }
@@ -168,7 +166,7 @@ func throttled(err error) bool {
 func explain(err error) error {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
-		return err
+		return kit.Explain(err)
 	}
 	switch api.ErrorCode() {
 	case "AccessDenied", "AccessDeniedException":

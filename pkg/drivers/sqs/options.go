@@ -7,29 +7,32 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
 type options struct {
-	Endpoint       string `json:"endpoint"`
-	Region         string `json:"region"`
-	AccessKey      string `json:"accessKey"`
-	Secret         string `json:"secret"`
-	SessionToken   string `json:"sessionToken"`
-	FIFO           bool   `json:"fifo"`
-	Groups         int    `json:"groups"`
-	SendBatch      int    `json:"sendBatch"`
-	Requests       *int   `json:"requests"`  // nil: enough for the messages in flight
-	Receivers      *int   `json:"receivers"` // nil: enough for the prefetch
-	Deleters       *int   `json:"deleters"`  // nil: enough for the prefetch
-	HighThroughput bool   `json:"highThroughput"`
-	WaitTime       string `json:"waitTime"`
-	PollInterval   string `json:"pollInterval"`
-	Visibility     string `json:"visibility"`
-	ConfirmTimeout string `json:"confirmTimeout"`
-	Resilience     string `json:"resilience"`
+	Endpoint       string   `json:"endpoint"`
+	TLS            *kit.TLS `json:"tls"`
+	Region         string   `json:"region"`
+	AccessKey      string   `json:"accessKey"`
+	Secret         string   `json:"secret"`
+	SessionToken   string   `json:"sessionToken"`
+	FIFO           bool     `json:"fifo"`
+	Groups         int      `json:"groups"`
+	SendBatch      int      `json:"sendBatch"`
+	Requests       *int     `json:"requests"`  // nil: enough for the messages in flight
+	Receivers      *int     `json:"receivers"` // nil: enough for the prefetch
+	Deleters       *int     `json:"deleters"`  // nil: enough for the prefetch
+	HighThroughput bool     `json:"highThroughput"`
+	WaitTime       string   `json:"waitTime"`
+	PollInterval   string   `json:"pollInterval"`
+	Visibility     string   `json:"visibility"`
+	ConfirmTimeout string   `json:"confirmTimeout"`
+	Resilience     string   `json:"resilience"`
 	times          parsedTimes
 }
 
@@ -64,6 +67,9 @@ func (o *options) check() error {
 		if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
 			return errors.New(`endpoint is not of the form "http://host:port"; credentials are accessKey and secret`)
 		}
+	}
+	if err := o.TLS.Check(!strings.HasPrefix(o.Endpoint, "http:")); err != nil {
+		return err
 	}
 	switch {
 	case (o.AccessKey == "") != (o.Secret == ""):

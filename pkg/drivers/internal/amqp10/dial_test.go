@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // silent is a broker that accepts connections and never responds, as a passive broker may.
@@ -101,7 +102,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{file: "no PEM certificate", file + "x": "no such file"} {
-		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: TLSOptions{CA: path}},
+		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: &kit.TLS{CA: path}},
 			silent); !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one with %q", err, want)
 		}

@@ -3,7 +3,6 @@ package amqp10
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // farewell is how long the driver waits for the broker's answer when it closes a link or connection.
@@ -26,15 +26,6 @@ const farewell = 3 * time.Second
 const writeLimit = time.Hour
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// tlsSource creates the TLS configuration of an endpoint.
-type tlsSource struct{ config *tls.Config }
-
-func (t tlsSource) of(e endpoint) *tls.Config {
-	c := t.config.Clone()
-	c.ServerName = e.host
-	return c
-}
 
 // link is one AMQP connection. A broken link is never reconnected.
 type link struct {
@@ -106,7 +97,7 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 		if strings.Contains(err.Error(), "auth failed") { // the library has no error type for it
 			err = fmt.Errorf("%w (check user and password in the url)", err)
 		}
-		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, err)
+		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, kit.Explain(err))
 	}
 	if err := s.adopt(l); err != nil {
 		l.close()
@@ -118,11 +109,10 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 func (s *Session) handshake(ctx context.Context, raw net.Conn, e endpoint) (*amqp.Conn, error) {
 	conn := raw
 	if e.tls {
-		secured := tls.Client(raw, s.tls.of(e))
-		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, fmt.Errorf("agree on TLS: %w", err)
+		var err error
+		if conn, err = kit.Handshake(ctx, raw, s.tls, e.address); err != nil {
+			return nil, err
 		}
-		conn = secured
 	}
 	o := amqp.ConnOptions{
 		HostName: e.host, IdleTimeout: s.idle, WriteTimeout: writeLimit,

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // The defaults of Options. The schemas of the drivers repeat them.
@@ -16,18 +20,12 @@ const (
 
 // Options are the options of all brokers with AMQP 1.0. Drivers embed them in their own options.
 type Options struct {
-	URL            string     `json:"url"`
-	URLs           []string   `json:"urls"`
-	ConnectTimeout string     `json:"connectTimeout"`
-	IdleTimeout    string     `json:"idleTimeout"`
-	TLS            TLSOptions `json:"tls"`
-	Resilience     string     `json:"resilience"` // "none", or "vendor": drivers.ByGuide
-}
-
-// TLSOptions are for amqps URLs.
-type TLSOptions struct {
-	CA       string `json:"ca"`       // path of a file with PEM certificates
-	Insecure bool   `json:"insecure"` // accept any certificate
+	URL            string   `json:"url"`
+	URLs           []string `json:"urls"`
+	ConnectTimeout string   `json:"connectTimeout"`
+	IdleTimeout    string   `json:"idleTimeout"`
+	Resilience     string   `json:"resilience"` // "none", or "vendor": drivers.ByGuide
+	TLS            *kit.TLS `json:"tls"`
 }
 
 // Endpoints returns the number of addresses in the options.
@@ -47,10 +45,14 @@ type settings struct {
 	idle      time.Duration
 }
 
-// Check returns an error if the options are invalid. It reads no files.
-func (o *Options) Check() error {
-	_, err := o.settings()
-	return err
+// Check returns an error if the options are invalid. urls are further ones, to which tls applies. It reads no files.
+func (o *Options) Check(urls ...string) error {
+	if _, err := o.settings(); err != nil {
+		return err
+	}
+	return o.TLS.Check(slices.ContainsFunc(append(urls, o.urls()...), func(url string) bool {
+		return strings.HasPrefix(url, "amqps:") || strings.HasPrefix(url, "https:")
+	}))
 }
 
 func (o *Options) settings() (settings, error) {

@@ -23,7 +23,7 @@ type Session struct {
 	settings
 	product string // name of the product, for errors
 	env     drivers.Env
-	tls     tlsSource
+	tls     *tls.Config
 
 	adminMu sync.Mutex
 	admin   *link // connection outside the measured path; replaced if it is broken
@@ -46,8 +46,7 @@ func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Ses
 		settings: settings, product: product, env: env,
 		links: map[*link]struct{}{}, shared: map[int]*share{},
 	}
-	s.tls.config = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.TLS.Insecure}
-	if err := env.Access.LoadTLS(s.tls.config, o.TLS.CA, "", ""); err != nil {
+	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, err
 	}
 	if s.env.Log == nil {
