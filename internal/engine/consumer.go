@@ -63,7 +63,8 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
-		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
+		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Nack: w.Consumers.Nack > 0,
+		Node:       drivers.Node(w.Consumers.Node),
 		Connection: consumerConnections + number,
 		Ordinal: ordinal(w.Topology, number, w.Consumers.Threads*max(1, w.Topology.Subscriptions), a.Consumers.First,
 			w.Consumers.Threads),

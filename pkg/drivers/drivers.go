@@ -319,6 +319,7 @@ type ConsumerSpec struct {
 	Ack          Ack           //
 	AckEvery     int           // n of AckEvery
 	AckInterval  time.Duration // of AckInterval
+	Nack         bool          // the handler may return errors
 	Node         Node
 	Ordinal      int // number of its connection among those of all consumers of the cell: see SpreadNode
 	Connection   int

@@ -72,6 +72,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	}
 	r := c.rig(u)
 	refusedOnce := map[id]bool{}
+	rejects := func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, true }
 	in := r.inbox(func(got []delivery) error {
 		m := got[0]
 		if m.id.seq%2 == 1 && !refusedOnce[m.id] {
@@ -79,7 +80,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 			return errHandler
 		}
 		return nil
-	}, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	}, rejects)
 	s := r.sender(1)
 	s.send(20)
 	again := func(m id) bool { return m.seq%2 == 0 || in.count(m) >= 2 }
@@ -89,7 +90,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	c.linger()
 	checkFlags(c, in.all())
 	in.close()
-	checkNothingLeft(c, r, d)
+	checkNothingLeft(c, r, d, rejects)
 }
 
 // checkFlags compares the redelivered marks with the deliveries. Each odd message must arrive twice, all others once.
@@ -110,8 +111,8 @@ func checkFlags(c *check, all []delivery) {
 }
 
 // checkNothingLeft proves that all messages were acknowledged: a new consumer receives none.
-func checkNothingLeft(c *check, r *rig, d drivers.Declaration) {
-	rest := r.inbox(nil)
+func checkNothingLeft(c *check, r *rig, d drivers.Declaration, edit ...func(*drivers.ConsumerSpec)) {
+	rest := r.inbox(nil, edit...)
 	c.linger()
 	if n := rest.distinct(); n > 0 && d.Capabilities.Redelivery {
 		c.errorf("%d messages come again after they were acknowledged and the consumer closed", n)
@@ -211,7 +212,7 @@ func checkHandlerBlocks(c *check) {
 	r := c.rig(u)
 	g := newGate(errHandler)
 	defer g.release()
-	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, true })
 	s := r.sender(1)
 	s.send(10)
 	c.await(g.entered, "the first message")

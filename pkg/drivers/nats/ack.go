@@ -2,8 +2,9 @@ package nats
 
 import "lockstep/pkg/drivers"
 
-// These are the answers to deliveries. JetStream acknowledges the messages of an explicit consumer one by one. So
-// "every" and "interval" send the acknowledgements of several messages at the same time.
+// These are the answers to deliveries. "every" and "interval" acknowledge the last message, if that includes the earlier
+// ones. JetStream acknowledges the messages of an explicit consumer one by one: then they send the acknowledgements of
+// several messages at the same time.
 var (
 	ack = []byte("+ACK")
 	nak = []byte("-NAK")
@@ -37,9 +38,22 @@ func (c *consumer) settle(refused error) {
 
 // acknowledge acknowledges all messages that were accepted and not yet acknowledged.
 func (c *consumer) acknowledge() {
-	c.answer(c.unacked, ack)
+	c.accept()
 	c.unacked = c.unacked[:0]
 	_ = c.pull.more()
+}
+
+// accept sends the acknowledgements of unacked.
+func (c *consumer) accept() {
+	n := len(c.unacked)
+	if !c.all || n < 2 {
+		c.answer(c.unacked, ack)
+		return
+	}
+	if !c.pull.unlimited {
+		c.pull.done(n - 1)
+	}
+	c.answer(c.unacked[n-1:], ack)
 }
 
 func (c *consumer) answer(replies []string, with []byte) {
@@ -56,7 +70,7 @@ func (c *consumer) answer(replies []string, with []byte) {
 func (c *consumer) giveBack() {
 	_ = c.sub.Drain()
 	if c.spec.Ack != drivers.AckAutomatic {
-		c.answer(c.unacked, ack)
+		c.accept()
 	}
 	_ = c.link.nc.FlushTimeout(grace)
 	for {

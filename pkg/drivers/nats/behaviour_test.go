@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +93,281 @@ func TestFullStreamRejects(t *testing.T) {
 	}
 	if len(c.errs) != 15 {
 		t.Errorf("%d confirms of 15 messages", len(c.errs))
+	}
+}
+
+// consume connects a consumer that passes bodies to a channel.
+func consume(t *testing.T, s *session, spec drivers.ConsumerSpec) (drivers.Consumer, chan string) {
+	t.Helper()
+	got := make(chan string, 1000)
+	c, err := s.Consumer(t.Context(), spec, func(batch []drivers.Delivery) error {
+		for _, d := range batch {
+			got <- string(d.Body)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, got
+}
+
+// One acknowledgement includes all earlier messages, if the consumer is alone and rejects nothing.
+func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "all"}`), nil)
+	for name, c := range map[string]struct {
+		edit func(*drivers.ConsumerSpec)
+		want int
+	}{
+		"every":    {func(*drivers.ConsumerSpec) {}, 10},
+		"interval": {func(c *drivers.ConsumerSpec) { c.Ack, c.AckInterval = drivers.AckInterval, time.Hour }, 1},
+		"each":     {func(c *drivers.ConsumerSpec) { c.Ack = drivers.AckEach }, 100},
+		"rejects":  {func(c *drivers.ConsumerSpec) { c.Nack = true }, 100},
+		"several":  {func(c *drivers.ConsumerSpec) { c.Topology.Consumers = 2 }, 100},
+	} {
+		top := plain("all-" + name)
+		if err := s.Setup(t.Context(), top); err != nil {
+			t.Fatal(err)
+		}
+		acks, err := s.admin.nc.SubscribeSync("$JS.ACK." + streamName(top, 0) + ".>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.admin.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+		for i := range 100 {
+			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = p.Close()
+		spec := drivers.ConsumerSpec{Topology: top, Prefetch: 200, Batch: 1, Ack: drivers.AckEvery, AckEvery: 10}
+		c.edit(&spec)
+		consumer, got := consume(t, s, spec)
+		for range 100 {
+			<-got
+		}
+		_ = consumer.Close()
+		if err := s.admin.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, _ := acks.Pending(); n != c.want {
+			t.Errorf("%s: %d acknowledgements of 100 messages, want %d", name, n, c.want)
+		}
+		labtest.Eventually(t, name+": an empty stream", func() bool {
+			info, err := s.admin.nc.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := info.StreamInfo(streamName(top, 0))
+			return err == nil && state.State.Msgs == 0
+		})
+	}
+}
+
+// After a link broke, its unacknowledged messages come before new ones. Otherwise the acknowledgement of a new message
+// would include them, and they would be lost.
+func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "first", "ackWait": "1h"}`), nil)
+	top := plain("first")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	publish := func(from, to int) {
+		for i := from; i < to; i++ {
+			if err := p.Publish(t.Context(), drivers.Message{Body: fmt.Appendf(nil, "%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	spec := drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEvery, AckEvery: 5,
+		Connection: drivers.Exclusive}
+	broken, got := consume(t, s, spec)
+	publish(0, 8)
+	for range 8 {
+		<-got
+	}
+	broken.(*consumer).link.nc.Close()
+	publish(8, 9)
+	for range 2 { // a consumer that was created again can break, too
+		var again drivers.Consumer
+		again, got = consume(t, s, spec)
+		for i := 5; i < 9; i++ {
+			if body := <-got; body != fmt.Sprint(i) {
+				t.Fatalf("message %s comes after the link broke, want %d", body, i)
+			}
+		}
+		again.(*consumer).link.nc.Close()
+	}
+}
+
+// With limits retention, a stream keeps acknowledged messages, and removes the oldest when it is full. A work queue has
+// no fan-out, and needs acknowledgements.
+func TestRetentionOfStreams(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "limits", "retention": "limits", "maxMessages": 10}`), nil)
+	top := plain("limits")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	_, got := consume(t, s, drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEach})
+	for i := range 15 {
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		<-got
+	}
+	if i := slices.IndexFunc(c.errs, func(err error) bool { return err != nil }); i >= 0 {
+		t.Errorf("confirm %d of a stream that discards old messages: %v", i, c.errs[i])
+	}
+	labtest.Eventually(t, "a queue depth of 0", func() bool {
+		metrics, err := s.Probe(t.Context())
+		return err == nil && slices.ContainsFunc(metrics, func(m drivers.Metric) bool {
+			return m.Name == drivers.MetricQueueDepth && m.Value == 0
+		})
+	})
+	js, err := s.admin.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := js.StreamInfo(streamName(top, 0)); err != nil || info.State.Msgs != 10 {
+		t.Errorf("the stream has %+v, %v; want 10 messages", info, err)
+	}
+
+	for options, want := range map[string]struct {
+		label     string
+		kept      bool
+		fanOut    bool
+		automatic bool
+	}{
+		`{"embedded": true}`: {"R1 Memory, confirm: in memory of one server", true, true, true},
+		`{"embedded": true, "retention": "limits"}`: {
+			"R1 Memory, limits retention, confirm: in memory of one server", true, true, true},
+		`{"embedded": true, "retention": "limits", "maxBytes": 1}`: {
+			"R1 Memory, limits retention, confirm: in memory of one server", false, true, true},
+		`{"embedded": true, "retention": "limits", "maxBytes": 1, "discard": "new"}`: {
+			"R1 Memory, limits retention, confirm: in memory of one server", true, true, true},
+		`{"embedded": true, "retention": "workqueue", "maxBytes": 1}`: {
+			"R1 Memory, work queue, confirm: in memory of one server", true, false, false},
+	} {
+		d := declare([]byte(options), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Consumers: 1})
+		if d.Label != want.label || d.Guarantees.ConfirmedKept != want.kept ||
+			d.Capabilities.Subscriptions != want.fanOut ||
+			slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) != want.automatic {
+			t.Errorf("%s: %q, %+v, %+v", options, d.Label, d.Guarantees, d.Capabilities)
+		}
+	}
+	if d := declare([]byte(`{"embedded": true, "retention": "stream"}`), drivers.Use{}); len(d.Rejections) != 1 {
+		t.Errorf("an unknown retention is rejected with %v", d.Rejections)
+	}
+
+	q := open(t, []byte(`{"embedded": true, "name": "queue", "retention": "workqueue"}`), nil)
+	two := plain("queue")
+	two.Subscriptions = 2
+	if err := q.Setup(t.Context(), two); !errors.Is(err, drivers.ErrUnsupported) {
+		t.Errorf("two subscriptions of a work queue: %v", err)
+	}
+}
+
+// withheld is a connection whose received data waits for open.
+type withheld struct {
+	net.Conn
+	open *atomic.Pointer[chan struct{}]
+}
+
+func (w withheld) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if gate := w.open.Load(); gate != nil {
+		<-*gate
+	}
+	return n, err
+}
+
+// A consumer acknowledges and requests a whole prefetch without waiting for an answer, as it must to receive as many
+// messages per round trip.
+func TestPrefetchIsFilled(t *testing.T) {
+	const prefetch = 100
+	s := open(t, []byte(`{"embedded": true, "name": "filled"}`), nil)
+	top := plain("filled")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 3 * prefetch})
+	for range 3 * prefetch {
+		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = p.Close()
+	var open atomic.Pointer[chan struct{}]
+	env := labtest.Env(nil)
+	env.Dir = t.TempDir()
+	env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return withheld{conn, &open}, err
+	}
+	far := labtest.Open(t, driver{}, []byte(`{"embedded": true, "name": "filled"}`), env)
+	release, handled := make(chan struct{}), make(chan struct{}, 3*prefetch)
+	c, err := far.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Prefetch: prefetch, Batch: 1,
+		Ack: drivers.AckEach}, func([]drivers.Delivery) error {
+		<-release
+		handled <- struct{}{}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := s.admin.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delivered := func(n uint64) func() bool {
+		return func() bool {
+			info, err := js.ConsumerInfo(streamName(top, 0), durableName(0))
+			return err == nil && info.Delivered.Consumer == n && info.NumAckPending == prefetch
+		}
+	}
+	labtest.Eventually(t, "the first prefetch of messages", delivered(prefetch))
+	labtest.Eventually(t, "the first prefetch of messages at the client", func() bool {
+		return len(c.(*consumer).inbox) >= prefetch-1
+	})
+	gate := make(chan struct{})
+	open.Store(&gate)
+	close(release)
+	for range prefetch {
+		<-handled
+	}
+	labtest.Eventually(t, "the next prefetch, while no answer arrives", delivered(2*prefetch))
+	open.Store(nil)
+	close(gate)
+	for range 2 * prefetch {
+		<-handled
+	}
+	_ = c.Close()
+}
+
+// Several bindings are one filter.
+func TestBindingsAreOneFilter(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "filter"}`), nil)
+	top := plain("filter")
+	top.Bindings = 50
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	js, err := s.admin.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.ConsumerInfo(streamName(top, 0), durableName(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Config.FilterSubjects) > 0 || info.Config.FilterSubject != streamName(top, 0)+".*" {
+		t.Errorf("the consumer filters by %q and %q", info.Config.FilterSubject, info.Config.FilterSubjects)
 	}
 }
 

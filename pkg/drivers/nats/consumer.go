@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,8 @@ type consumer struct {
 	sub    *client.Subscription
 	inbox  chan *client.Msg
 	pull   *puller
-	acks   string // prefix of the reply subjects of first deliveries
+	acks   string // prefix of the reply subjects of first deliveries; "": not known which are first ones
+	all    bool   // an acknowledgement includes all earlier messages
 
 	batch   []drivers.Delivery
 	replies []string // reply subjects of batch
@@ -49,11 +51,11 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 }
 
 func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
-	if err := checkConsumer(spec); err != nil {
+	if err := s.checkConsumer(spec); err != nil {
 		return nil, err
 	}
 	stream := streamName(spec.Topology, spec.Queue)
-	durable, err := s.durable(ctx, spec, stream)
+	durable, restored, err := s.durable(ctx, spec, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +70,10 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 	c := &consumer{
 		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
 		stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
-		acks: "$JS.ACK." + stream + "." + durable + ".1.",
+		all: s.acknowledgesAll(spec),
+	}
+	if !restored {
+		c.acks = "$JS.ACK." + stream + "." + durable + ".1."
 	}
 	inbox := client.NewInbox()
 	c.pull = newPuller(on.nc, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, inbox, spec.Prefetch)
@@ -85,10 +90,8 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 	return c, nil
 }
 
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
-	default:
+func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
+	if !slices.Contains(acks(&s.options), spec.Ack) {
 		return fmt.Errorf("acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
 	}
 	switch {
@@ -106,31 +109,99 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return checkTopology(spec.Topology)
 }
 
-// durable returns the name of the durable consumer. With AckAutomatic it replaces the consumer that Setup created by
-// one without acknowledgements.
-func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (string, error) {
-	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil || spec.Ack != drivers.AckAutomatic {
-		return durableName(spec.Subscription), err
+// acknowledgesAll reports whether an acknowledgement of the consumer may include all earlier messages. That needs a
+// consumer that is alone and rejects nothing. Work queues require explicit acknowledgements.
+func (s *session) acknowledgesAll(spec drivers.ConsumerSpec) bool {
+	t := spec.Topology
+	return (spec.Ack == drivers.AckEvery || spec.Ack == drivers.AckInterval) && !spec.Nack &&
+		t.Consumers == t.Queues*t.Subscriptions && s.options.Retention != retentionWorkQueue
+}
+
+// durable returns the name of the durable consumer. If acknowledgements are not explicit, it replaces the consumer that
+// Setup created. restored states that the consumer may deliver messages again without marking them.
+func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (name string, restored bool,
+	err error) {
+	first := durableName(spec.Subscription)
+	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
+		return "", false, err
+	}
+	config := s.consumerConfig(spec.Topology, spec.Queue, spec.Subscription)
+	switch {
+	case spec.Ack == drivers.AckAutomatic:
+		config.Durable, config.AckPolicy = automaticName(spec.Subscription), jetstream.AckNonePolicy
+		config.AckWait, config.MaxAckPending = 0, 0
+	case s.acknowledgesAll(spec):
+		config.Durable, config.AckPolicy = allName(spec.Subscription), jetstream.AckAllPolicy
+	default:
+		return first, false, nil
 	}
 	_, js, err := s.management(ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	config := s.consumerConfig(spec.Topology, spec.Queue, spec.Subscription)
-	config.Durable, config.AckPolicy = automaticName(spec.Subscription), jetstream.AckNonePolicy
-	config.AckWait, config.MaxAckPending = 0, 0
+	exists := false
+	if config.AckPolicy == jetstream.AckAllPolicy {
+		exists, restored, err = restore(ctx, js, stream, config)
+	}
+	if err == nil && !exists {
+		err = create(ctx, js, stream, config)
+	}
+	if err == nil {
+		err = remove(ctx, js, stream, first)
+	}
+	return config.Durable, restored, err
+}
+
+func create(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig) error {
 	made, err := js.CreateOrUpdateConsumer(ctx, stream, config)
 	if err == nil {
 		err = settled(ctx, made)
 	}
 	if err != nil {
-		return "", fmt.Errorf("create consumer %s of stream %s: %w", config.Durable, stream, explain(err))
+		return fmt.Errorf("create consumer %s of stream %s: %w", config.Durable, stream, explain(err))
 	}
-	err = js.DeleteConsumer(ctx, stream, durableName(spec.Subscription))
+	return nil
+}
+
+func remove(ctx context.Context, js jetstream.JetStream, stream, name string) error {
+	err := js.DeleteConsumer(ctx, stream, name)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return "", fmt.Errorf("delete consumer %s of stream %s: %w", durableName(spec.Subscription), stream, err)
+		return fmt.Errorf("delete consumer %s of stream %s: %w", name, stream, err)
 	}
-	return config.Durable, nil
+	return nil
+}
+
+// restore creates a consumer again that has unacknowledged messages of an earlier link, so that it begins with them.
+// Otherwise it would first deliver new messages, and their acknowledgement would include the earlier ones. Meanwhile
+// another consumer makes the stream keep the messages. exists is false if there is no such consumer, restored if it has no
+// such messages.
+func restore(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig) (exists,
+	restored bool, err error) {
+	old, err := js.Consumer(ctx, stream, config.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("find consumer %s of stream %s: %w", config.Durable, stream, err)
+	}
+	if old.CachedInfo().NumAckPending == 0 {
+		return true, false, nil
+	}
+	config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+	config.OptStartSeq = old.CachedInfo().AckFloor.Stream + 1
+	keeper := config
+	keeper.Durable += "_keeper"
+	for _, step := range []func() error{
+		func() error { return create(ctx, js, stream, keeper) },
+		func() error { return remove(ctx, js, stream, config.Durable) },
+		func() error { return create(ctx, js, stream, config) },
+		func() error { return remove(ctx, js, stream, keeper.Durable) },
+	} {
+		if err := step(); err != nil {
+			return false, false, err
+		}
+	}
+	return true, true, nil
 }
 
 // nudge and last are sent to a consumer's inbox and are not messages. nudge makes run check its flags. Nothing follows

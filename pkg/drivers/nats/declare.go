@@ -41,13 +41,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes: drivers.Modes(),
-			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
-				drivers.AckAutomatic},
+			Modes:             drivers.Modes(),
+			Acks:              acks(&o),
 			Persistent:        o.Storage != "memory",
 			Transient:         true,
 			UnlimitedPrefetch: true,
-			Subscriptions:     true,
+			Subscriptions:     o.Retention != retentionWorkQueue, // a message of a work queue has one consumer
 			Bindings:          true,
 			Nodes:             len(o.urls()) > 1,
 			Keys:              use.Bindings > 1, // they select a subject
@@ -70,6 +69,15 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o, use),
 	}
+}
+
+// acks leaves out AckAutomatic for work queues, which require explicit acknowledgements.
+func acks(o *options) []drivers.Ack {
+	some := []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval}
+	if o.Retention != retentionWorkQueue {
+		some = append(some, drivers.AckAutomatic)
+	}
+	return some
 }
 
 func rejections(o *options, use drivers.Use) []string {
@@ -97,6 +105,13 @@ func rejections(o *options, use drivers.Use) []string {
 func label(o *options, use drivers.Use) string {
 	file := o.file(use.Persistent)
 	kind := fmt.Sprintf("R%d %s", o.Replicas, o.storage(use.Persistent))
+	switch {
+	case use.Consumers == 0 || o.Retention == retentionInterest:
+	case o.Retention == retentionLimits:
+		kind += ", limits retention"
+	default:
+		kind += ", work queue"
+	}
 	if !use.Mode.Confirmed() {
 		return kind + ", core publish, at most once"
 	}

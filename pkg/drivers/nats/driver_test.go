@@ -44,6 +44,19 @@ func TestEmbeddedFile(t *testing.T) {
 	})
 }
 
+// Retention changes when messages are removed, and which acknowledgements and subscriptions are possible.
+func TestRetention(t *testing.T) {
+	for _, retention := range []string{"limits", "workqueue"} {
+		t.Run(retention, func(t *testing.T) {
+			drivertest.Run(t, drivertest.Harness{
+				Driver: driver{}, DeadOptions: []byte(deadOptions), Subset: append(drivertest.MessagePath(), "probe"),
+				Options: with(fmt.Sprintf(`"embedded": true, "name": "%s", "storage": "memory", "retention": "%s"`,
+					retention, retention)),
+			})
+		})
+	}
+}
+
 // TestServerFile uses a server in a separate process with a password, which is killed and started again.
 func TestServerFile(t *testing.T) {
 	address, watched := labtest.FreeAddress(t), labtest.FreeAddress(t)

@@ -18,6 +18,13 @@ import (
 	"lockstep/pkg/drivers/kit"
 )
 
+// The values of options.Retention.
+const (
+	retentionInterest  = "interest"
+	retentionLimits    = "limits"
+	retentionWorkQueue = "workqueue"
+)
+
 // unconsumedBytes is the default bound of streams that have no consumers.
 const unconsumedBytes = 256 << 20
 
@@ -38,6 +45,7 @@ type options struct {
 	MaxBytes    int64    `json:"maxBytes"`
 	MaxMessages int64    `json:"maxMessages"`
 	Discard     string   `json:"discard"`
+	Retention   string   `json:"retention"`
 	AckWait     string   `json:"ackWait"`
 	Confirm     string   `json:"confirmTimeout"`
 	Resilience  string   `json:"resilience"`
@@ -47,7 +55,7 @@ type options struct {
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s", Confirm: "30s"}
+	o := options{Name: "default", Sync: "default", Replicas: 1, Retention: retentionInterest, AckWait: "30s", Confirm: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
@@ -86,6 +94,8 @@ func (o *options) fault() string {
 		return fmt.Sprintf(`storage %q: "memory" or "file"`, o.Storage)
 	case o.Discard != "" && o.Discard != "old" && o.Discard != "new":
 		return fmt.Sprintf(`discard %q: "old" or "new"`, o.Discard)
+	case o.Retention != retentionInterest && o.Retention != retentionLimits && o.Retention != retentionWorkQueue:
+		return fmt.Sprintf(`retention %q: "interest", "limits" or "workqueue"`, o.Retention)
 	}
 	if err := o.TLS.Check(!o.Embedded); err != nil { // an embedded server has no TLS
 		return err.Error()
@@ -118,9 +128,15 @@ func (o *options) confirmTimeout() time.Duration {
 
 func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
 
+// discardsOld reports whether a full stream removes its oldest message, instead of rejecting the new one. With limits
+// retention, a full stream usually contains acknowledged messages.
+func (o *options) discardsOld(consumers int) bool {
+	return o.Discard == "old" || (o.Discard == "" && (consumers == 0 || o.Retention == retentionLimits))
+}
+
 // dropsUnread reports whether a full stream drops messages that no consumer has acknowledged.
 func (o *options) dropsUnread(consumers int) bool {
-	return consumers == 0 || (o.bounded() && o.Discard == "old")
+	return consumers == 0 || (o.bounded() && o.discardsOld(consumers))
 }
 
 // file reports whether streams are stored in files.

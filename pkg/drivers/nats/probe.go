@@ -127,16 +127,21 @@ func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum
 			continue
 		}
 		sum.queues++
-		sum.depth += info.State.Msgs
+		depth := info.State.Msgs
 		sum.appended += info.State.LastSeq
 		if lacksReplica(info) {
 			sum.short++
 		}
 		if t.Consumers > 0 {
-			if err := sum.consumers(ctx, js, info.Config.Name); err != nil {
+			waiting, err := sum.consumers(ctx, js, info.Config.Name)
+			if err != nil {
 				return sum, err
 			}
+			if info.Config.Retention == jetstream.LimitsPolicy { // the stream also keeps acknowledged messages
+				depth = waiting
+			}
 		}
+		sum.depth += depth
 	}
 	if err := streams.Err(); err != nil {
 		return sum, fmt.Errorf("list streams: %w", err)
@@ -144,22 +149,24 @@ func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum
 	return sum, nil
 }
 
-// consumers adds the consumers of one stream.
-func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name string) error {
+// consumers adds the consumers of one stream. waiting is the maximum number of messages that one of them has not
+// acknowledged.
+func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name string) (waiting uint64, err error) {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		return fmt.Errorf("find stream %s: %w", name, err)
+		return 0, fmt.Errorf("find stream %s: %w", name, err)
 	}
 	consumers := stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		sum.unacked += uint64(c.NumAckPending)
 		sum.pending += c.NumPending
 		sum.delivered += c.Delivered.Consumer
+		waiting = max(waiting, uint64(c.NumAckPending)+c.NumPending)
 	}
 	if err := consumers.Err(); err != nil {
-		return fmt.Errorf("list consumers of stream %s: %w", name, err)
+		return 0, fmt.Errorf("list consumers of stream %s: %w", name, err)
 	}
-	return nil
+	return waiting, nil
 }
 
 // lacksReplica reports whether fewer servers than configured have the whole stream.

@@ -122,7 +122,7 @@ func (p *puller) status(m *client.Msg) bool {
 // redelivered reads the number of deliveries from a reply subject:
 // $JS.ACK.[domain.account.]stream.consumer.deliveries.…
 func (c *consumer) redelivered(reply string) drivers.Tristate {
-	if strings.HasPrefix(reply, c.acks) {
+	if c.acks != "" && strings.HasPrefix(reply, c.acks) {
 		return drivers.No
 	}
 	parts := strings.Split(reply, ".")
@@ -133,8 +133,11 @@ func (c *consumer) redelivered(reply string) drivers.Tristate {
 	if len(parts) <= at || parts[0] != "$JS" {
 		return drivers.NotSaid
 	}
-	if parts[at] == "1" {
-		return drivers.No
+	switch {
+	case parts[at] != "1":
+		return drivers.Yes
+	case c.acks == "":
+		return drivers.NotSaid
 	}
-	return drivers.Yes
+	return drivers.No
 }

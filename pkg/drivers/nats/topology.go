@@ -15,9 +15,9 @@ import (
 )
 
 // Each queue is a stream of its own, so that it has its own leader and its own order. Its bindings are subjects. Each
-// subscription to it is a durable consumer, which Setup creates, so that no later message is missed. Streams have
-// interest retention: a message is removed when all subscriptions have acknowledged it. The names contain "_", which a
-// topology's name cannot contain.
+// subscription to it is a durable consumer, which Setup creates, so that no later message is missed. With interest
+// retention, which is the default, a message is removed when all subscriptions have acknowledged it. The names contain
+// "_", which a topology's name cannot contain.
 
 func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
 
@@ -29,9 +29,11 @@ func subject(t drivers.Topology, queue, key int) string {
 
 func durableName(subscription int) string { return "s" + strconv.Itoa(subscription) }
 
-// automaticName is the name of the durable consumer without acknowledgements. It needs its own name, because the
-// acknowledgement policy of a consumer cannot be changed.
+// automaticName and allName are the names of the durable consumers without acknowledgements, and with acknowledgements
+// that include all earlier messages. They need their own names, because the acknowledgement policy of a consumer cannot
+// be changed.
 func automaticName(subscription int) string { return durableName(subscription) + "_automatic" }
+func allName(subscription int) string       { return durableName(subscription) + "_all" }
 
 func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamConfig {
 	o := &s.options
@@ -46,32 +48,31 @@ func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamCo
 	if o.MaxMessages > 0 {
 		c.MaxMsgs = o.MaxMessages
 	}
-	if t.Consumers == 0 {
-		c.Retention, c.Discard = jetstream.LimitsPolicy, jetstream.DiscardOld
-		if !o.bounded() {
-			c.MaxBytes = unconsumedBytes
-		}
+	switch {
+	case t.Consumers == 0 || o.Retention == retentionLimits:
+		c.Retention = jetstream.LimitsPolicy
+	case o.Retention == retentionWorkQueue:
+		c.Retention = jetstream.WorkQueuePolicy
 	}
-	switch o.Discard {
-	case "old":
+	if t.Consumers == 0 && !o.bounded() {
+		c.MaxBytes = unconsumedBytes
+	}
+	if o.discardsOld(t.Consumers) {
 		c.Discard = jetstream.DiscardOld
-	case "new":
-		c.Discard = jetstream.DiscardNew
 	}
 	return c
 }
 
-// consumerConfig sets no limits in the server: each client enforces the prefetch by its requests.
+// consumerConfig sets no limits in the server: each client enforces the prefetch by its requests. Several bindings are
+// one wildcard: a list of subjects would cost the server a search for each message.
 func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
 		Durable: durableName(subscription), AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.options.ackWait(),
 		DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 1 << 14,
 		MemoryStorage: !s.options.file(t.Persistent),
 	}
-	for key := range t.Bindings {
-		if t.Bindings > 1 {
-			c.FilterSubjects = append(c.FilterSubjects, subject(t, queue, key))
-		}
+	if t.Bindings > 1 {
+		c.FilterSubject = streamName(t, queue) + ".*"
 	}
 	return c
 }
@@ -80,6 +81,10 @@ func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) je
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
+	}
+	if s.options.Retention == retentionWorkQueue && t.Subscriptions > 1 {
+		return fmt.Errorf("set up %s: %d subscriptions of a work queue: %w", t.Name, t.Subscriptions,
+			drivers.ErrUnsupported)
 	}
 	_, js, err := s.management(ctx)
 	if err != nil {
