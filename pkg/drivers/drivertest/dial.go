@@ -29,6 +29,7 @@ type dialer struct {
 	listeners []net.Listener
 	stalled   chan struct{} // closed while connections are not stalled; never nil
 	moving    bool
+	silent    bool // a stall withholds only what the broker sends
 	forwards  sync.WaitGroup
 }
 
@@ -62,12 +63,17 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // stall makes connections pass no more data, like a broker that is connected but dead. stall(false) ends that.
-func (d *dialer) stall(on bool) {
+func (d *dialer) stall(on bool) { d.withhold(on, false) }
+
+// silence makes connections withhold what the broker sends, like a broker that is far away. stall(false) ends that.
+func (d *dialer) silence() { d.withhold(true, true) }
+
+func (d *dialer) withhold(on, silent bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case on && d.moving:
-		d.stalled, d.moving = make(chan struct{}), false
+		d.stalled, d.moving, d.silent = make(chan struct{}), false, silent
 	case !on && !d.moving:
 		close(d.stalled)
 		d.moving = true
@@ -184,7 +190,13 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (n int, err error) {
-	if err = c.pass(&c.writeDeadline); err == nil {
+	c.d.mu.Lock()
+	free := c.d.silent && !c.d.moving
+	c.d.mu.Unlock()
+	if !free {
+		err = c.pass(&c.writeDeadline)
+	}
+	if err == nil {
 		n, err = c.Conn.Write(p)
 	}
 	if err != nil && c.cut.Load() {

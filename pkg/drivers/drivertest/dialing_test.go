@@ -16,11 +16,12 @@ import (
 )
 
 // dialing is loopback with one connection per publisher, through which bodies are sent and returned. dial replaces
-// Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead.
+// Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for each body to return.
 type dialing struct {
 	address string
 	bypass  bool
 	forward bool
+	serial  bool
 }
 
 func (dialing) Info() drivers.Info { return loopback.Driver{}.Info() }
@@ -75,7 +76,11 @@ func (s *dialingSession) Publisher(ctx context.Context, spec drivers.PublisherSp
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	d := &dialingPublisher{Publisher: p, conn: conn, done: make(chan struct{})}
+	d := &dialingPublisher{Publisher: p, conn: conn, serial: s.d.serial, done: make(chan struct{})}
+	if d.serial {
+		close(d.done)
+		return d, nil
+	}
 	go d.watch(spec.OnClosed)
 	return d, nil
 }
@@ -84,6 +89,7 @@ func (s *dialingSession) Publisher(ctx context.Context, spec drivers.PublisherSp
 type dialingPublisher struct {
 	drivers.Publisher
 	conn   net.Conn
+	serial bool
 	done   chan struct{}
 	mu     sync.Mutex
 	closed bool
@@ -107,6 +113,11 @@ func (p *dialingPublisher) Publish(ctx context.Context, m drivers.Message) error
 	defer stop()
 	if _, err := p.conn.Write(m.Body); err != nil {
 		return errors.Join(drivers.ErrClosed, err)
+	}
+	if p.serial {
+		if _, err := io.ReadFull(p.conn, make([]byte, len(m.Body))); err != nil {
+			return errors.Join(drivers.ErrClosed, err)
+		}
 	}
 	return p.Publisher.Publish(ctx, m)
 }
@@ -158,12 +169,13 @@ func TestDialChecks(t *testing.T) {
 	}{
 		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted",
 			"dial/exclusive",
-			"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
+			"mode/confirm-window", "in-flight", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
 		// A forwarder accepts before it dials, so that only a protocol's handshake detects a refusal.
 		{"forward", dialing{address: address, forward: true},
 			[]string{"dial/counted", "dial/exclusive", "cut/publisher"}},
 		{"bypass", dialing{address: address, bypass: true},
 			[]string{"open/cancel", "dial/refused", "dial/counted", "dial/exclusive", "cut/publisher"}},
+		{"serial", dialing{address: address, serial: true}, []string{"in-flight"}},
 	} {
 		for _, name := range test.checks {
 			t.Run(test.kind+"/"+name, func(t *testing.T) { testDial(t, test.driver, name) })
@@ -171,10 +183,10 @@ func TestDialChecks(t *testing.T) {
 	}
 }
 
-// testDial checks the result of the named check for a driver that bypasses Dial or does not.
+// testDial checks the result of the named check for a driver that bypasses Dial, or waits for answers, or does neither.
 func testDial(t *testing.T, d dialing, name string) {
 	wait := time.Duration(0)
-	if d.bypass {
+	if d.bypass || d.serial {
 		wait = 400 * time.Millisecond
 	}
 	r := prove(t, Harness{
@@ -182,9 +194,9 @@ func testDial(t *testing.T, d dialing, name string) {
 		DeadOptions: json.RawMessage(`{"name":"dialing","address":"127.0.0.1:1"}`), DeadAddress: "127.0.0.1:1",
 	}, find(t, name))
 	switch {
-	case d.bypass && len(r.failures) == 0:
-		t.Errorf("%s does not find that the driver goes past Dial", name)
-	case !d.bypass && len(r.failures) > 0:
+	case (d.bypass || d.serial) && len(r.failures) == 0:
+		t.Errorf("%s does not find that the driver goes past Dial, or waits for each answer", name)
+	case !d.bypass && !d.serial && len(r.failures) > 0:
 		t.Errorf("%s fails for a driver that keeps to Dial: %v", name, r.failures)
 	}
 }

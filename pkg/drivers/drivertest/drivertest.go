@@ -46,6 +46,8 @@ type Harness struct {
 	MaxParallel int
 	// NoQueueDepth states that the broker never reports queue_depth. Without it, a probe must report queue_depth.
 	NoQueueDepth bool
+	// OneRequest states that a publisher has one request in flight, whatever its window is: more would break the order.
+	OneRequest bool
 	// Slow reduces the number of messages, and waits longer for events that must not happen.
 	Slow bool
 
@@ -218,6 +220,7 @@ func checks() []named {
 		{name: "mandatory", run: checkMandatory},
 		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
 		{name: "together", run: checkTogether},
+		{name: "in-flight", run: checkInFlight},
 		{name: "handler-blocks/close", run: checkHandlerBlocks},
 		{name: "publish-blocks/close", run: checkPublishBlocksClose},
 		{name: "publish-blocks/cancel", run: checkPublishBlocksCancel},

@@ -158,3 +158,47 @@ func (r *rig) connectAndSend(s *sender, n int) {
 	}
 	s.settle()
 }
+
+// checkInFlight proves that a publisher sends all messages that may be in flight without waiting for an answer: while
+// every answer to the publisher is withheld, a consumer with other connections receives them. So the rate reaches the
+// limit per round trip, however long that is.
+func checkInFlight(c *check) {
+	if c.h.OneRequest {
+		c.notApplicable("a publisher has one request in flight")
+	}
+	const limit = 50
+	u := c.use(drivers.ConfirmWindow)
+	c.need(u)
+	r := c.rig(u)
+	s := r.sender(1, func(spec *drivers.PublisherSpec) { spec.MaxInFlight = limit })
+	fill := func() {
+		c.within(c.wait, "publish as many messages as may be in flight", func() {
+			for range limit {
+				c.must(s.publish(c.ctx, uint32(s.seq), 64), "publish")
+			}
+			c.must(s.pub.Flush(c.ctx), "flush")
+		})
+	}
+	c.dial.silence() // opens the connections of concurrent requests, whose handshakes need answers
+	fill()
+	c.linger()
+	c.dial.stall(false)
+	if !s.settle() {
+		return
+	}
+	env, near := c.env(), newDialer()
+	c.cleanups = append(c.cleanups, near.close)
+	env.Dial, env.Forward = near.dial, near.forward
+	session, err := c.h.Driver.Open(c.ctx, c.h.Options, env)
+	c.must(err, "open another session")
+	c.cleanups = append(c.cleanups, func() { c.within(c.wait, "Session.Close", func() { _ = session.Close() }) })
+	in := (&rig{c: c, use: u, session: session, topology: r.topology}).inbox(nil)
+	c.eventually(func() bool { return in.distinct() == limit }, func() string { return "the first messages do not arrive" })
+	c.dial.silence()
+	fill()
+	c.eventually(func() bool { return in.distinct() == 2*limit }, func() string {
+		return fmt.Sprintf("%d of %d messages are sent while no answer arrives", in.distinct()-limit, limit)
+	})
+	c.dial.stall(false)
+	s.settle()
+}

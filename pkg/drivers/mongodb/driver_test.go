@@ -1,6 +1,7 @@
 package mongodb
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
 	"slices"
@@ -48,6 +49,7 @@ func harness(options json.RawMessage, slow bool, subset []string) drivertest.Har
 		DeadOptions: json.RawMessage(`{"url": "mongodb://somebody:secret@127.0.0.1:1/"}`),
 		DeadAddress: "127.0.0.1:1",
 		Slow:        slow,
+		OneRequest:  bytes.Contains(options, []byte(`"insertion"`)),
 		MaxParallel: 2, // the proxy serialises changes
 	}
 }

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -47,6 +48,7 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions: json.RawMessage(`{"endpoint": "http://127.0.0.1:1", "region": "nowhere", "accessKey": "x", "secret": "x"}`),
 		DeadAddress: "127.0.0.1:1",
+		OneRequest:  bytes.Contains(options, []byte(`"fifo":true`)),
 	}
 }
 
