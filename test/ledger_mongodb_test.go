@@ -81,7 +81,7 @@ func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
 	file := filepath.Join(dir, "matrix.cue")
 	text := fmt.Sprintf(`package matrix
 name: "claims"
-brokers: queue: {driver: "mongodb", options: {url: "mongodb://%s/", visibility: "10m", pollInterval: "2ms"}}
+brokers: queue: {driver: "mongodb", options: {url: "mongodb://%s/", visibility: "10m", pollInterval: "2ms", claimers: 2}}
 axes: ack: ["each", "automatic"]
 cell: {
 	axis: _
