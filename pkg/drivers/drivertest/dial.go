@@ -176,15 +176,14 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && c.cut.Load() {
-		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
-	}
 	c.d.readings.Add(int64(n))
 	if err == nil {
-		err = c.pass(&c.readDeadline)
-		if err != nil {
-			return 0, err
+		if err = c.pass(&c.readDeadline); err != nil {
+			n = 0
 		}
+	}
+	if err != nil && c.cut.Load() {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	}
 	return n, err
 }
