@@ -103,7 +103,7 @@ var allowed = map[string][]string{
 var homes = map[string][]string{
 	"github.com/Azure/go-amqp": {"pkg/drivers/internal/amqp10"},
 	"cuelang.org/go":           {"internal/matrix"},
-	"github.com/EventStore":    {"pkg/drivers/eventstore"},
+	"github.com/kurrent-io":    {"pkg/drivers/eventstore"},
 	"github.com/HdrHistogram":  {"internal/record"},
 	"github.com/influxdata":    {"internal/sink"},
 	"github.com/prometheus":    {"internal/metrics"},

@@ -40,7 +40,7 @@ func Metrics() []Metric {
 			"CPU of the broker's processes, measured on their hosts (field process, or an observer) or otherwise reported by the broker"},
 		{"erlang_processes", "Erlang processes", Count, neither, atMoment, ofBroker, "Erlang processes"},
 		{"run_queue", "run queue", Count, neither, atMoment, ofBroker,
-			"tasks that wait in the broker for a scheduler (RabbitMQ), a lock (MongoDB) or a thread (EventStoreDB)"},
+			"tasks that wait in the broker for a scheduler (RabbitMQ) or a lock (MongoDB)"},
 		{"file_descriptors", "file descriptors", Count, neither, atMoment, ofBroker, "file descriptors in use"},
 		{"connections", "connections", Count, neither, atMoment, ofBroker, "connections of all users"},
 		{"channels", "channels", Count, neither, atMoment, ofBroker, "channels of all users"},

@@ -15,31 +15,24 @@ import (
 )
 
 func main() {
+	listen := flag.String("listen", "127.0.0.1:2113", "address to listen at")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	if err := run(ctx, *listen, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "eventstored:", err)
+		os.Exit(1)
+	}
 }
 
 // run serves until ctx ends. It prints one line, "ready", once it listens.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("eventstored", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	listen := flags.String("listen", "127.0.0.1:2113", "address to listen at")
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
-	l, err := net.Listen("tcp", *listen)
+func run(ctx context.Context, listen string, stdout io.Writer) error {
+	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		fmt.Fprintln(stderr, "eventstored:", err)
-		return 1
+		return err
 	}
 	s := server.New(server.Options{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	fmt.Fprintln(stdout, "ready")
-	if err := s.Serve(l); err != nil {
-		fmt.Fprintln(stderr, "eventstored:", err)
-		return 1
-	}
-	s.Stop()
-	return 0
+	return s.Serve(l)
 }

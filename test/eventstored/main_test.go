@@ -5,11 +5,11 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/uuid"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 )
 
 // TestStandInServes starts the program, uses it, and ends it.
@@ -25,32 +25,36 @@ func TestStandInServes(t *testing.T) {
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
 	said, out := io.Pipe()
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"-listen", address}, out, os.Stderr) }()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, address, out) }()
 	if line, err := bufio.NewReader(said).ReadString('\n'); line != "ready\n" || err != nil {
 		t.Fatalf("it says %q, %v", line, err)
 	}
-	config, err := esdb.ParseConnectionString("esdb://" + address + "?tls=false")
+	config, err := kurrentdb.ParseConnectionString("esdb://" + address + "?tls=false")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Logger = esdb.NoopLogging()
-	db, err := esdb.NewClient(config)
+	config.Logger = kurrentdb.NoopLogging()
+	db, err := kurrentdb.NewClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.AppendToStream(ctx, "a", esdb.AppendToStreamOptions{}, esdb.EventData{EventType: "t"}); err != nil {
-		t.Error(err)
+	once := kurrentdb.EventData{EventID: uuid.New(), EventType: "t"}
+	for range 2 { // the second append of an event has no effect
+		result, err := db.AppendToStream(ctx, "a", kurrentdb.AppendToStreamOptions{}, once)
+		if err != nil || result.NextExpectedVersion != 0 {
+			t.Errorf("append: %+v, %v; want revision 0", result, err)
+		}
 	}
-	if code := run(ctx, []string{"-listen", address}, io.Discard, io.Discard); code != 1 {
-		t.Errorf("a second one at the same address ends with %d, want 1", code)
+	if err := run(ctx, address, io.Discard); err == nil {
+		t.Error("a second one runs at the same address")
 	}
 	stop()
 	select {
-	case code := <-ended:
-		if code != 0 {
-			t.Errorf("it ends with %d", code)
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
 		}
 	case <-time.After(time.Minute):
 		t.Error("it does not end")

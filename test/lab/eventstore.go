@@ -6,7 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 )
 
 // eventstored is a server for EventStoreDB's protocol. It stores events in memory only.
@@ -30,24 +30,24 @@ func planEventStore(s *site, dir string) (*Plan, error) {
 
 // answersEventStore checks that the server answers, by reading a stream that does not exist.
 func answersEventStore(ctx context.Context, url string) error {
-	config, err := esdb.ParseConnectionString(url)
+	config, err := kurrentdb.ParseConnectionString(url)
 	if err != nil {
 		return err
 	}
 	config.MaxDiscoverAttempts = 1
-	config.Logger = esdb.NoopLogging()
-	client, err := esdb.NewClient(config)
+	config.Logger = kurrentdb.NoopLogging()
+	client, err := kurrentdb.NewClient(config)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	stream, err := client.ReadStream(ctx, "lockstep-lab-ready", esdb.ReadStreamOptions{}, 1)
+	stream, err := client.ReadStream(ctx, "lockstep-lab-ready", kurrentdb.ReadStreamOptions{}, 1)
 	if err == nil {
 		defer stream.Close()
 		_, err = stream.Recv()
 	}
-	var failure *esdb.Error
-	if errors.Is(err, io.EOF) || (errors.As(err, &failure) && failure.Code() == esdb.ErrorCodeResourceNotFound) {
+	var failure *kurrentdb.Error
+	if errors.Is(err, io.EOF) || (errors.As(err, &failure) && failure.Code() == kurrentdb.ErrorCodeResourceNotFound) {
 		return nil
 	}
 	return err

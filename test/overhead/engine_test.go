@@ -10,7 +10,6 @@ import (
 
 	"lockstep/internal/clock"
 	harness "lockstep/internal/engine"
-	"lockstep/internal/netsim"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
@@ -33,6 +32,9 @@ func assignment(w work) plan.Assignment {
 		Consumers: one}
 }
 
+// direct returns the address unchanged, as in an agent without a simulated network.
+func direct(_ context.Context, address string) (string, error) { return address, nil }
+
 // engine executes the work as an agent does, with all recording.
 func engine(b *testing.B, s subject, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -40,10 +42,8 @@ func engine(b *testing.B, s subject, w work) sample {
 	d, err := drivers.Lookup(s.name)
 	must(b, err)
 	var e *harness.Engine
-	forwarder := netsim.NewForwarder(new(net.Dialer).DialContext)
-	defer func() { must(b, forwarder.Close()) }()
 	session, err := d.Open(ctx, s.options, drivers.Env{
-		Dial: new(net.Dialer).DialContext, Forward: forwarder.Forward, Log: slog.New(slog.DiscardHandler),
+		Dial: new(net.Dialer).DialContext, Forward: direct, Log: slog.New(slog.DiscardHandler),
 		Dir:   b.TempDir(),
 		Event: func(kind drivers.EventKind, detail string) { b.Errorf("%s: %s", kind, detail) },
 	})

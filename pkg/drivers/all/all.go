@@ -4,7 +4,7 @@ package all
 import (
 	_ "lockstep/pkg/drivers/activemq"   // ActiveMQ Classic by AMQP 1.0
 	_ "lockstep/pkg/drivers/artemis"    // Artemis by AMQP 1.0
-	_ "lockstep/pkg/drivers/eventstore" // EventStoreDB by its persistent subscriptions
+	_ "lockstep/pkg/drivers/eventstore" // EventStoreDB and KurrentDB by persistent subscriptions
 	_ "lockstep/pkg/drivers/kafka"      // Apache Kafka, by franz-go or kafka-go
 	_ "lockstep/pkg/drivers/loopback"   // in this process: reference, fake, and the floor of the harness
 	_ "lockstep/pkg/drivers/mongodb"    // MongoDB as a queue

@@ -3,14 +3,13 @@ package eventstore
 import (
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"google.golang.org/grpc"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -101,7 +100,7 @@ func TestStandInComesBack(t *testing.T) {
 func TestStandInRefusesALargeAppend(t *testing.T) {
 	_, address := inProcess(t, server.Options{MaxAppendSize: 9500})
 	r := newRig(t, reached(t, address, `{}`), nil)
-	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow, drivers.ConfirmBatch} {
+	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch} {
 		p, n := r.publisher(mode, nil)
 		r.send(p, 10, 1000) // a batch of ten is too large, a single message is not
 		if mode != drivers.ConfirmBatch {
@@ -129,40 +128,12 @@ func TestStandInRefusesALargeAppend(t *testing.T) {
 	}
 }
 
-// inDoubt responds to appends like a server that has timed out waiting for a majority, or has failed.
-type inDoubt struct {
-	streams.UnimplementedStreamsServer
-	code codes.Code
-}
-
-func (i inDoubt) Append(call streams.Streams_AppendServer) error {
-	for {
-		if _, err := call.Recv(); err != nil {
-			break
-		}
-	}
-	return status.Error(i.code, "Operation timed out: Commit phase timeout.")
-}
-
 // An append that timed out on the server may have been written: it counts as a broken link, not as rejected.
 func TestAppendInDoubt(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.Internal, codes.Unknown} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := grpc.NewServer()
-		streams.RegisterStreamsServer(s, inDoubt{code: code})
-		go func() { _ = s.Serve(l) }()
-		t.Cleanup(s.Stop)
-		r := &rig{t: t, ctx: labtest.Context(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1,
-			Bindings: 1}}
-		opened, err := driver{}.Open(r.ctx, reached(t, l.Addr().String(), `{}`), r.env())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.session = opened.(*session)
-		t.Cleanup(func() { _ = r.session.Close() })
+		_, address := inProcess(t, server.Options{
+			Fail: func() error { return status.Error(code, "Operation timed out: Commit phase timeout.") }})
+		r := newRig(t, reached(t, address, `{}`), nil)
 		p, n := r.publisher(drivers.ConfirmWindow, nil)
 		r.send(p, 1, 10)
 		labtest.Eventually(t, "the confirm", func() bool { all, _ := n.confirms(); return all == 1 })
@@ -173,6 +144,43 @@ func TestAppendInDoubt(t *testing.T) {
 		}
 		n.mu.Unlock()
 		labtest.Eventually(t, "the publisher to hear that its link is of no use", func() bool { return n.ends() == 1 })
+	}
+}
+
+// An append takes the messages that are queued, up to appendBatch and to the size that a server accepts.
+func TestAppendsTakeSeveralMessages(t *testing.T) {
+	for _, c := range []struct{ batch, messages, size, want int }{
+		{1, 21, 10, 21}, {10, 21, 10, 3}, {10, 9, 300 << 10, 4},
+	} {
+		var appends atomic.Int64
+		received, proceed := make(chan struct{}), make(chan struct{})
+		_, address := inProcess(t, server.Options{Fail: func() error {
+			if appends.Add(1) == 1 {
+				close(received)
+				<-proceed
+			}
+			return nil
+		}})
+		r := newRig(t, reached(t, address, fmt.Sprintf(`{"concurrency": 1, "appendBatch": %d}`, c.batch)), nil)
+		p, n := r.publisher(drivers.ConfirmWindow, nil)
+		r.send(p, 1, c.size)
+		<-received
+		r.send(p, c.messages-1, c.size)
+		close(proceed)
+		labtest.Eventually(t, "confirms", func() bool { all, _ := n.confirms(); return all == c.messages })
+		if _, failed := n.confirms(); failed > 0 || appends.Load() != int64(c.want) {
+			t.Errorf("%d messages of %d bytes, up to %d per append: %d appends, want %d; errors: %v", c.messages, c.size,
+				c.batch, appends.Load(), c.want, n.errors)
+		}
+	}
+}
+
+// A server without the requests that the driver needs is refused with its version.
+func TestOldServerIsRefused(t *testing.T) {
+	_, address := inProcess(t, server.Options{Version: "22.10.3"})
+	_, err := driver{}.Open(labtest.Context(t), reached(t, address, `{}`), (&rig{t: t}).env())
+	if err == nil || !strings.Contains(err.Error(), "22.10.3") || !strings.Contains(err.Error(), address) {
+		t.Errorf("a server that is too old: %v", err)
 	}
 }
 
@@ -269,12 +277,12 @@ func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
 	for range 3 {
 		r := newRig(t, reached(t, address, `{}`), nil)
 		p, _ := r.publisher(drivers.ConfirmWindow, nil)
-		r.consumer(&heard{}, nil)
+		c := r.consumer(&heard{}, nil)
 		r.send(p, 50, 10)
 		if _, err := r.session.Probe(r.ctx); err != nil {
 			t.Error(err)
 		}
-		if err := r.session.Close(); err != nil { // with open publishers and consumers
+		if err := errors.Join(r.session.Close(), p.Close(), c.Close()); err != nil { // in the order of a failed task
 			t.Error(err)
 		}
 	}
@@ -326,19 +334,26 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestMaxCountForgets(t *testing.T) {
+// There are no metrics of a server that was killed.
+func TestProbeOfADeadStandInIsMissing(t *testing.T) {
+	s, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{}`), nil)
+	s.Stop()
+	if metrics, err := r.session.Probe(r.ctx); err == nil || len(metrics) > 0 {
+		t.Errorf("%v, %v", metrics, err)
+	}
+}
+
+// maxCount is part of the stream's metadata, which the server applies.
+func TestMaxCountIsInTheMetadata(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{"maxCount": 5}`), nil)
-	p, _ := r.publisher(drivers.ConfirmEach, nil)
-	for i := range 20 {
-		if err := p.Publish(r.ctx, drivers.Message{Body: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
+	l, err := r.session.admin(r.ctx)
+	if err != nil {
+		t.Fatal(err)
 	}
-	in := &heard{}
-	r.consumer(in, nil)
-	labtest.Eventually(t, "the last five", func() bool { return in.received() == 5 })
-	if first := string(in.got[0].Body); first != "15" {
-		t.Errorf("the oldest message is %s, want 15", first)
+	m, err := l.client.GetStreamMetadata(r.ctx, streamName(r.topology, 0), kurrentdb.ReadStreamOptions{})
+	if err != nil || m.MaxCount() == nil || *m.MaxCount() != 5 {
+		t.Errorf("metadata %+v, %v; want a maxCount of 5", m, err)
 	}
 }

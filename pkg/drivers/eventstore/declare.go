@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
@@ -16,7 +17,7 @@ var schema string
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "eventstore",
-		Doc:     "EventStoreDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
+		Doc:     "EventStoreDB and KurrentDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "esdb://127.0.0.1:2113?tls=false"`,
 		Declare: declare,
@@ -48,7 +49,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates:  false, // events that are not acknowledged in time are delivered again
 			Ordered:       false, // concurrent appends overtake each other, and so do retries
 		},
-		RedeliverAfter: duration(o.Timeout),
+		RedeliverAfter: time.Duration(o.Timeout),
 
 		Rejections: rejections(&o, use),
 		Notes:      notes(&o, use),
@@ -68,8 +69,8 @@ func rejections(o *options, use drivers.Use) []string {
 	if use.PublisherNode == nodeFollower && nodes == 1 {
 		reasons = append(reasons, "a follower is found among the urls of a cluster: give urls")
 	}
-	if use.ConsumerNode == nodeFollower {
-		reasons = append(reasons, "persistent subscriptions are the leader's alone: consumers cannot be at a follower")
+	if use.ConsumerNode.Chosen() && use.ConsumerNode != nodeLeader && (nodes > 1 || use.ConsumerNode == nodeFollower) {
+		reasons = append(reasons, `only the leader has persistent subscriptions: use node: "any" for consumers`)
 	}
 	if use.QueueNode.Chosen() && use.QueueNode != nodeLeader {
 		reasons = append(reasons, "every stream is on every node, and the leader's to write: a queue cannot be placed")
@@ -82,28 +83,29 @@ func notes(o *options, use drivers.Use) []string {
 	var all []string
 	if use.Mode == drivers.ConfirmWindow {
 		all = append(all,
-			fmt.Sprintf("a connection has at most %d appends in flight (concurrency): EventStoreDB accepts %d calls"+
-				" at a time over one by default", o.Concurrency, callsPerConnection))
+			fmt.Sprintf("a connection has at most %d appends in flight (concurrency); maximum messages per append: %d (appendBatch)",
+				o.Concurrency, o.AppendBatch),
+			fmt.Sprintf("EventStoreDB accepts %d concurrent calls per connection by default", callsPerConnection))
 	}
 	if use.Consumers > callsPerConnection {
 		all = append(all,
 			fmt.Sprintf("a consumer uses one of the %d calls of its connection permanently; give consumers several connections", callsPerConnection))
 	}
-	if use.Consumers > 0 && duration(o.Timeout) == 0 {
+	if use.Consumers > 0 && time.Duration(o.Timeout) == 0 {
 		all = append(all,
 			`messageTimeout: "0s": what a consumer does not answer comes to another one only when the first has gone`)
 	}
 	return all
 }
 
-// label describes what a confirm means. The server's settings decide whether "written" means to disk and synced (MemDb,
-// UnsafeDisableFlushToDisk).
+// label describes what a confirm means. The server's settings decide whether an appended event is in memory, on disk, or
+// synced (MemDb, UnsafeDisableFlushToDisk).
 func label(o *options) string {
 	where := "one node"
 	if len(o.urls()) > 1 {
 		where = "the majority"
 	}
-	text := "stream, confirm: written by " + where + ", synced as the server is set"
+	text := "stream, confirm: appended by " + where + ", stored as the server is set"
 	if o.MaxCount > 0 {
 		text += fmt.Sprintf("; keeps only the last %d", o.MaxCount)
 	}

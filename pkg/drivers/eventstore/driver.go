@@ -1,6 +1,6 @@
-// Package eventstore drives EventStoreDB with its official client. A message is an event, a queue is a stream, and a
-// subscription is a persistent subscription group. The answer to an append is the confirm. The library's discovery and
-// reconnects are prevented.
+// Package eventstore drives EventStoreDB and KurrentDB with the official client. A message is an event, a queue is a
+// stream, and a subscription is a persistent subscription group. The answer to an append is the confirm. The library's
+// discovery and reconnects are prevented.
 package eventstore
 
 import (
@@ -8,18 +8,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/requests"
 )
 
 const (
-	// grace is the maximum time for an orderly end of a consumer or publisher.
+	// grace is the maximum time for an orderly end of a consumer.
 	grace = 2 * time.Second
 	// dialTimeout is the maximum time of a connection attempt.
 	dialTimeout = 10 * time.Second
@@ -35,28 +33,21 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &session{options: o, env: env, over: make(chan struct{}), links: map[*link]struct{}{},
-		sharedLinks: map[linkKey]*sharedLink{}, parts: map[part]struct{}{}, ways: map[string]string{},
-		asides: map[string]*grpc.ClientConn{}}
+	s := &session{options: o, env: env}
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
 	if s.security, err = o.security(env.Access, env.Dir); err != nil {
 		return nil, fmt.Errorf("read eventstore options: %w", err)
 	}
-	if err := s.administer(ctx, func(context.Context, *link) error { return nil }); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if env.Forward == nil {
+		return nil, errors.New("open eventstore session: the library has no dialer hook: Env.Forward is missing")
+	}
+	if _, err := s.admin(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
 	}
 	return s, nil
-}
-
-// part is a publisher or consumer, for its session.
-type part interface {
-	// abandon closes the part. It waits only for running calls of the library.
-	abandon()
 }
 
 // session is one agent's use of a server or cluster during one task.
@@ -66,23 +57,14 @@ type session struct {
 	security  security
 	env       drivers.Env
 
-	adminMu sync.Mutex
-	admin   *link // for declarations; replaced if it is broken
+	links requests.Links[*link]
+	grown growth.Counters
 
-	asideMu sync.Mutex
-	asides  map[string]*grpc.ClientConn // for requests, by address; nil after the session is closed
+	adminMu   sync.Mutex
+	adminLink *link // nil: not connected
 
-	mu          sync.Mutex
-	closed      bool
-	topology    drivers.Topology // topology that was used last
-	parts       map[part]struct{}
-	links       map[*link]struct{} // every open connection
-	sharedLinks map[linkKey]*sharedLink
-	ways        map[string]string // by address: the local address where Forward listens
-	grown       growth.Counters
-
-	ending sync.Once
-	over   chan struct{} // closed by Close
+	mu       sync.Mutex
+	topology drivers.Topology // topology that was used last, for Probe
 }
 
 var _ interface {
@@ -91,90 +73,33 @@ var _ interface {
 	drivers.Cleaner
 } = (*session)(nil)
 
-// Close closes publishers and consumers, and then all connections.
-func (s *session) Close() error {
-	s.ending.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		close(s.over)
-		var open []part
-		for p := range s.parts {
-			open = append(open, p)
-		}
-		s.mu.Unlock()
-		var wg sync.WaitGroup
-		for _, p := range open {
-			wg.Go(p.abandon)
-		}
-		wg.Wait()
-		s.adminMu.Lock() // running calls of administer end, because over is closed
-		defer s.adminMu.Unlock()
-		s.mu.Lock()
-		var links []*link
-		for l := range s.links {
-			links = append(links, l)
-		}
-		s.mu.Unlock()
-		for _, l := range links {
-			l.close()
-		}
-		s.closeAsides()
-	})
-	return nil
-}
-
-// enrol adds a part. It fails if the session is closed.
-func (s *session) enrol(p part, t drivers.Topology) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errSession
-	}
-	s.parts[p] = struct{}{}
-	s.topology = t
-	return nil
-}
-
-func (s *session) discharge(p part) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.parts, p)
-}
-
-// administer calls do with the connection for declarations, one caller at a time. It reconnects if that connection is
-// broken.
-func (s *session) administer(ctx context.Context, do func(context.Context, *link) error) error {
+// admin returns the link to the leader for declarations and metrics. It reconnects if that link is broken.
+func (s *session) admin(ctx context.Context) (*link, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	select {
-	case <-s.over:
-		return errSession
-	default:
+	if s.adminLink != nil && s.adminLink.Err() == nil {
+		return s.adminLink, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-s.over:
-			cancel()
-		case <-ended:
-		}
-	}()
-	if s.admin == nil || s.admin.cause() != nil {
-		if s.admin != nil {
-			s.admin.close()
-			s.admin = nil
-		}
-		at, err := s.place(ctx, drivers.AnyNode)
-		if err != nil {
-			return err
-		}
-		if s.admin, err = s.dialFirst(ctx, at); err != nil {
-			s.admin = nil
-			return err
-		}
+	if s.adminLink != nil {
+		s.links.Drop(s.adminLink)
+		s.adminLink = nil
 	}
-	return do(ctx, s.admin)
+	l, err := s.links.Open(func() (*link, error) { return s.reach(ctx, drivers.AnyNode, s.aside) })
+	if err == nil {
+		s.adminLink = l
+	}
+	return l, err
+}
+
+// used stores a topology for Probe.
+func (s *session) used(t drivers.Topology) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.topology = t
+}
+
+// Close closes all connections. Requests that wait for an answer fail.
+func (s *session) Close() error {
+	s.links.Close()
+	return nil
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"io"
+	"net"
+	"strconv"
+	"sync/atomic"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
+	"lockstep/pkg/drivers/requests"
 )
 
 const (
@@ -25,255 +29,201 @@ const (
 
 // link is one client of the library, with one connection to one node. A broken link is never reconnected.
 type link struct {
-	session *session
+	requests.Link
 	address string
-	client  *esdb.Client
-	wire    *wire
-	version esdb.ServerVersion
+	local   string // where the client connects to
+	number  string // in links
+	client  *kurrentdb.Client
+	version kurrentdb.ServerVersion
+	used    atomic.Bool   // the client has connected, or tries to
 	room    chan struct{} // limits concurrent appends
-	done    chan struct{} // closed when the link breaks
-
-	mu       sync.Mutex
-	why      error // why it broke
-	own      bool  // closed by this process
-	watchers map[any]func(error)
-	uses     int // guarded by the mutex of its sharedLink
 }
 
-// way returns the local address where Forward listens for an address.
-func (s *session) way(ctx context.Context, address string) (string, error) {
-	s.mu.Lock()
-	local := s.ways[address]
-	s.mu.Unlock()
-	if local != "" {
-		return local, nil
-	}
-	if s.env.Forward == nil {
-		return "", errors.New("the library has no dialer hook: Env.Forward is missing")
-	}
-	local, err := s.env.Forward(ctx, address)
-	if err != nil {
-		return "", err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ways[address] = local
-	return local, nil
-}
+// forwarding returns a local address from which connections are forwarded to address.
+type forwarding = func(ctx context.Context, address string) (local string, err error)
 
-// dialFirst connects to the first endpoint that answers.
-func (s *session) dialFirst(ctx context.Context, from []endpoint) (*link, error) {
-	var errs []error
-	for _, e := range from {
-		l, err := s.dial(ctx, e)
-		if err == nil {
-			return l, nil
-		}
-		errs = append(errs, fmt.Errorf("connect to EventStoreDB at %s: %w", e.address, err))
-	}
-	return nil, errors.Join(errs...)
-}
-
-func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
+// connect connects to one node.
+func (s *session) connect(ctx context.Context, e endpoint, forward forwarding) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	l := &link{address: e.address, number: strconv.FormatUint(number.Add(1), 10),
+		room: make(chan struct{}, s.options.Concurrency)}
+	err := ctx.Err()
+	if err == nil {
+		l.local, err = forward(ctx, e.address)
 	}
-	local, err := s.way(ctx, e.address)
+	if err == nil {
+		err = l.handshake(ctx, s.security)
+	}
 	if err != nil {
-		return nil, err
-	}
-	l := &link{session: s, address: e.address, room: make(chan struct{}, s.options.Concurrency),
-		done: make(chan struct{}), watchers: map[any]func(error){}}
-	authority := e.address
-	if s.security.tls != nil && s.security.tls.ServerName != "" {
-		authority = s.security.tls.ServerName
-	}
-	l.wire = newWire(local, authority, l.fail)
-	if l.client, err = esdb.NewClient(s.configuration(l.wire.target())); err != nil {
-		l.wire.release()
-		return nil, err
-	}
-	if err := l.checkAlive(ctx); err != nil {
-		return nil, s.diagnose(ctx, e, err)
-	}
-	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.links[l] = struct{}{}
-	}
-	s.mu.Unlock()
-	if closed {
-		l.close()
-		return nil, errSession
+		l.Close()
+		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.address, s.diagnose(ctx, e, err))
 	}
 	return l, nil
 }
 
-var errSession = fmt.Errorf("session: %w", drivers.ErrClosed)
-
-// checkAlive connects and requests the server's version. The library does so without a context. If ctx ends first, a
-// goroutine waits for the library and closes the link.
-func (l *link) checkAlive(ctx context.Context) error {
-	answered := make(chan error, 1)
-	go func() {
-		version, err := l.client.GetServerVersion()
-		if err == nil {
-			l.version = *version
-		}
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		if cause := l.cause(); cause != nil {
-			err = cause // it is more precise than the library's error
-		}
-		if err != nil {
-			l.close()
-		}
-		return err
-	case <-ctx.Done():
-		l.fail(ctx.Err())
-		go func() {
-			<-answered
-			l.close()
-		}()
-		return ctx.Err()
-	}
-}
-
-// diagnose finds out why a connection failed, because the library sees only the local side of Forward.
+// diagnose finds out why a connection failed, because the client sees only the local address.
 func (s *session) diagnose(ctx context.Context, e endpoint, seen error) error {
-	if ctx.Err() != nil {
-		return seen
-	}
 	conn, err := kit.Dial(s.env.Dial, s.security.tls)(ctx, "tcp", e.address)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return seen
+	case err != nil:
 		return err
 	}
 	_ = conn.Close()
-	if s.security.tls != nil {
-		return kit.Explain(seen)
-	}
-	return fmt.Errorf("%w (is tls=true or tls=false in the url as the server has it?)", seen)
+	return kit.Explain(seen)
 }
 
-// cause returns why the link is broken, or nil.
-func (l *link) cause() error {
-	select {
-	case <-l.done:
-		return l.why
-	default:
-		return nil
+// handshake starts the client and requests the server's version.
+func (l *link) handshake(ctx context.Context, security security) (err error) {
+	links.Store(l.number, l)
+	// gRPC uses no proxy for a path with a loopback address.
+	server := l.address
+	if security.tls != nil && security.tls.ServerName != "" {
+		server = security.tls.ServerName
 	}
-}
-
-// fail breaks the link. Only the first call has an effect. It does not block.
-func (l *link) fail(cause error) {
-	l.mu.Lock()
-	if l.why != nil {
-		l.mu.Unlock()
-		return
+	target := scheme + "://" + server + "/127.0.0.1#" + l.number
+	l.client, err = kurrentdb.NewClient(security.configuration(target))
+	if err != nil {
+		return err
 	}
-	l.why = fmt.Errorf("%s: %w", l.address, cause)
-	why, watchers := l.why, l.watchers
-	l.watchers = nil
-	close(l.done)
-	l.mu.Unlock()
-	go l.wire.broke(cause) // in a new goroutine, because the wire may be the caller
-	for _, tell := range watchers {
-		go tell(why)
-	}
-}
-
-// enter waits until one more append may be sent. leave must be called after it. Without this limit, appends would wait
-// in gRPC, where the end of each call wakes up all waiting calls. With 400 appends, that reduces the throughput by two
-// thirds.
-func (l *link) enter(ctx context.Context) error {
-	select {
-	case l.room <- struct{}{}:
-		return nil
-	case <-l.done:
-		return l.cause()
-	case <-ctx.Done():
+	stop := context.AfterFunc(ctx, func() { _ = l.client.Close() }) // the library's request has no context
+	version, err := l.client.GetServerVersion()
+	if !stop() {
 		return ctx.Err()
 	}
+	if err != nil {
+		if cause := l.Err(); cause != nil {
+			err = cause // the library's error does not have the reason any more
+		}
+		if security.tls != nil {
+			return err // see diagnose
+		}
+		return fmt.Errorf("%w (is tls=true or tls=false in the url as the server has it?)", err)
+	}
+	if l.version = *version; version.IsBelow(23, 10, 0) {
+		return fmt.Errorf("server version %s is not supported: use 23.10 or later", versionText(l.version))
+	}
+	return nil
 }
 
-func (l *link) leave() { <-l.room }
+// fail breaks the link. Only the first cause has an effect.
+func (l *link) fail(cause error) { l.Broke(fmt.Errorf("%s: %w", l.address, cause)) }
 
-// watch registers tell, which is called in a new goroutine when the link breaks by itself. If the link is broken
-// already, it is called immediately.
-func (l *link) watch(who any, tell func(error)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.watchers != nil {
-		l.watchers[who] = tell
-	} else if !l.own {
-		go tell(l.why)
+// Close closes the connection.
+func (l *link) Close() {
+	l.End()
+	links.Delete(l.number)
+	if l.client != nil {
+		_ = l.client.Close() // never fails
 	}
 }
 
-func (l *link) unwatch(who any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.watchers, who)
+// aside is a forwarding outside the measured path, for one connection.
+func (s *session) aside(ctx context.Context, address string) (string, error) {
+	far, err := s.env.ManagementDialer()(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return "", errors.Join(err, far.Close())
+	}
+	_ = listener.SetDeadline(time.Now().Add(dialTimeout)) // fails only after Close
+	go func() {
+		defer far.Close()
+		near, err := listener.Accept()
+		_ = listener.Close()
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = io.Copy(far, near)
+			_ = far.Close()
+		}()
+		_, _ = io.Copy(near, far)
+		_ = near.Close()
+	}()
+	return listener.Addr().String(), nil
 }
 
-// close closes the client. No call of the library may be running, because the library does not support that.
-func (l *link) close() {
-	l.mu.Lock()
-	l.own = true
-	l.watchers = nil
-	l.mu.Unlock()
-	l.wire.release()
-	_ = l.client.Close() // never fails
-	l.session.mu.Lock()
-	delete(l.session.links, l)
-	l.session.mu.Unlock()
+// join returns the link for a node and a connection number, which may be shared. The caller must call leave.
+func (s *session) join(ctx context.Context, node drivers.Node, number int) (l *link, leave func(), err error) {
+	return s.links.Take(number, func() (*link, error) { return s.reach(ctx, node, s.env.Forward) })
+}
+
+// reach connects to the first of the node's current endpoints that answers.
+func (s *session) reach(ctx context.Context, node drivers.Node, forward forwarding) (*link, error) {
+	at, err := s.place(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, e := range at {
+		l, err := s.connect(ctx, e, forward)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 // verdict interprets an error of the library. It returns an error that wraps ErrRejected if the broker rejected the
-// request. Otherwise there was no answer. It breaks the link if the library would reconnect, or if it is unknown
-// whether the event was written.
-func (l *link) verdict(err error) error {
-	if cause := l.cause(); cause != nil {
+// request. It breaks the link if the library would reconnect, or if it is unknown whether an event was written.
+func (l *link) verdict(ctx context.Context, err error) error {
+	if cause := l.Err(); cause != nil {
 		return cause
 	}
-	var known *esdb.Error
-	if !errors.As(err, &known) {
-		return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
-	}
-	switch known.Code() {
-	case esdb.ErrorUnavailable, esdb.ErrorCodeConnectionClosed, esdb.ErrorCodeNotLeader:
-		l.fail(err)
-		return l.cause()
-	case esdb.ErrorCodeDeadlineExceeded:
-		l.fail(fmt.Errorf("no answer in time: %w", err))
-		return l.cause()
-	}
-	switch status.Code(known.Err()) {
-	case codes.Canceled:
+	var known *kurrentdb.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("%s: %w", l.address, err)
-	case codes.Unknown: // possibly an aborted call whose cause the library has not waited for
-		select {
-		case <-l.done:
-			return l.cause()
-		case <-time.After(50 * time.Millisecond):
+	case errors.Is(err, io.EOF):
+		// The server ended the call before it had received all events. The library does not read the reason. The
+		// server rejected the events if the connection still works.
+		if _, broken := l.client.Gossip(ctx); broken != nil {
+			l.fail(err)
+			return l.Err()
 		}
-		l.fail(fmt.Errorf("no answer but that something went wrong: %w", err))
-		return l.cause()
-	// the server failed, or its nodes did not answer it in time: the event may have been written
-	case codes.Aborted, codes.Internal:
-		l.fail(fmt.Errorf("the server returned no result: %w", err))
-		return l.cause()
+	case errors.As(err, &known):
+		switch known.Code() {
+		case kurrentdb.ErrorUnavailable, kurrentdb.ErrorCodeConnectionClosed, kurrentdb.ErrorCodeNotLeader,
+			kurrentdb.ErrorCodeDeadlineExceeded, kurrentdb.ErrorAborted:
+			l.fail(err)
+			return l.Err()
+		case kurrentdb.ErrorCodeUnknown:
+			// The server failed, or its nodes did not answer it in time: the event may have been written.
+			if code := status.Code(known.Err()); code == codes.Unknown || code == codes.Internal {
+				l.fail(err)
+				return l.Err()
+			}
+		}
 	}
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
 
-// informs reports whether the server supports requests about persistent subscriptions. The library would send them to
-// an older server by HTTP, bypassing the wire.
-func (l *link) informs() bool {
-	return l.version.Major > 22 || (l.version.Major == 22 && l.version.Minor >= 6)
+// is reports whether an error of the library has this code.
+func is(err error, code kurrentdb.ErrorCode) bool {
+	var known *kurrentdb.Error
+	return errors.As(err, &known) && known.Code() == code
+}
+
+// explain adds a fix to errors of administrative requests. It breaks the link as verdict does.
+func (l *link) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	_ = l.verdict(ctx, err)
+	cause := l.Err()
+	switch {
+	case cause != nil && is(err, kurrentdb.ErrorCodeNotLeader):
+		return fmt.Errorf("%w (only the leader has persistent subscriptions: give the urls of all nodes, and node: \"any\")", cause)
+	case cause != nil:
+		return cause
+	case is(err, kurrentdb.ErrorCodeAccessDenied), is(err, kurrentdb.ErrorCodeUnauthenticated):
+		return fmt.Errorf("%w (give a user of $ops or $admins, who may create persistent subscriptions)", err)
+	}
+	return err
 }

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
@@ -25,28 +25,41 @@ type options struct {
 	User        string   `json:"user"`
 	Password    string   `json:"password"`
 	Strategy    string   `json:"strategy"`
-	Timeout     string   `json:"messageTimeout"`
+	Timeout     duration `json:"messageTimeout"`
 	MaxRetries  int32    `json:"maxRetryCount"`
 	LiveBuffer  int32    `json:"liveBufferSize"`
 	History     int32    `json:"historyBufferSize"`
 	ReadBatch   int32    `json:"readBatchSize"`
-	CheckAfter  string   `json:"checkpointAfter"`
+	CheckAfter  duration `json:"checkpointAfter"`
 	CheckLeast  int32    `json:"checkpointLowerBound"`
 	CheckMost   int32    `json:"checkpointUpperBound"`
 	MaxCount    uint64   `json:"maxCount"`
 	Concurrency int      `json:"concurrency"`
-	Confirm     string   `json:"confirmTimeout"`
+	AppendBatch int      `json:"appendBatch"`
+	Confirm     duration `json:"confirmTimeout"`
 	Resilience  string   `json:"resilience"`
 	TLS         *kit.TLS `json:"tls"`
+}
+
+type duration time.Duration
+
+// UnmarshalText parses a duration.
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil || parsed < 0 {
+		return fmt.Errorf("invalid duration %q: write it like \"30s\"", text)
+	}
+	*d = duration(parsed)
+	return nil
 }
 
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
-		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500,
-		History: 500, ReadBatch: 20,
-		CheckAfter: "2s", CheckLeast: 10, CheckMost: 1000, Concurrency: callsPerConnection, Confirm: "30s",
+		Strategy: string(kurrentdb.ConsumerStrategyRoundRobin), Timeout: duration(30 * time.Second), MaxRetries: 10,
+		LiveBuffer: 500, History: 500, ReadBatch: 20, CheckAfter: duration(2 * time.Second), CheckLeast: 10,
+		CheckMost: 1000, Concurrency: callsPerConnection, AppendBatch: 10, Confirm: duration(30 * time.Second),
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -61,24 +74,14 @@ func parseOptions(raw json.RawMessage) (options, error) {
 
 // fault returns the reason why the options are invalid, or "". It checks what the schema cannot, such as combinations.
 func (o *options) fault() string {
-	switch esdb.ConsumerStrategy(o.Strategy) {
-	case esdb.ConsumerStrategyRoundRobin, esdb.ConsumerStrategyDispatchToSingle, esdb.ConsumerStrategyPinned:
-	default:
-		return fmt.Sprintf(`strategy %q: "RoundRobin", "DispatchToSingle" or "Pinned"`, o.Strategy)
-	}
-	for name, text := range map[string]string{"confirmTimeout": o.Confirm, "checkpointAfter": o.CheckAfter} {
-		if d, err := time.ParseDuration(text); err != nil || d <= 0 {
-			return fmt.Sprintf("%s %q: write it like \"30s\"", name, text)
-		}
-	}
-	if d, err := time.ParseDuration(o.Timeout); err != nil || d < 0 {
-		return fmt.Sprintf("messageTimeout %q: write it like \"30s\"; \"0s\" is never", o.Timeout)
-	}
 	switch {
 	case (o.URL != "") == (len(o.URLs) > 0):
 		return `give one of url: "esdb://host:2113" and urls (one for each node of a cluster)`
-	case o.ReadBatch < 1 || o.LiveBuffer < 1 || o.CheckLeast < 1 || o.MaxRetries < 0 || o.Concurrency < 1:
-		return "readBatchSize, liveBufferSize, checkpointLowerBound and concurrency must be 1 or more, maxRetryCount 0 or more"
+	case o.ReadBatch < 1 || o.LiveBuffer < 1 || o.CheckLeast < 1 || o.MaxRetries < 0 || o.Concurrency < 1 ||
+		o.AppendBatch < 1:
+		return "readBatchSize, liveBufferSize, checkpointLowerBound, concurrency and appendBatch must be 1 or more, maxRetryCount 0 or more"
+	case o.Confirm == 0 || o.CheckAfter == 0:
+		return "confirmTimeout and checkpointAfter must be more than 0s"
 	case o.ReadBatch >= o.History:
 		return fmt.Sprintf("readBatchSize %d must be smaller than historyBufferSize %d: the server reads nothing ahead otherwise", o.ReadBatch, o.History)
 	case o.CheckLeast > o.CheckMost:
@@ -94,28 +97,24 @@ func (o *options) urls() []string {
 	return o.URLs
 }
 
-func duration(text string) time.Duration {
-	d, _ := time.ParseDuration(text) // parseOptions has checked it
-	return d
-}
-
 // settings returns the settings of each group.
-func (o *options) settings() esdb.PersistentSubscriptionSettings {
-	return esdb.PersistentSubscriptionSettings{
+func (o *options) settings() kurrentdb.PersistentSubscriptionSettings {
+	return kurrentdb.PersistentSubscriptionSettings{
 		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckLeast, CheckpointUpperBound: o.CheckMost,
-		MaxSubscriberCount: esdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch,
+		MaxSubscriberCount: kurrentdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch,
 		HistoryBufferSize:    o.History,
-		ConsumerStrategyName: esdb.ConsumerStrategy(o.Strategy),
-		MessageTimeout:       int32(duration(o.Timeout).Milliseconds()),
-		CheckpointAfter:      int32(duration(o.CheckAfter).Milliseconds()),
+		ConsumerStrategyName: kurrentdb.ConsumerStrategy(o.Strategy),
+		MessageTimeout:       int32(time.Duration(o.Timeout).Milliseconds()),
+		CheckpointAfter:      int32(time.Duration(o.CheckAfter).Milliseconds()),
 	}
 }
 
-// endpoint is one node. user may contain a secret; address does not.
+// endpoint is one node. Its address contains no secret.
 type endpoint struct {
-	address string
-	tls     bool
-	user    *url.Userinfo
+	address  string
+	tls      bool
+	user     string
+	password string
 }
 
 // parseEndpoint parses a URL. Its errors do not contain the text, because a misplaced password could be in it.
@@ -125,16 +124,16 @@ func parseEndpoint(text string) (endpoint, error) {
 		return endpoint{}, errors.New(`not of the form "esdb://user:password@host:port?tls=true"` +
 			" (one host; percent-encode what is special in user and password)")
 	}
-	if u.Scheme != "esdb" {
-		return endpoint{},
-			errors.New(`the scheme is not "esdb": discovery (esdb+discover) would bypass the simulated network; ` +
-				"list the nodes of a cluster in urls")
+	if u.Scheme != "esdb" && u.Scheme != "kurrentdb" {
+		return endpoint{}, errors.New(`the scheme is not "esdb" or "kurrentdb": discovery (esdb+discover) would bypass ` +
+			"the simulated network; list the nodes of a cluster in urls")
 	}
 	port := u.Port()
 	if port == "" {
 		port = "2113"
 	}
-	e := endpoint{address: net.JoinHostPort(u.Hostname(), port), tls: true, user: u.User}
+	e := endpoint{address: net.JoinHostPort(u.Hostname(), port), tls: true, user: u.User.Username()}
+	e.password, _ = u.User.Password()
 	for name, values := range u.Query() {
 		if name != "tls" {
 			return endpoint{}, fmt.Errorf("it has %s=, and only tls= is supported: give tls: {ca, cert, key, insecure} for certificates", name)
@@ -155,9 +154,8 @@ func (o *options) endpoints() ([]endpoint, error) {
 		}
 		if first := e; i > 0 {
 			first.address = all[0].address
-			if first.tls != all[0].tls || first.user.String() != all[0].user.String() {
-				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host",
-					i)
+			if first != all[0] {
+				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host", i)
 			}
 		}
 		all = append(all, e)
@@ -179,9 +177,8 @@ func (o *options) security(access drivers.Access, dir string) (security, error) 
 	}
 	e := all[0]
 	s := security{user: o.User, password: o.Password}
-	if e.user != nil {
-		s.user = e.user.Username()
-		s.password, _ = e.user.Password()
+	if e.user != "" {
+		s.user, s.password = e.user, e.password
 	}
 	if !e.tls {
 		if s.user != "" {
@@ -207,18 +204,18 @@ func (o *options) security(access drivers.Access, dir string) (security, error) 
 	return s, nil
 }
 
-// configuration returns the configuration of a client. It makes one connection attempt and logs nothing. The wire
-// prevents reconnects.
-func (s *session) configuration(target string) *esdb.Configuration {
-	c := &esdb.Configuration{
-		Address: target, DisableTLS: s.security.tls == nil, Username: s.security.user, Password: s.security.password,
+// configuration returns the configuration of a client that connects to target. It makes one connection attempt and logs
+// nothing. It sends no requirement for a leader, so that followers forward appends.
+func (s security) configuration(target string) *kurrentdb.Configuration {
+	c := &kurrentdb.Configuration{
+		Address: target, DisableTLS: s.tls == nil, Username: s.user, Password: s.password,
 		MaxDiscoverAttempts: 1, DiscoveryInterval: 0, GossipTimeout: int(handshakeTimeout / time.Second),
 		KeepAliveInterval: 10 * time.Second, KeepAliveTimeout: 10 * time.Second,
-		NodePreference: esdb.NodePreferenceRandom, Logger: esdb.NoopLogging(),
-		UserCertFile: s.security.cert, UserKeyFile: s.security.key,
+		NodePreference: kurrentdb.NodePreferenceRandom, Logger: kurrentdb.NoopLogging(),
+		UserCertFile: s.cert, UserKeyFile: s.key,
 	}
-	if s.security.tls != nil {
-		c.RootCAs, c.SkipCertificateVerification = s.security.tls.RootCAs, s.security.tls.InsecureSkipVerify
+	if s.tls != nil {
+		c.RootCAs, c.SkipCertificateVerification = s.tls.RootCAs, s.tls.InsecureSkipVerify
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -38,12 +39,13 @@ func TestStandInWithTLS(t *testing.T) {
 
 func TestStandInCluster(t *testing.T) {
 	s, leader := inProcess(t, server.Options{})
+	labtest.Open(t, driver{}, reached(t, leader, `{}`), (&rig{t: t}).env()) // it serves, and so it is the first node
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.ServeFollower(l) }()
+	go func() { done <- s.Serve(l) }()
 	follower := l.Addr().String()
 	urls, _ := json.Marshal(map[string]any{"urls": []string{"esdb://" + follower + "?tls=false",
 		"esdb://" + leader + "?tls=false"}})
@@ -74,7 +76,7 @@ func TestStandInCluster(t *testing.T) {
 	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
 	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
 		Ack: drivers.AckEach, Node: "0"}, in.handle)
-	if err == nil || !strings.Contains(err.Error(), "leader") {
+	if !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("a consumer at the follower: %v", err)
 	}
 	alone := labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env())
@@ -102,6 +104,9 @@ func TestDeclare(t *testing.T) {
 		d.Guarantees.Ordered || d.Capabilities.Nodes {
 		t.Errorf("one node: %+v", d)
 	}
+	if d := said(one, nil); strings.Contains(d.Label, "written") || !strings.Contains(d.Label, "as the server is set") {
+		t.Errorf("the label %q claims more than the options show: the server may store events in memory", d.Label)
+	}
 	if d := said(two, nil); !d.Capabilities.Nodes || !strings.Contains(d.Label, "majority") {
 		t.Errorf("two nodes: %+v", d)
 	}
@@ -116,7 +121,8 @@ func TestDeclare(t *testing.T) {
 	}{
 		"index":             {two, func(u *drivers.Use) { u.PublisherNode = "2" }, "2 urls"},
 		"follower of one":   {one, func(u *drivers.Use) { u.PublisherNode = nodeFollower }, "give urls"},
-		"consumer":          {two, func(u *drivers.Use) { u.ConsumerNode = nodeFollower }, "leader's alone"},
+		"consumer":          {two, func(u *drivers.Use) { u.ConsumerNode = nodeFollower }, "only the leader"},
+		"consumer by index": {two, func(u *drivers.Use) { u.ConsumerNode = "0" }, "only the leader"},
 		"queue":             {two, func(u *drivers.Use) { u.QueueNode = "1" }, "cannot be placed"},
 		"no options":        {`{}`, nil, "give one of url"},
 		"discovery":         {`{"url": "esdb+discover://a"}`, nil, "urls"},
@@ -124,7 +130,8 @@ func TestDeclare(t *testing.T) {
 		"two hosts in one":  {`{"url": "esdb://a,b:1"}`, nil, ""},
 		"unknown parameter": {`{"url": "esdb://a?nodePreference=leader"}`, nil, "nodePreference"},
 		"buffers":           {`{"url": "esdb://a", "readBatchSize": 500}`, nil, "smaller than"},
-		"strategy":          {`{"url": "esdb://a", "strategy": "Fair"}`, nil, "RoundRobin"},
+		"duration":          {`{"url": "esdb://a", "messageTimeout": "long"}`, nil, "30s"},
+		"no patience":       {`{"url": "esdb://a", "confirmTimeout": "0s"}`, nil, "more than 0s"},
 	} {
 		d := said(c.options, c.change)
 		if name == "two hosts in one" {
@@ -134,8 +141,8 @@ func TestDeclare(t *testing.T) {
 			t.Errorf("%s: %v, want it to say %q", name, d.Rejections, c.want)
 		}
 	}
-	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 1 ||
-		!strings.Contains(d.Notes[0], "at most 100 appends") {
+	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 2 ||
+		!strings.Contains(d.Notes[0], "at most 100 appends in flight (concurrency); maximum messages per append: 10") {
 		t.Errorf("a maxInFlight: %v", d.Notes)
 	}
 	if d := said(`{"url": "esdb://a", "messageTimeout": "0s"}`,
@@ -154,5 +161,30 @@ func TestCredentialsNeedTLS(t *testing.T) {
 	_, err = driver{}.Open(labtest.Context(t), json.RawMessage(`{"url": "esdb://admin:changeit@h:p/x"}`), drivers.Env{})
 	if err == nil || strings.Contains(err.Error(), "changeit") {
 		t.Errorf("a url that is none: %v", err)
+	}
+}
+
+// Cleanup also finds the streams of a cell without consumers, and leaves no stream without the group that leads to it.
+func TestLeftoversWithoutConsumers(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })
+	p, _ := r.publisher(drivers.ConfirmEach, nil)
+	r.send(p, 1, 10)
+	left, err := r.session.Leftovers(r.ctx, r.topology.Name)
+	if err != nil || len(left) != 1 || left[0].Name != streamName(r.topology, 0)+separator+groupName(r.topology, 0) {
+		t.Fatalf("leftovers %v, %v; want a group with its stream", left, err)
+	}
+	if err := r.session.Cleanup(r.ctx, left); err != nil {
+		t.Error(err)
+	}
+	l, err := r.session.admin(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, exists, err := l.last(r.ctx, streamName(r.topology, 0)); exists || err != nil {
+		t.Errorf("the stream exists (%t, %v) after the cleanup, and nothing leads to it", exists, err)
+	}
+	if left, err := r.session.Leftovers(r.ctx, r.topology.Name); err != nil || len(left) > 0 {
+		t.Errorf("leftovers %v after the cleanup, %v", left, err)
 	}
 }

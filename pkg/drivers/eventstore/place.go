@@ -7,8 +7,7 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/gossip"
 
 	"lockstep/pkg/drivers"
 )
@@ -19,8 +18,8 @@ const (
 	nodeFollower drivers.Node = "follower"
 )
 
-// place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode means the leader:
-// the other nodes forward requests to it, and only the leader has persistent subscriptions.
+// place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode and SpreadNode mean
+// the leader: the other nodes forward requests to it, and only the leader has persistent subscriptions.
 func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, error) {
 	if i, err := strconv.Atoi(string(node)); err == nil {
 		if i < 0 || i >= len(s.endpoints) {
@@ -59,37 +58,20 @@ func addressOf(m *gossip.MemberInfo) string {
 	return net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
 }
 
-// checkLeads returns an error if the node of a consumer is not the leader. In that case, the library would reconnect to
-// the leader, bypassing the wire.
-func (s *session) checkLeads(ctx context.Context, node drivers.Node) error {
-	i, err := strconv.Atoi(string(node))
-	if err != nil || len(s.endpoints) == 1 || i < 0 || i >= len(s.endpoints) {
-		return nil
-	}
-	members, err := s.members(ctx)
-	if err != nil {
-		return err
-	}
-	for _, m := range members {
-		if addressOf(m) == s.endpoints[i].address && m.GetState() != gossip.MemberInfo_Leader {
-			return fmt.Errorf("place on node %d: it is a %s, and persistent subscriptions are the leader's alone: use node: \"any\"", i, m.GetState())
-		}
-	}
-	return nil
-}
-
 // members returns the members of the cluster, from the first node that answers.
 func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
 	var errs []error
 	for _, e := range s.endpoints {
-		conn, err := s.aside(e)
+		l, err := s.connect(ctx, e, s.aside)
 		if err == nil {
-			var info *gossip.ClusterInfo
-			if info, err = gossip.NewGossipClient(conn).Read(ctx, &shared.Empty{}); err == nil {
-				return info.GetMembers(), nil
+			var members []*gossip.MemberInfo
+			members, err = l.client.Gossip(ctx)
+			l.Close()
+			if err == nil {
+				return members, nil
 			}
 		}
-		errs = append(errs, fmt.Errorf("query %s for the leader of the cluster: %w", e.address, err))
+		errs = append(errs, fmt.Errorf("query %s for the members of the cluster: %w", e.address, err))
 		if ctx.Err() != nil {
 			break
 		}

@@ -4,66 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"sync"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/persistent"
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
 	"lockstep/pkg/drivers"
 )
 
-// askWithin is the maximum time of a probe. Nodes that do not answer do not hold up the metrics of the groups.
-const askWithin = 3 * time.Second
+// probeTimeout is the maximum time of a probe.
+const probeTimeout = 3 * time.Second
 
-// Probe reads the statistics of the nodes, and the leader's data about the groups of the topology that this session
-// used last.
+// Probe reads the leader's data about the groups of the topology that this session used last.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	t := s.topology
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	if t.Name == "" {
+		return nil, errors.New("probe EventStoreDB: the session has not used a topology yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	var ofNodes, ofGroups []drivers.Metric
-	var errNodes, errGroups error
-	var wg sync.WaitGroup
-	wg.Go(func() { ofNodes, errNodes = s.statMetrics(ctx) })
-	if t.Name != "" && t.Consumers > 0 {
-		wg.Go(func() { ofGroups, errGroups = s.groupMetrics(ctx, t) })
-	}
-	wg.Wait()
-	metrics := append(ofNodes, ofGroups...)
-	if err := errors.Join(errNodes, errGroups); err != nil {
-		return metrics, fmt.Errorf("probe EventStoreDB: %w", err)
-	}
-	if len(metrics) == 0 {
-		return nil,
-			fmt.Errorf("probe EventStoreDB: its nodes report no statistics to this user, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
-	}
-	return metrics, nil
-}
-
-// groupMetrics returns the totals of the groups of all queues.
-func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
-	at, err := s.place(ctx, drivers.AnyNode)
-	if err != nil {
-		return nil, err
-	}
-	var sum accounting
+	var consumers, unacked, lag, appended, delivered float64
 	for queue := range t.Queues {
-		list, err := s.list(ctx, at[0], streamName(t, queue))
+		groups, err := s.groups(ctx, streamName(t, queue))
 		if err != nil {
-			return nil, fmt.Errorf("query %s for groups: %w", at[0].address, err)
+			return nil, fmt.Errorf("probe EventStoreDB: %w", err)
 		}
-		sum.add(list)
+		for i, g := range groups {
+			consumers += float64(len(g.Connections))
+			unacked += float64(g.Stats.TotalInFlightMessages)
+			delivered += float64(g.Stats.TotalItems)
+			if g.Stats.LastKnownEventRevision == nil {
+				continue // the stream has no events yet
+			}
+			events, done := *g.Stats.LastKnownEventRevision+1, uint64(0)
+			if last := g.Stats.LastCheckpointedEventRevision; last != nil {
+				done = *last + 1
+			} else if from, given := g.Settings.StartFrom.(kurrentdb.StreamRevision); given {
+				done = from.Value
+			}
+			lag += float64(events) - float64(min(done, events))
+			if i == 0 {
+				appended += float64(events)
+			}
+		}
 	}
 	metrics := []drivers.Metric{
-		{Name: drivers.MetricConsumers, Value: sum.consumers}, {Name: drivers.MetricUnacked, Value: sum.unacked},
-		{Name: drivers.MetricLag, Value: sum.lag},
+		{Name: drivers.MetricConsumers, Value: consumers}, {Name: drivers.MetricUnacked, Value: unacked},
+		{Name: drivers.MetricLag, Value: lag},
 	}
-	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: sum.appended,
-		drivers.MetricDeliverRate: sum.delivered} {
+	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: appended,
+		drivers.MetricDeliverRate: delivered} {
 		if rate, known := s.grown.PerSecond(t.Name+" "+string(name), counter); known {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: rate})
 		}
@@ -71,41 +62,16 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	return metrics, nil
 }
 
-// list requests the groups of a stream from the leader.
-func (s *session) list(ctx context.Context, at endpoint, stream string) ([]*persistent.SubscriptionInfo, error) {
-	conn, err := s.aside(at)
+// groups requests the groups of a stream from the leader.
+func (s *session) groups(ctx context.Context, stream string) ([]kurrentdb.PersistentSubscriptionInfo, error) {
+	l, err := s.admin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := persistent.NewPersistentSubscriptionsClient(conn).List(ctx,
-		&persistent.ListReq{Options: &persistent.ListReq_Options{
-			ListOption: &persistent.ListReq_Options_ListForStream{ListForStream: &persistent.ListReq_StreamOption{
-				StreamOption: &persistent.ListReq_StreamOption_Stream{Stream: &shared.StreamIdentifier{StreamName: []byte(stream)}},
-			}},
-		}})
-	return r.GetSubscriptions(), err
-}
-
-// accounting are the totals over groups.
-type accounting struct{ consumers, unacked, lag, appended, delivered float64 }
-
-// add adds the groups of one stream.
-func (t *accounting) add(groups []*persistent.SubscriptionInfo) {
-	for i, g := range groups {
-		t.consumers += float64(len(g.GetConnections()))
-		t.unacked += float64(g.GetTotalInFlightMessages())
-		t.delivered += float64(g.GetTotalItems())
-		known, err := strconv.ParseInt(g.GetLastKnownEventPosition(), 10, 64)
-		if err != nil {
-			continue // the stream has no events yet
-		}
-		done, err := strconv.ParseInt(g.GetLastCheckpointedEventPosition(), 10, 64)
-		if from, bad := strconv.ParseInt(g.GetStartFrom(), 10, 64); err != nil && bad == nil {
-			done = from - 1
-		}
-		t.lag += float64(known - done)
-		if i == 0 {
-			t.appended += float64(known)
-		}
+	groups, err := l.client.ListPersistentSubscriptionsForStream(ctx, stream,
+		kurrentdb.ListPersistentSubscriptionsOptions{})
+	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
+		return nil, fmt.Errorf("list the groups of stream %s: %w", stream, l.explain(ctx, err))
 	}
+	return groups, nil
 }

@@ -45,30 +45,31 @@ func (r *rig) setup() {
 	}
 }
 
-// env dials directly, and forwards like the agent.
+// env dials directly, and forwards like an agent with a simulated network. While r.stalled is set, nothing arrives.
 func (r *rig) env() drivers.Env {
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+	env := labtest.Env(nil)
+	env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		r.dials.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	return drivers.Env{Dial: dial, Access: drivers.FullAccess(), Event: func(drivers.EventKind, string) {},
-		Forward: func(ctx context.Context, address string) (string, error) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return "", err
-			}
-			r.t.Cleanup(func() { _ = l.Close() })
-			go func() {
-				for {
-					near, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go r.relay(dial, near, address)
+	env.Forward = func(ctx context.Context, address string) (string, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		r.t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				near, err := l.Accept()
+				if err != nil {
+					return
 				}
-			}()
-			return l.Addr().String(), nil
-		}}
+				go r.relay(env.Dial, near, address)
+			}
+		}()
+		return l.Addr().String(), nil
+	}
+	return env
 }
 
 func (r *rig) relay(dial func(context.Context, string, string) (net.Conn, error), near net.Conn, address string) {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"sync"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
+	"golang.org/x/sync/errgroup"
 
 	"lockstep/pkg/drivers"
 )
 
 // A queue is a stream. Each subscription to it is a persistent subscription group, which Setup creates, so that no
-// later message is missed. An existing stream is kept, and its groups start after its last event.
+// later message is missed, also for topologies without consumers: Probe and Leftovers need them. An existing stream is kept, and its groups start after its last event.
 
 func streamName(t drivers.Topology, queue int) string { return t.Name + "-q" + strconv.Itoa(queue) }
 
@@ -35,181 +35,121 @@ func checkTopology(t drivers.Topology) error {
 
 // Setup creates the groups and sets the limits of the streams.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	err := checkTopology(t)
-	if err == nil {
-		s.heard(t)
-		err = s.administer(ctx, func(ctx context.Context, l *link) error {
-			return eachQueue(t, func(queue int) error { return s.declare(ctx, l, t, queue) })
-		})
-	}
-	if err != nil {
+	s.used(t)
+	if err := s.eachQueue(ctx, t, s.declare); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
 	return nil
 }
 
-// heard stores the topology for Probe.
-func (s *session) heard(t drivers.Topology) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.topology = t
-}
-
-// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
-func eachQueue(t drivers.Topology, do func(queue int) error) error {
-	errs := make([]error, t.Queues)
-	places := make(chan struct{}, 8)
-	var wg sync.WaitGroup
-	for queue := range t.Queues {
-		places <- struct{}{}
-		wg.Go(func() {
-			errs[queue] = do(queue)
-			<-places
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queue int) error {
-	stream := streamName(t, queue)
-	from, err := l.behind(ctx, stream)
-	if err != nil {
-		return fmt.Errorf("look for stream %s: %w", stream, err)
-	}
-	if s.options.MaxCount > 0 {
-		var m esdb.StreamMetadata
-		m.SetMaxCount(s.options.MaxCount)
-		if _, err := l.client.SetStreamMetadata(ctx, stream, esdb.AppendToStreamOptions{}, m); err != nil {
-			return fmt.Errorf("bound stream %s: %w", stream, l.explain(err))
-		}
-	}
-	for subscription := range t.Subscriptions {
-		if t.Consumers == 0 {
-			break
-		}
-		if err := s.declareGroup(ctx, l, stream, groupName(t, subscription), from); err != nil {
-			return fmt.Errorf("create persistent subscription %s to stream %s: %w", groupName(t, subscription), stream,
-				err)
-		}
-	}
-	return nil
-}
-
-func (s *session) declareGroup(ctx context.Context, l *link, stream, group string, from esdb.StreamPosition) error {
-	settings := s.options.settings()
-	o := esdb.PersistentStreamSubscriptionOptions{Settings: &settings, StartFrom: from}
-	err := l.client.CreatePersistentSubscription(ctx, stream, group, o)
-	if is(err, esdb.ErrorCodeResourceAlreadyExists) {
-		if err = l.client.DeletePersistentSubscription(ctx, stream, group,
-			esdb.DeletePersistentSubscriptionOptions{}); err == nil {
-			err = l.client.CreatePersistentSubscription(ctx, stream, group, o)
-		}
-	}
-	return l.explain(err)
-}
-
-// behind returns the position after the last event of a stream. esdb.End is not used: it would be the end at the time
-// when the server processes the request.
-func (l *link) behind(ctx context.Context, stream string) (esdb.StreamPosition, error) {
-	reading, err := l.client.ReadStream(ctx, stream,
-		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
-	if err != nil {
-		return nil, l.explain(err)
-	}
-	defer reading.Close()
-	last, err := reading.Recv()
-	switch {
-	case err == nil:
-		return esdb.Revision(last.OriginalEvent().EventNumber + 1), nil
-	case is(err, esdb.ErrorCodeResourceNotFound), errors.Is(err, io.EOF):
-		return esdb.Start{}, nil
-	}
-	return nil, l.explain(err)
-}
-
 // Teardown deletes groups and streams. The streams are soft-deleted, so that their names can be used again.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	err := checkTopology(t)
-	if err == nil {
-		err = s.administer(ctx, func(ctx context.Context, l *link) error {
-			return eachQueue(t, func(queue int) error { return l.remove(ctx, t, queue) })
-		})
-	}
+	err := s.eachQueue(ctx, t, func(ctx context.Context, l *link, t drivers.Topology, queue int) error {
+		for subscription := range t.Subscriptions {
+			if err := l.remove(ctx, streamName(t, queue), groupName(t, subscription)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
 	return nil
 }
 
-func (l *link) remove(ctx context.Context, t drivers.Topology, queue int) error {
+// eachQueue calls do for all queues, up to 8 at a time, and returns the first error.
+func (s *session) eachQueue(ctx context.Context, t drivers.Topology,
+	do func(ctx context.Context, l *link, t drivers.Topology, queue int) error) error {
+	if err := checkTopology(t); err != nil {
+		return err
+	}
+	l, err := s.admin(ctx)
+	if err != nil {
+		return err
+	}
+	var queues errgroup.Group
+	queues.SetLimit(8)
+	for queue := range t.Queues {
+		queues.Go(func() error { return do(ctx, l, t, queue) })
+	}
+	return queues.Wait()
+}
+
+func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queue int) error {
 	stream := streamName(t, queue)
-	for subscription := range t.Subscriptions {
-		if err := l.removeGroup(ctx, stream, groupName(t, subscription)); err != nil {
-			return err
+	last, exists, err := l.last(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if s.options.MaxCount > 0 {
+		var m kurrentdb.StreamMetadata
+		m.SetMaxCount(s.options.MaxCount)
+		if _, err := l.client.SetStreamMetadata(ctx, stream, kurrentdb.AppendToStreamOptions{}, m); err != nil {
+			return fmt.Errorf("limit stream %s: %w", stream, l.explain(ctx, err))
 		}
 	}
-	return l.removeStream(ctx, stream)
+	settings := s.options.settings()
+	// Not kurrentdb.End: it would be the end at the time when the server processes the request.
+	o := kurrentdb.PersistentStreamSubscriptionOptions{Settings: &settings, StartFrom: kurrentdb.Start{}}
+	if exists {
+		o.StartFrom = kurrentdb.Revision(last + 1)
+	}
+	for subscription := range t.Subscriptions {
+		group := groupName(t, subscription)
+		err := l.client.CreatePersistentSubscription(ctx, stream, group, o)
+		if is(err, kurrentdb.ErrorCodeResourceAlreadyExists) {
+			if err := l.removeGroup(ctx, stream, group); err != nil {
+				return err
+			}
+			err = l.client.CreatePersistentSubscription(ctx, stream, group, o)
+		}
+		if err != nil {
+			return fmt.Errorf("create persistent subscription %s to stream %s: %w", group, stream, l.explain(ctx, err))
+		}
+	}
+	return nil
+}
+
+// last returns the revision of the last event of a stream that can be read.
+func (l *link) last(ctx context.Context, stream string) (revision uint64, exists bool, err error) {
+	reading, err := l.client.ReadStream(ctx, stream,
+		kurrentdb.ReadStreamOptions{Direction: kurrentdb.Backwards, From: kurrentdb.End{}}, 1)
+	var event *kurrentdb.ResolvedEvent
+	if err == nil {
+		defer reading.Close()
+		event, err = reading.Recv()
+	}
+	switch {
+	case err == nil:
+		return event.OriginalEvent().EventNumber, true, nil
+	case errors.Is(err, io.EOF), is(err, kurrentdb.ErrorCodeResourceNotFound),
+		is(err, kurrentdb.ErrorCodeStreamDeleted):
+		return 0, false, nil
+	}
+	return 0, false, fmt.Errorf("read the end of stream %s: %w", stream, l.explain(ctx, err))
 }
 
 func (l *link) removeGroup(ctx context.Context, stream, group string) error {
-	err := l.client.DeletePersistentSubscription(ctx, stream, group, esdb.DeletePersistentSubscriptionOptions{})
-	if err != nil && !is(err, esdb.ErrorCodeResourceNotFound) {
-		return fmt.Errorf("delete persistent subscription %s to stream %s: %w", group, stream, l.explain(err))
+	err := l.client.DeletePersistentSubscription(ctx, stream, group, kurrentdb.DeletePersistentSubscriptionOptions{})
+	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
+		return fmt.Errorf("delete persistent subscription %s to stream %s: %w", group, stream, l.explain(ctx, err))
 	}
 	return nil
 }
 
-// removeStream deletes a stream, if it exists, together with its limits.
-func (l *link) removeStream(ctx context.Context, stream string) error {
-	there, err := l.holds(ctx, stream)
-	if err == nil && there {
-		_, err = l.client.DeleteStream(ctx, stream, esdb.DeleteStreamOptions{})
-		if is(err, esdb.ErrorCodeStreamDeleted) {
-			err = nil
+// remove deletes a stream, if it exists, together with its limits, and then a group. Without a group, Leftovers would
+// not find the stream.
+func (l *link) remove(ctx context.Context, stream, group string) error {
+	_, exists, err := l.last(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if exists {
+		_, err = l.client.DeleteStream(ctx, stream, kurrentdb.DeleteStreamOptions{})
+		if err != nil && !is(err, kurrentdb.ErrorCodeStreamDeleted) {
+			return fmt.Errorf("delete stream %s: %w", stream, l.explain(ctx, err))
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("delete stream %s: %w", stream, l.explain(err))
-	}
-	return nil
-}
-
-// holds reports whether a stream has an event that can be read.
-func (l *link) holds(ctx context.Context, stream string) (bool, error) {
-	reading, err := l.client.ReadStream(ctx, stream,
-		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
-	if err != nil {
-		return false, err
-	}
-	defer reading.Close()
-	_, err = reading.Recv()
-	if is(err, esdb.ErrorCodeResourceNotFound) || is(err, esdb.ErrorCodeStreamDeleted) || errors.Is(err, io.EOF) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// is reports whether an error of the library has this code.
-func is(err error, code esdb.ErrorCode) bool {
-	var known *esdb.Error
-	return errors.As(err, &known) && known.Code() == code
-}
-
-// explain adds a fix to errors of the library. It breaks the link as verdict does.
-func (l *link) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	_ = l.verdict(err)
-	cause := l.cause()
-	switch {
-	case cause != nil && is(err, esdb.ErrorCodeNotLeader):
-		return fmt.Errorf("%w (only the leader has persistent subscriptions: give the urls of all nodes, and node: \"any\")", cause)
-	case cause != nil:
-		return cause
-	case is(err, esdb.ErrorCodeAccessDenied), is(err, esdb.ErrorCodeUnauthenticated):
-		return fmt.Errorf("%w (give a user who may: persistent subscriptions are made by $ops and $admins)", err)
-	}
-	return err
+	return l.removeGroup(ctx, stream, group)
 }

@@ -3,34 +3,42 @@ package eventstore
 import (
 	"testing"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 )
 
-// states is a gRPC connection whose states the test sets.
+// states is a gRPC connection whose states the test reads.
 type states struct {
 	balancer.ClientConn
-	update func()
+	update func(balancer.State)
 }
 
-func (s states) UpdateState(balancer.State) { s.update() }
+func (s states) UpdateState(state balancer.State) { s.update(state) }
 
-// Before a call fails because the library reconnects, the link must be reported as broken. Otherwise the error would
-// count as a rejection by the server.
+// Before calls fail because the connection ended, the link must be reported as broken. Otherwise the error would count
+// as a rejection by the server. Calls fail with a status after which neither gRPC nor the library connects again.
 func TestLinkBreaksBeforeCallsFail(t *testing.T) {
-	told, failing := false, false
-	w := newWire("127.0.0.1:1", "there", func(error) { told = true })
-	defer w.release()
-	w.taken = true
-	s := single{conn: states{update: func() {
-		failing = true
-		if !told {
-			t.Error("calls fail before the link is told")
+	l := &link{address: "there"}
+	var got balancer.State
+	w := watched{link: l, ClientConn: states{update: func(state balancer.State) {
+		if got = state; state.ConnectivityState == connectivity.TransientFailure && l.Err() == nil {
+			t.Error("calls fail before the link is broken")
 		}
 	}}}
-	if err := s.UpdateClientConnState(balancer.ClientConnState{
-		ResolverState: resolver.State{Attributes: attributes.New(wireKey{}, w)}}); err != nil || !failing {
-		t.Errorf("a second connection: %v, and calls fail: %t", err, failing)
+	idle := base.NewErrPicker(balancer.ErrNoSubConnAvailable) // as pickfirst's, which connects again
+	for _, state := range []connectivity.State{connectivity.Connecting, connectivity.Ready, connectivity.Ready} {
+		if w.UpdateState(balancer.State{ConnectivityState: state, Picker: idle}); l.Err() != nil {
+			t.Fatalf("the link is broken in the state %s", state)
+		}
+	}
+	for _, state := range []connectivity.State{connectivity.Idle, connectivity.Connecting, connectivity.Ready} {
+		w.UpdateState(balancer.State{ConnectivityState: state, Picker: idle})
+		_, err := got.Picker.Pick(balancer.PickInfo{})
+		if l.Err() == nil || status.Code(err) != codes.Unimplemented {
+			t.Errorf("after the end, in the state %s, calls return %v, want Unimplemented", state, err)
+		}
 	}
 }

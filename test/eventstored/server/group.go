@@ -1,376 +1,281 @@
 package server
 
 import (
+	"context"
 	"slices"
-	"strings"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/persistent"
+	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/shared"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
-// settings are the settings of a persistent subscription.
-type settings struct {
-	start          int64 // requested revision of the first event; -1: the end
-	timeout        time.Duration
-	maxRetries     int32
-	maxSubscribers int32
-	strategy       string
-	checkpoint     struct {
-		after       time.Duration
-		least, most int32
-	}
-	live, history, batch int32 // buffer sizes, which are only reported: everything is in memory
-	resolveLinks, extra  bool
+// group is one persistent subscription. It is guarded by the server.
+type group struct {
+	server       *Server
+	stream, name string
+	start, next  uint64 // revisions of the first event, and of the next event
+	timeout      time.Duration
+	maxRetries   int32
+	single       bool // the first client with a free slot receives, instead of one after the other
+	retry        []*message
+	outstanding  map[uuid.UUID]*message
+	clients      []*client // the next recipient is first
+	total        int64
 }
 
 // message is an event that a group delivers.
 type message struct {
-	event   *event
+	*event
 	retries int32
 	due     time.Time // zero: no timeout
 	to      *client
-	settled bool // acknowledged, timed out or otherwise no longer outstanding
 }
 
-// group is one persistent subscription.
-type group struct {
-	store  *store
-	stream string
-	name   string
-
-	mu          sync.Mutex
-	settings    settings
-	next        uint64 // revision of the next event of the stream
-	retry       []*message
-	outstanding map[uuid.UUID]*message
-	byTime      []*message // outstanding and settled messages, in the order of their timeouts
-	clients     []*client  // the next recipient is first
-	parked      []*event
-	over        bool
-
-	answered       int32 // since the last check of the checkpoint
-	checkpointed   int64 // -1: none yet
-	checkpointedAt time.Time
-	total          int64
-	measured       struct {
-		total int64
-		at    time.Time
-	}
+// client reads a persistent subscription. It is guarded by the server, except for messages.
+type client struct {
+	name     string
+	slots    int // free places in its buffer
+	total    int64
+	messages chan *message
 }
 
-// newGroup creates a group that begins at the start of its settings. The end is the current end of the stream.
-func newGroup(s *store, stream, name string, set settings) *group {
-	g := &group{store: s, stream: stream, name: name, settings: set, outstanding: map[uuid.UUID]*message{},
-		checkpointed: -1}
-	g.measured.at = time.Now()
-	if set.start >= 0 {
-		g.next = uint64(set.start)
-		return g
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if of := s.find(stream); of != nil {
-		g.next = of.next
-	}
-	return g
-}
-
-// push delivers messages to clients with free slots. mu is held.
+// push delivers messages to clients with free slots.
 func (g *group) push() {
-	for !g.over {
-		room := 0
-		for _, c := range g.clients {
-			room += max(c.slots, 0)
+	for {
+		var m *message
+		if len(g.retry) > 0 {
+			m = g.retry[0]
+		} else if events := g.server.streams[g.stream].from(g.next, 1); len(events) > 0 {
+			m = &message{event: events[0]}
 		}
-		if room == 0 {
+		at := slices.IndexFunc(g.clients, func(c *client) bool {
+			return c.slots > 0 && len(c.messages) < cap(c.messages)
+		})
+		if m == nil || at < 0 {
 			return
+		}
+		c := g.clients[at]
+		if !g.single {
+			g.clients = append(slices.Delete(g.clients, at, at+1), c)
 		}
 		if len(g.retry) > 0 {
-			if !g.send(g.retry[0]) {
-				return
-			}
 			g.retry = g.retry[1:]
-			continue
+		} else {
+			g.next = m.revision + 1
 		}
-		found := g.take(room)
-		if len(found) == 0 {
-			return
+		if m.to = c; g.timeout > 0 {
+			m.due = time.Now().Add(g.timeout)
 		}
-		for _, e := range found {
-			if !g.send(&message{event: e}) {
-				return // the group continues with this event
-			}
-			g.next = e.revision + 1
-		}
+		g.outstanding[m.id] = m
+		c.slots--
+		c.total++
+		g.total++
+		c.messages <- m
 	}
 }
 
-// take returns the next events of the stream without advancing.
-func (g *group) take(most int) []*event {
-	g.store.mu.RLock()
-	defer g.store.mu.RUnlock()
-	of := g.store.find(g.stream)
-	if of == nil {
-		return nil
-	}
-	return slices.Clone(of.from(g.next, most))
-}
-
-// send delivers a message to a client that the strategy chooses. It returns false if none has a free slot. An event
-// whose id is outstanding is skipped.
-func (g *group) send(m *message) bool {
-	if g.outstanding[m.event.id] != nil {
-		return true
-	}
-	to := g.choose(m.event)
-	if to == nil {
-		return false
-	}
-	to.slots--
-	to.inFlight++
-	to.total++
-	g.total++
-	m.to, m.settled = to, false
-	if g.settings.timeout > 0 {
-		m.due = time.Now().Add(g.settings.timeout)
-		g.byTime = append(g.byTime, m)
-	}
-	g.outstanding[m.event.id] = m
-	to.deliver(delivery{m.event, m.retries})
-	return true
-}
-
-// choose returns a client by the strategy, or nil if none has a free slot.
-func (g *group) choose(e *event) *client {
-	if g.settings.strategy == "Pinned" {
-		if c := g.clients[bucket(e.stream)%len(g.clients)]; c.slots > 0 {
-			return c
-		}
-		return nil
-	}
-	for range g.clients {
-		c := g.clients[0]
-		if g.settings.strategy != "DispatchToSingle" || c.slots <= 0 {
-			g.clients = append(g.clients[1:], c)
-		}
-		if c.slots > 0 {
-			return c
-		}
-	}
-	return nil
-}
-
-// bucket maps a stream to one of 1024 buckets.
-func bucket(stream string) int {
-	h := uint32(2166136261)
-	for i := range len(stream) {
-		h = (h ^ uint32(stream[i])) * 16777619
-	}
-	return int(h % 1024)
-}
-
-// settle ends the delivery of a message to its client. mu is held.
+// settle ends the delivery of a message to its client.
 func (g *group) settle(m *message) {
-	m.settled = true
-	delete(g.outstanding, m.event.id)
-	if m.to != nil {
-		m.to.slots++
-		m.to.inFlight--
-	}
+	delete(g.outstanding, m.id)
+	m.to.slots++
 }
 
-// again schedules a message for redelivery, before newer messages. With park, it is parked after the maximum number of
-// retries.
-func (g *group) again(m *message, park bool) {
+// again schedules a message for redelivery. With limited, it is parked after the maximum number of retries.
+func (g *group) again(m *message, limited bool) {
 	g.settle(m)
-	if park && m.retries >= g.settings.maxRetries {
-		g.parked = append(g.parked, m.event)
-		return
+	if !limited || m.retries < g.maxRetries {
+		g.retry = append(g.retry, &message{event: m.event, retries: m.retries + 1})
 	}
-	next := &message{event: m.event, retries: m.retries + 1}
-	at, _ := slices.BinarySearchFunc(g.retry, next, func(a, b *message) int {
-		if a.event.revision <= b.event.revision {
-			return -1
-		}
-		return 1
-	})
-	g.retry = slices.Insert(g.retry, at, next)
 }
 
-// acknowledge settles messages, also those of other clients.
-func (g *group) acknowledge(ids []uuid.UUID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, id := range ids {
-		if m := g.outstanding[id]; m != nil {
-			g.settle(m)
+// expire redelivers messages after their timeout.
+func (s *Server) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, groups := range s.groups {
+		for _, g := range groups {
+			for _, m := range g.outstanding {
+				if !m.due.IsZero() && m.due.Before(now) {
+					g.again(m, true)
+				}
+			}
+			g.push()
 		}
 	}
-	g.answer(len(ids))
+	if !s.stopped {
+		s.timer.Reset(s.options.Tick)
+	}
 }
 
-// refusal is the action for a message that a client refused.
-type refusal int
+type persistentService struct {
+	persistent.UnimplementedPersistentSubscriptionsServer
+	server *Server
+}
 
-const (
-	refuseRetry refusal = iota
-	refusePark
-	refuseSkip
-)
+func (s persistentService) Create(_ context.Context, r *persistent.CreateReq) (*persistent.CreateResp, error) {
+	o := r.GetOptions()
+	stream, set := string(o.GetStream().GetStreamIdentifier().GetStreamName()), o.GetSettings()
+	if stream == "" || o.GetStream().GetEnd() != nil {
+		return nil, status.Error(codes.Unimplemented, "the stand-in supports only persistent subscriptions to streams, "+
+			"from the start or a revision")
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.server.groups[stream][o.GetGroupName()] != nil {
+		return nil, status.Error(codes.AlreadyExists, "the group exists")
+	}
+	if s.server.groups[stream] == nil {
+		s.server.groups[stream] = map[string]*group{}
+	}
+	start := o.GetStream().GetRevision()
+	s.server.groups[stream][o.GetGroupName()] = &group{
+		server: s.server, stream: stream, name: o.GetGroupName(), start: start, next: start,
+		timeout:    time.Duration(set.GetMessageTimeoutMs()) * time.Millisecond,
+		maxRetries: set.GetMaxRetryCount(), single: set.GetConsumerStrategy() != "RoundRobin",
+		outstanding: map[uuid.UUID]*message{},
+	}
+	return &persistent.CreateResp{}, nil
+}
 
-func (g *group) refuse(ids []uuid.UUID, how refusal) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, id := range ids {
-		m := g.outstanding[id]
-		if m == nil {
-			continue
-		}
-		switch how {
-		case refuseRetry:
-			g.again(m, true)
-		case refusePark:
-			g.settle(m)
-			g.parked = append(g.parked, m.event)
-		default:
-			g.settle(m)
+var errNoGroup = status.Error(codes.NotFound, "the group does not exist")
+
+func (s persistentService) Delete(_ context.Context, r *persistent.DeleteReq) (*persistent.DeleteResp, error) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	g := s.server.groups[string(r.GetOptions().GetStreamIdentifier().GetStreamName())][r.GetOptions().GetGroupName()]
+	if g == nil {
+		return nil, errNoGroup
+	}
+	delete(s.server.groups[g.stream], g.name)
+	return &persistent.DeleteResp{}, nil
+}
+
+// List lists the groups of one stream, or of all.
+func (s persistentService) List(_ context.Context, r *persistent.ListReq) (*persistent.ListResp, error) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	all := &persistent.ListResp{}
+	one := r.GetOptions().GetListForStream().GetStream()
+	for stream, groups := range s.server.groups {
+		for _, g := range groups {
+			if one == nil || stream == string(one.GetStreamName()) {
+				all.Subscriptions = append(all.Subscriptions, g.info())
+			}
 		}
 	}
-	g.answer(len(ids))
+	return all, nil
 }
 
-// answer continues after n acknowledgements or refusals: it marks a checkpoint if enough have arrived, and delivers
-// more messages.
-func (g *group) answer(n int) {
-	if g.answered += int32(n); g.answered >= g.settings.checkpoint.most {
-		g.markCheckpoint(false)
-	}
-	g.push()
-}
-
-// look redelivers messages after their timeout.
-func (g *group) look(now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for len(g.byTime) > 0 && (g.byTime[0].settled || !g.byTime[0].due.After(now)) {
-		m := g.byTime[0]
-		g.byTime[0] = nil
-		g.byTime = g.byTime[1:]
-		if !m.settled {
-			g.again(m, true)
-		}
-	}
-	g.markCheckpoint(true)
-	g.push()
-}
-
-// markCheckpoint stores the revision up to which everything is acknowledged, as often as the settings require.
-func (g *group) markCheckpoint(timely bool) {
-	g.answered = 0
-	lowest := int64(g.next) - 1
+// info describes a group. Its checkpoint is always up to date.
+func (g *group) info() *persistent.SubscriptionInfo {
+	i := &persistent.SubscriptionInfo{EventSource: g.stream, GroupName: g.name,
+		StartFrom: strconv.FormatUint(g.start, 10), TotalItems: g.total,
+		TotalInFlightMessages: int32(len(g.outstanding))}
+	done := g.next
 	for _, m := range g.outstanding {
-		lowest = min(lowest, int64(m.event.revision)-1)
+		done = min(done, m.revision)
 	}
-	if len(g.retry) > 0 {
-		lowest = min(lowest, int64(g.retry[0].event.revision)-1)
+	for _, m := range g.retry {
+		done = min(done, m.revision)
 	}
-	ahead := lowest - g.checkpointed
-	due := timely && ahead >= int64(g.settings.checkpoint.least) &&
-		time.Since(g.checkpointedAt) >= g.settings.checkpoint.after
-	if ahead > 0 && (due || ahead >= int64(g.settings.checkpoint.most)) {
-		g.checkpointed, g.checkpointedAt = lowest, time.Now()
+	if done > g.start {
+		i.LastCheckpointedEventPosition = strconv.FormatUint(done-1, 10)
 	}
+	if of := g.server.streams[g.stream]; of != nil && of.next > 0 {
+		i.LastKnownEventPosition = strconv.FormatUint(of.next-1, 10)
+	}
+	for _, c := range g.clients {
+		i.Connections = append(i.Connections, &persistent.SubscriptionInfo_ConnectionInfo{
+			ConnectionName: c.name, TotalItems: c.total, InFlightMessages: int32(cap(c.messages) - c.slots)})
+	}
+	return i
 }
 
-// replay redelivers parked messages, oldest first. most is the maximum number; 0: all.
-func (g *group) replay(most int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := len(g.parked)
-	if most > 0 {
-		n = min(n, int(most))
+// Read connects a client to a group. It sends events, and receives acknowledgements and refusals.
+func (s persistentService) Read(call persistent.PersistentSubscriptions_ReadServer) error {
+	first, err := call.Recv()
+	if err != nil {
+		return err
 	}
-	for _, e := range g.parked[:n] {
-		g.retry = append(g.retry, &message{event: e})
+	size := int(first.GetOptions().GetBufferSize())
+	c := &client{slots: size, messages: make(chan *message, size)}
+	if name := metadata.ValueFromIncomingContext(call.Context(), "connection-name"); len(name) > 0 {
+		c.name = name[0]
 	}
-	slices.SortStableFunc(g.retry,
-		func(a, b *message) int { return int(int64(a.event.revision) - int64(b.event.revision)) })
-	g.parked = slices.Clone(g.parked[n:])
-	g.push()
-}
-
-// update replaces the settings. All clients are dropped, and unacknowledged messages are redelivered.
-func (g *group) update(set settings) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.dropAll(groupDropped(g.stream, g.name))
-	set.start = g.settings.start
-	g.settings = set
-}
-
-// end drops all clients and closes the group.
-func (g *group) end() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.dropAll(groupMissing(g.stream, g.name))
-	g.over = true
-}
-
-func (g *group) dropAll(why *fault) {
-	for _, c := range slices.Clone(g.clients) {
-		g.remove(c)
-		c.drop(why)
-	}
-}
-
-// join adds a client.
-func (g *group) join(c *client) *fault {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.over:
-		return groupMissing(g.stream, g.name)
-	case g.settings.maxSubscribers > 0 && len(g.clients) >= int(g.settings.maxSubscribers):
-		return groupFull(g.stream, g.name)
+	s.server.mu.Lock()
+	g := s.server.groups[string(first.GetOptions().GetStreamIdentifier().GetStreamName())][first.GetOptions().GetGroupName()]
+	if g == nil {
+		s.server.mu.Unlock()
+		return errNoGroup
 	}
 	g.clients = append(g.clients, c)
-	return nil
+	g.push()
+	s.server.mu.Unlock()
+	err = call.Send(&persistent.ReadResp{Content: &persistent.ReadResp_SubscriptionConfirmation_{
+		SubscriptionConfirmation: &persistent.ReadResp_SubscriptionConfirmation{SubscriptionId: c.name}}})
+	if err != nil {
+		return err
+	}
+	go g.takeAnswers(call)
+	defer g.leave(c)
+	for {
+		select {
+		case m := <-c.messages:
+			p := m.proposed
+			err := call.Send(&persistent.ReadResp{Content: &persistent.ReadResp_Event{Event: &persistent.ReadResp_ReadEvent{
+				Event: &persistent.ReadResp_ReadEvent_RecordedEvent{
+					Id: p.GetId(), StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(g.stream)},
+					StreamRevision: m.revision, Metadata: p.GetMetadata(), Data: p.GetData(),
+				},
+				Position: &persistent.ReadResp_ReadEvent_NoPosition{NoPosition: &shared.Empty{}},
+				Count:    &persistent.ReadResp_ReadEvent_RetryCount{RetryCount: m.retries},
+			}}})
+			if err != nil {
+				return err
+			}
+		case <-call.Context().Done():
+			return call.Context().Err()
+		}
+	}
+}
+
+// takeAnswers processes acknowledgements and refusals until the call ends.
+func (g *group) takeAnswers(call persistent.PersistentSubscriptions_ReadServer) {
+	for {
+		r, err := call.Recv()
+		if err != nil {
+			return
+		}
+		g.server.mu.Lock()
+		for _, id := range append(r.GetAck().GetIds(), r.GetNack().GetIds()...) {
+			switch m := g.outstanding[readID(id)]; {
+			case m == nil: // its timeout has passed
+			case r.GetAck() != nil:
+				g.settle(m)
+			default:
+				g.again(m, true)
+			}
+		}
+		g.push()
+		g.server.mu.Unlock()
+	}
 }
 
 // leave removes a client. Its unacknowledged messages are redelivered.
 func (g *group) leave(c *client) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.remove(c)
-	g.push()
-}
-
-func (g *group) remove(c *client) {
-	at := slices.Index(g.clients, c)
-	if at < 0 {
-		return
-	}
-	g.clients = slices.Delete(g.clients, at, at+1)
-	var lost []*message
+	g.server.mu.Lock()
+	defer g.server.mu.Unlock()
+	g.clients = slices.DeleteFunc(g.clients, func(other *client) bool { return other == c })
 	for _, m := range g.outstanding {
 		if m.to == c {
-			lost = append(lost, m)
+			g.again(m, false)
 		}
 	}
-	for _, m := range lost {
-		g.again(m, false)
-	}
-}
-
-// appended delivers new events.
-func (g *group) appended() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.push()
-}
-
-// less orders groups by name.
-func (g *group) less(other *group) int {
-	return strings.Compare(g.stream+"::"+g.name, other.stream+"::"+other.name)
 }
