@@ -39,7 +39,7 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" ||
+		if fields[0] == "run" || fields[0] == "show" || fields[0] == "history" ||
 			fields[0] == "cleanup" {
 			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
 		}

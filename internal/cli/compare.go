@@ -142,7 +142,8 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	if err = errors.Join(twice, err); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
-	if err := o.write(c.OutOrStdout(), found); err != nil {
+	if err := emit(c.OutOrStdout(), "comparison", o.format, o.out,
+		func(w io.Writer) error { return o.render(w, found, width(w)) }); err != nil {
 		return err
 	}
 	return o.verdict(found)
@@ -179,18 +180,6 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil
-}
-
-func (o *compareOptions) write(stdout io.Writer, c compare.Comparison) error {
-	if o.out == "" {
-		return o.render(stdout, c, width(stdout))
-	}
-	if err := writeOutput("comparison", o.out, "--file",
-		func(w io.Writer) error { return o.render(w, c, 0) }); err != nil {
-		return err
-	}
-	fmt.Fprintln(stdout, o.out)
-	return nil
 }
 
 func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) error {

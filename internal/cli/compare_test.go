@@ -38,7 +38,7 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, exportCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "-o",
+	misgiven(t, showCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "-o",
 		"gobench", "--metric", "nope", "run-1")
 }
 

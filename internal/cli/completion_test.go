@@ -32,7 +32,7 @@ cell: {publishers: count: 1, warmup: "0s", skew: "1m"}
 		{"compare --runs " + folder + " latest --by ", "mode threads :4"},
 		{"compare --runs " + folder + " latest --filter threads=", "threads=1 threads=2 :4"},
 		{"compare latest --metric publish.p9", "publish.p90 publish.p95 publish.p99 publish.p99.9 publish.p95.highest publish.p99.highest :4"},
-		{"show -o ", "text md csv json :4"},
+		{"show -o ", "text md csv json html parquet gobench omb :4"},
 		{"init nat", "nats :4"},
 	} {
 		_, text := ctl(t, append([]string{"__complete"}, strings.Split(x.command, " ")...)...)

@@ -89,5 +89,21 @@ func writeOutput(what, path, flag string, write func(io.Writer) error) error {
 	return nil
 }
 
+// emit writes output in a format to standard output, or to the file of -f, whose path it prints. A terminal gets no format
+// that it cannot show.
+func emit(stdout io.Writer, what, format, file string, write func(io.Writer) error) error {
+	switch {
+	case file != "":
+		if err := writeOutput(what, file, "--file", write); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(stdout, file)
+		return err
+	case terminal.Is(stdout) && (format == "html" || format == "parquet"):
+		return exit{ExitBadMatrix, fmt.Errorf("print %s as %s: standard output is a terminal; pass -f FILE", what, format)}
+	}
+	return write(stdout)
+}
+
 // hexDigest returns the SHA-256 of a text in hexadecimal digits.
 func hexDigest(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }

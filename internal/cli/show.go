@@ -1,49 +1,207 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/display"
+	"lockstep/internal/export"
+	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
+// showOptions are the flags of ctl show.
+type showOptions struct {
+	runs, format, file string
+	all                bool
+	per                string // the rows of csv and parquet: "" (tables, or perRepetition), perRepetition or perSecond
+	metrics            []string
+}
+
+const (
+	perRepetition = "repetition"
+	perSecond     = "second"
+)
+
 func showCommand() *cobra.Command {
-	var folder, format string
-	var all bool
+	var o showOptions
 	c := &cobra.Command{
-		Use:   "show RUN",
-		Short: "Print the tables of a recorded run",
+		Use:   "show RUN...",
+		Short: "Print a recorded run: tables, report, or data for other tools",
+		Long: `show prints the results of a recorded run. It uses only the record. The formats are:
+- text, md, csv, json: the tables of the matrix. With --per, csv has one row per repetition or second instead;
+- html: the report, one file that needs no network. With several runs, it shows them side by side;
+- parquet: one row per repetition of each cell and group, with all values; with --per second, one row per second;
+- gobench: input of benchstat, one line per valid repetition, with the values of the tables or of --metric;
+- omb: one result file of the OpenMessaging Benchmark per valid repetition, in the folder of -f.
+
+Exit codes: 0 printed; 1 not printed; 2 an error in the command line.`,
 		Example: `  ctl show latest
-  ctl show -o md 20260102-150405-quick-3f9c`,
-		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&folder),
-		RunE: func(c *cobra.Command, args []string) error {
-			record, err := runs.Open(folder, args[0])
-			if err != nil {
-				return err
-			}
-			if format == "text" {
-				if _, err = printResults(c.OutOrStdout(), record, all); err != nil {
-					return err
-				}
-				marks, err := record.Marks()
-				if end, ended := runs.EndOf(marks); ended && end.Text != string(wire.EndDone) {
-					fmt.Fprintln(c.OutOrStdout(), display.Clean("the run has ended: "+end.Text+because(end.Detail)))
-				}
-				return err
-			}
-			return printTables(c.OutOrStdout(), record, format)
-		},
+  ctl show -o md 20260102-150405-quick-3f9c
+  ctl show -o html -f both.html 20260102-150405-quick-3f9c 20260103-150405-quick-81d0
+  ctl show -o csv --per repetition -f outcomes.csv latest
+  ctl show -o gobench latest | go tool benchstat -row .fullname /dev/stdin
+  ctl show -o omb -f results latest`,
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeRuns(&o.runs),
+		RunE:              func(c *cobra.Command, args []string) error { return o.show(c, args) },
 	}
-	runsFlag(c, &folder)
-	c.Flags().BoolVar(&all, "all", false, "print all tables on a terminal, not only the first of many rows")
-	formatFlag(c, &format, "text", "md", "csv", "json")
+	runsFlag(c, &o.runs)
+	formatFlag(c, &o.format, "text", "md", "csv", "json", "html", "parquet", "gobench", "omb")
+	fileFlag(c, &o.file, "write to `file`, or for omb to a folder (default: standard output)")
+	f := c.Flags()
+	f.BoolVar(&o.all, "all", false, fmt.Sprintf(
+		"text: print all tables on a terminal, not only the first of many rows; html: show all tasks in detail, not only %d",
+		page.Detailed))
+	f.StringVar(&o.per, "per", "", "csv, parquet: write one row per `unit`: repetition or second (default for csv: tables)")
+	f.StringSliceVar(&o.metrics, "metric", nil,
+		"gobench: write the comma-separated metric `names`, or all (default: those of the matrix's tables)")
+	completeFlag(c, "per", cobra.FixedCompletions([]string{perRepetition, perSecond}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "metric", completeMetrics)
 	return c
+}
+
+// check lists all invalid and conflicting flags. names are the runs.
+func (o *showOptions) check(names []string) error {
+	var faults []error
+	if o.per != "" && o.per != perRepetition && o.per != perSecond {
+		faults = append(faults, fmt.Errorf("--per %q: unknown unit; use repetition or second", o.per))
+	}
+	if o.per != "" && o.format != "csv" && o.format != "parquet" {
+		faults = append(faults, fmt.Errorf("--per with -o %s: this format has no such rows; use -o csv or -o parquet", o.format))
+	}
+	if len(o.metrics) > 0 && o.format != "gobench" {
+		faults = append(faults, fmt.Errorf("--metric with -o %s: only gobench selects metrics; omit --metric", o.format))
+	}
+	if o.file == "" && o.format == "omb" {
+		faults = append(faults, errors.New("no folder given for -o omb: pass -f DIR"))
+	}
+	if len(names) > 1 && o.format != "html" {
+		faults = append(faults, fmt.Errorf("several runs with -o %s: pass one run, or use -o html or ctl compare", o.format))
+	}
+	return usageErrors(faults)
+}
+
+func (o *showOptions) show(c *cobra.Command, names []string) error {
+	if err := o.check(names); err != nil {
+		return err
+	}
+	var all []*runs.Run
+	for _, name := range names {
+		run, err := runs.Open(o.runs, name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
+			return exit{ExitBadMatrix,
+				fmt.Errorf("run %s was given twice; pass each run once (list runs with ctl runs)", run.Plan().ID)}
+		}
+		all = append(all, run)
+	}
+	if o.format == "omb" {
+		return o.omb(c, all[0])
+	}
+	return emit(c.OutOrStdout(), "results", o.format, o.file, func(out io.Writer) error {
+		return o.write(out, c.ErrOrStderr(), all)
+	})
+}
+
+// write writes runs in a format other than omb. Only html has several.
+func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
+	run := all[0]
+	switch {
+	case o.format == "html":
+		return page.Write(out, all, page.Options{Full: o.all})
+	case o.format == "gobench":
+		return o.gobench(out, stderr, run)
+	case o.format == "parquet" || o.per != "":
+		rows := export.Values
+		if o.per == perSecond {
+			rows = export.Windows
+		}
+		table, err := rows(run)
+		if err != nil {
+			return err
+		}
+		if o.format == "parquet" {
+			return export.Parquet(out, table)
+		}
+		return export.CSV(out, table)
+	case o.format != "text":
+		return printTables(out, run, o.format)
+	}
+	if _, err := printResults(out, run, o.all); err != nil {
+		return err
+	}
+	marks, err := run.Marks()
+	if end, ended := runs.EndOf(marks); ended && end.Text != string(wire.EndDone) {
+		fmt.Fprintln(out, display.Clean("the run has ended: "+end.Text+because(end.Detail)))
+	}
+	return err
+}
+
+func (o *showOptions) gobench(out, stderr io.Writer, run *runs.Run) error {
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return err
+	}
+	left, err := export.GoBench(out, run.Plan(), outcomes, o.metrics)
+	if errors.Is(err, export.ErrUnknown) {
+		err = exit{ExitBadMatrix, err}
+	}
+	if left.Invalid+left.Empty > 0 {
+		fmt.Fprintf(stderr, "omitted: %d that are not valid, %d without any of the values\n", left.Invalid, left.Empty)
+	}
+	return err
+}
+
+// omb writes one file per valid repetition, named after the run and the task, and prints its path.
+func (o *showOptions) omb(c *cobra.Command, run *runs.Run) error {
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.file, 0o755); err != nil {
+		return fmt.Errorf("create the folder of results: %w; pass another with --file", err)
+	}
+	invalid := 0
+	for _, x := range outcomes {
+		if x.Verdict != plan.Valid {
+			invalid++
+			continue
+		}
+		result, err := export.OMB(run, x)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		if err := e.Encode(result); err != nil {
+			return fmt.Errorf("write task %s: %w", x.Task, err)
+		}
+		name := filepath.Join(o.file, run.Plan().ID+"-"+x.Task+".json")
+		if err := os.WriteFile(name, text.Bytes(), 0o644); err != nil { //nolint:gosec // results are for others to read
+			return fmt.Errorf("write task %s: %w", x.Task, err)
+		}
+		fmt.Fprintln(c.OutOrStdout(), name)
+	}
+	if invalid > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "omitted: %d that are not valid\n", invalid)
+	}
+	return nil
 }
 
 // printTables prints the tables of a run as md, csv or json.

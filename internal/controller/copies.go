@@ -161,7 +161,7 @@ func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 }
 
 // keep writes tables and a report beside a copy, and adds its values to the history. A failure does not make the copy
-// incomplete: ctl report and ctl history reindex repeat both. A panic is caught, as agents may report anything.
+// incomplete: ctl show -o html and ctl history reindex repeat both. A panic is caught, as agents may report anything.
 func (k *copies) keep(ctx context.Context, id string) {
 	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func (k *copies) keep(ctx context.Context, id string) {
 		err = wire.Guard(k.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
 	}
 	if err != nil {
-		k.cfg.Log.Warn("cannot write tables and report of a run; write them with ctl report", "run", id, "err", err)
+		k.cfg.Log.Warn("cannot write tables and report of a run; write them with ctl show -o html", "run", id, "err", err)
 	}
 	if err := wire.Guard(k.cfg.Log, "history of run "+id,
 		func() error { return past.Of(k.cfg.Copies).Add(ctx, id) }); err != nil {

@@ -103,7 +103,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 				c.flags...)...); code != cli.ExitFailedCells {
 				t.Fatalf("ctl run ended with %d:\n%s", code, out.String())
 			}
-			for _, args := range [][]string{{"report", "--runs", runs, "latest"}, {"show", "--runs", runs, "latest"},
+			for _, args := range [][]string{{"show", "-o", "html", "--runs", runs, "latest"}, {"show", "--runs", runs, "latest"},
 				{"bundle", "--runs", runs, "latest", "-f", bundle}} {
 				if code := ctl(args...); code != 0 {
 					t.Fatalf("ctl %v ended with %d:\n%s", args, code, out.String())

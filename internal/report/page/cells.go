@@ -160,7 +160,7 @@ func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 		chosen = append(chosen, cells[i])
 	}
 	return chosen,
-		fmt.Sprintf("Details of %d of %d cells: those that are not valid, then those with flags, then the first of the matrix. The tables contain all cells; ctl report --full shows the details of all.",
+		fmt.Sprintf("Details of %d of %d cells: those that are not valid, then those with flags, then the first of the matrix. The tables contain all cells; ctl show -o html --all shows the details of all.",
 			len(chosen), len(cells))
 }
 
