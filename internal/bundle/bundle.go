@@ -24,7 +24,7 @@ const (
 	filesDir        = "files"
 )
 
-// ErrAltered is wrapped by errors about a bundle that differs from what ctl bundle wrote.
+// ErrAltered is wrapped by errors about a bundle that differs from what ctl bundle create has written.
 var ErrAltered = errors.New("altered")
 
 // Manifest describes the contents of a bundle.

@@ -63,7 +63,7 @@ func (b *Bundle) admit(files []*zip.File) error {
 		case b.entries[f.Name] != nil:
 			return altered(f.Name, "duplicate file")
 		case f.Method != zip.Deflate || f.Flags&1 != 0 || !f.Mode().IsRegular():
-			return altered(f.Name, "not packed by ctl bundle")
+			return altered(f.Name, "not packed by ctl bundle create")
 		}
 		b.entries[f.Name] = f
 		total += f.UncompressedSize64

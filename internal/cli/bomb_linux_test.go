@@ -48,7 +48,7 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 		if err := os.WriteFile(file, packed(t, x.size, x.file, x.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		reads := [][]string{{"verify", file}, {"rerun", file}}
+		reads := [][]string{{"bundle", "verify", file}, {"bundle", "rerun", file}}
 		if x.file == "run/run.json" {
 			if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
 				t.Fatal(err)

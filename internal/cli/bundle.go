@@ -21,24 +21,28 @@ import (
 const bundleEnd = ".bundle.zip"
 
 func bundleCommand() *cobra.Command {
+	return parent(&cobra.Command{Use: "bundle", Short: "Share a run as one file that can be verified and run again"},
+		bundleCreate(), bundleVerify(), bundleRerun())
+}
+
+func bundleCreate() *cobra.Command {
 	var s serverFlags
 	var folder, out string
 	c := &cobra.Command{
-		Use:   "bundle RUN",
-		Short: "Write a run to one file that can be shared and verified",
-		Long: `bundle writes the record of a run to one zip file. It contains the matrix, plan, outcomes, snapshots, histograms,
+		Use:   "create RUN",
+		Short: "Write a run to a bundle",
+		Long: `create writes the record of a run to one zip file. It contains the matrix, plan, outcomes, snapshots, histograms,
 tables, environment, and a manifest with the SHA-256 of each file. The same run gives the same bytes. Payload files of
 the matrix are added unchanged if this user created the run and it ran on this host. Recognised passwords are *** in a
 record, and references to secrets are not resolved. All other text is added unchanged.
 
 An active run can be bundled; the bundle is then incomplete. It is an error if the record changes meanwhile. With
---server, the record is copied to --runs first, as by ctl pull. Without it, the run is read from --runs. ctl verify checks
-a bundle, and ctl rerun runs its matrix again.
+--server, the record is copied to --runs first, as by ctl pull. Without it, the run is read from --runs.
 
 Exit codes: 0 bundle written; 1 error.`,
-		Example: `  ctl bundle latest
-  ctl bundle 20260102-150405-quick-3f9c -f quick.bundle.zip
-  ctl bundle latest --server nats://bench-1:4222`,
+		Example: `  ctl bundle create latest
+  ctl bundle create 20260102-150405-quick-3f9c -f quick.bundle.zip
+  ctl bundle create latest --server nats://bench-1:4222`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -138,7 +142,7 @@ func openBundle(name string) (opened, error) {
 	return opened{b, file}, nil
 }
 
-func verifyCommand() *cobra.Command {
+func bundleVerify() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify BUNDLE",
 		Short: "Verify the digests of a bundle and recompute its results",
@@ -151,7 +155,7 @@ Exit codes:
   0  no file is altered and no value differs
   1  the bundle cannot be checked
   6  a file is altered, a value differs, or the file is not a bundle`,
-		Example: "  ctl verify 20260102-150405-quick-3f9c" + bundleEnd,
+		Example: "  ctl bundle verify 20260102-150405-quick-3f9c" + bundleEnd,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := openBundle(args[0])

@@ -13,7 +13,7 @@ import (
 )
 
 func fleetCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "fleet",
 		Short: "Manage the certificates and credentials of a fleet",
 		Long: `fleet creates the certificates and keys with which the programs of a fleet authenticate. These are a certificate
@@ -23,13 +23,10 @@ other files where they were created. See docs/security.md.`,
 		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
   ctl fleet agent creds load-1 load-2 broker-1
   ctl fleet show creds`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
+	},
+		fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
 		fleetChange("rotate", "Replace the keys of users", "the old keys are rejected", (*keys.Credentials).Rotate),
 		fleetRemove(), fleetPassword())
-	return c
 }
 
 // reloaded is the hint after a change of users: it has no effect before the servers reload their configuration.

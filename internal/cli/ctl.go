@@ -38,7 +38,7 @@ to a fleet of agents.`,
 		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand(), doctorCommand()}},
 		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand(),
 			baselineCommand(), digestCommand()}},
-		{"Share results", []*cobra.Command{bundleCommand(), verifyCommand(), rerunCommand()}},
+		{"Share results", []*cobra.Command{bundleCommand()}},
 		{"Fleet", []*cobra.Command{agentsCommand(), pullCommand(), scheduleCommand(), sinkCommand(), fleetCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
@@ -48,6 +48,14 @@ to a fleet of agents.`,
 		}
 	}
 	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+// parent returns a command that only has subcommands: without one it prints its help.
+func parent(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args = arguments(cobra.NoArgs)
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(commands...)
+	return c
 }
 
 // narrowing adds the flags of commands that read a matrix: --quick, --set and --filter, which change the matrix without

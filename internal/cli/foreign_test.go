@@ -103,11 +103,11 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 			folder := t.TempDir()
 			r := foreign(t, folder, foreignMatrix(address, key, payload), nil)
 			file := filepath.Join(folder, "foreign.zip")
-			if code, said := ctl(t, "bundle", "--runs", folder, "-f", file, r.ID); code != cli.ExitOK {
+			if code, said := ctl(t, "bundle", "create", "--runs", folder, "-f", file, r.ID); code != cli.ExitOK {
 				t.Fatalf("bundle left with %d:\n%s", code, said)
 			}
 			args := map[string][]string{
-				"rerun":   {"rerun", "--runs", filepath.Join(folder, "again"), file},
+				"rerun":   {"bundle", "rerun", "--runs", filepath.Join(folder, "again"), file},
 				"resume":  {"run", "--runs", folder, "--resume", r.ID},
 				"cleanup": {"cleanup", "--runs", folder, r.ID},
 			}[command]
@@ -161,7 +161,7 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	}
 	bundled := func(folder, run string) (said string, has bool) {
 		out := filepath.Join(t.TempDir(), "b.zip")
-		code, said := ctl(t, "bundle", "--runs", folder, "-f", out, run)
+		code, said := ctl(t, "bundle", "create", "--runs", folder, "-f", out, run)
 		if code != cli.ExitOK {
 			t.Fatalf("bundle left with %d:\n%s", code, said)
 		}

@@ -14,15 +14,12 @@ import (
 
 // importCommand writes matrices from the workloads of other tools.
 func importCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "import",
 		Short: "Convert a workload of another tool to a matrix",
 		Long: `import converts a workload of another tool to a matrix (CUE). Settings without a counterpart are listed in a
 comment of the matrix and on standard error.`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(
+	},
 		importFrom("omb WORKLOAD.yaml DRIVER.yaml", "Convert a workload and a driver file of the OpenMessaging Benchmark",
 			"  ctl import omb 1-topic-16-partitions-1kb.yaml kafka.yaml -f matrices/omb.cue", 2,
 			func(in []translate.File) (*translate.Result, error) { return translate.OMB(in[0], in[1]) }),
@@ -30,7 +27,6 @@ comment of the matrix and on standard error.`,
 			"  ctl import perftest publish-consume-spec.js | ctl vet /dev/stdin", 1,
 			func(in []translate.File) (*translate.Result, error) { return translate.PerfTest(in[0]) }),
 	)
-	return c
 }
 
 func importFrom(use, short, example string, files int,

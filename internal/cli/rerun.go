@@ -35,7 +35,7 @@ type rerun struct {
 	files    map[string]string // digests of the files that agents read, by path on the agents' hosts
 }
 
-func rerunCommand() *cobra.Command {
+func bundleRerun() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "rerun BUNDLE",
@@ -50,8 +50,8 @@ If another user created the run of the bundle, rerun lists the brokers with thei
 asks for confirmation before it uses any of them. Without a terminal, pass --yes.
 
 Exit codes: those of ctl run, and 6 if a file of the bundle is altered.`,
-		Example: `  ctl rerun quick.bundle.zip
-  RERUN_SECRET_1=guest ctl rerun quick.bundle.zip --server nats://bench-1:4222`,
+		Example: `  ctl bundle rerun quick.bundle.zip
+  RERUN_SECRET_1=guest ctl bundle rerun quick.bundle.zip --server nats://bench-1:4222`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := readRerun(args[0])
@@ -86,7 +86,7 @@ func readRerun(path string) (*rerun, error) {
 		return nil, err
 	}
 	if len(altered) > 0 {
-		return nil, exit{ExitAltered, fmt.Errorf("%s: %w; run ctl verify for details", path, errors.Join(altered...))}
+		return nil, exit{ExitAltered, fmt.Errorf("%s: %w; run ctl bundle verify for details", path, errors.Join(altered...))}
 	}
 	r := &rerun{path: path, manifest: b.Manifest, files: map[string]string{}}
 	if r.plan, err = b.Plan(dir); err != nil {

@@ -110,7 +110,7 @@ Exit codes:
 	return c
 }
 
-// flags adds the flags that ctl run and ctl rerun share.
+// flags adds the flags that ctl run and ctl bundle rerun share.
 func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
 	o.influx.add(c, "the matrix or environment")

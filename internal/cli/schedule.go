@@ -22,7 +22,7 @@ import (
 )
 
 func scheduleCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "schedule",
 		Short: "Manage scheduled runs on a fleet",
 		Long: `schedule manages matrices on the control plane of a fleet that the controller runs at given times.
@@ -31,15 +31,12 @@ docs/schedules.md describes clock changes, missed runs, overlapping runs and the
   ctl schedule list
   ctl schedule run nightly
   ctl schedule history nightly`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(scheduleAdd(), scheduleList(), scheduleShow(), scheduleHistory(),
+	},
+		scheduleAdd(), scheduleList(), scheduleShow(), scheduleHistory(),
 		scheduleEdit("pause", "Pause a schedule; an active run continues", pauseSchedule),
 		scheduleEdit("resume", "Resume a paused schedule, from the next slot", resumeSchedule),
 		scheduleEdit("run", "Start a run now, even if the schedule is paused", askSchedule),
 		scheduleEdit("remove", "Remove a schedule with its history; an active run continues", nil))
-	return c
 }
 
 // onSchedules is serverFlags.onFleet for commands about schedules.

@@ -104,7 +104,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 				t.Fatalf("ctl run ended with %d:\n%s", code, out.String())
 			}
 			for _, args := range [][]string{{"show", "-o", "html", "--runs", runs, "latest"}, {"show", "--runs", runs, "latest"},
-				{"bundle", "--runs", runs, "latest", "-f", bundle}} {
+				{"bundle", "create", "--runs", runs, "latest", "-f", bundle}} {
 				if code := ctl(args...); code != 0 {
 					t.Fatalf("ctl %v ended with %d:\n%s", args, code, out.String())
 				}
@@ -121,9 +121,9 @@ func TestSecretsAreInNoFile(t *testing.T) {
 			if n := canariesBelow(t, archive); n < 10 {
 				t.Errorf("the bundle has only %d files", n)
 			}
-			if code := ctl("rerun", "--runs", runs, bundle); code != cli.ExitBadMatrix ||
+			if code := ctl("bundle", "rerun", "--runs", runs, bundle); code != cli.ExitBadMatrix ||
 				!strings.Contains(out.String(), c.rerun) {
-				t.Errorf("ctl rerun ended with %d, want an error with %q:\n%s", code, c.rerun, out.String())
+				t.Errorf("ctl bundle rerun ended with %d, want an error with %q:\n%s", code, c.rerun, out.String())
 			}
 			source, err := os.ReadFile(filepath.Join(runs, "latest", "matrix.cue"))
 			if err != nil || !strings.Contains(string(source), c.source) {
