@@ -118,17 +118,17 @@ func (s *cleaning) killed(file string) (run string, left []string) {
 	return run, left
 }
 
-// cleanup runs ctl cleanup with a standard input, which may be nil, and checks that it does not print the password.
+// cleanup runs ctl runs cleanup with a standard input, which may be nil, and checks that it does not print the password.
 func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"cleanup"}, args...)...)
+	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"runs", "cleanup"}, args...)...)
 	cmd.Dir, cmd.Stdin = s.dir, in
 	text, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		s.t.Fatal(err)
 	}
 	if strings.Contains(string(text), s.password) {
-		s.t.Errorf("ctl cleanup shows the password:\n%s", text)
+		s.t.Errorf("ctl runs cleanup shows the password:\n%s", text)
 	}
 	return cmd.ProcessState.ExitCode(), string(text)
 }
@@ -174,21 +174,21 @@ func TestCleanupAfterAKill(t *testing.T) {
 	}
 	code, out := s.cleanup(nil, "latest")
 	if code != 2 || !strings.Contains(out, "--yes") {
-		t.Errorf("without a terminal ctl cleanup left with %d, want 2 and a word about --yes:\n%s", code, out)
+		t.Errorf("without a terminal ctl runs cleanup left with %d, want 2 and a word about --yes:\n%s", code, out)
 	}
 	lists(out)
 	untouched("after nobody was asked")
 	for typed, word := range map[string]string{"n\n": "no", "\n": "nothing", "yes, but not now\n": "something else"} {
 		code, out := s.cleanup(terminal(t, typed), "latest")
 		if code != 0 || !strings.Contains(out, "nothing removed") {
-			t.Errorf("after %s ctl cleanup left with %d:\n%s", word, code, out)
+			t.Errorf("after %s ctl runs cleanup left with %d:\n%s", word, code, out)
 		}
 		lists(out)
 		untouched("after " + word)
 	}
 	code, out = s.cleanup(nil, "--run", run, "--yes", file)
 	if code != 0 || !strings.Contains(out, "removed") {
-		t.Errorf("with --yes ctl cleanup left with %d:\n%s", code, out)
+		t.Errorf("with --yes ctl runs cleanup left with %d:\n%s", code, out)
 	}
 	lists(out)
 	s.api.nothingLeft(run)
@@ -198,10 +198,10 @@ func TestCleanupAfterAKill(t *testing.T) {
 		}
 	}
 	if code, out := s.cleanup(nil, "latest"); code != 0 {
-		t.Errorf("with nothing left ctl cleanup left with %d:\n%s", code, out)
+		t.Errorf("with nothing left ctl runs cleanup left with %d:\n%s", code, out)
 	}
 	if code, out := s.cleanup(nil, file); code != 2 || !strings.Contains(out, other) {
-		t.Errorf("ctl cleanup of the matrix left with %d and does not list another run's %s:\n%s", code, other, out)
+		t.Errorf("ctl runs cleanup of the matrix left with %d and does not list another run's %s:\n%s", code, other, out)
 	}
 }
 
@@ -214,11 +214,11 @@ func TestCleanupOfARecord(t *testing.T) {
 	run, _ := s.killed(file)
 	code, out := s.cleanup(nil, "--run", run, "--yes", file)
 	if code != 1 || !strings.Contains(out, "management") {
-		t.Errorf("of a matrix whose broker cannot list ctl cleanup left with %d, want 1 and what to do:\n%s", code, out)
+		t.Errorf("of a matrix whose broker cannot list ctl runs cleanup left with %d, want 1 and what to do:\n%s", code, out)
 	}
 	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 ||
 		!strings.Contains(out, "of 1 attempts of the run;") {
-		t.Errorf("of the record ctl cleanup left with %d:\n%s", code, out)
+		t.Errorf("of the record ctl runs cleanup left with %d:\n%s", code, out)
 	}
 	s.api.nothingLeft(run)
 }
@@ -230,11 +230,11 @@ func TestCleanupTellsWhatItCouldNotAsk(t *testing.T) {
 	file := s.matrix(fmt.Sprintf("{url: \"amqp://u:%s@127.0.0.1:1/\", management: %q}", s.password, s.manager))
 	code, out := s.cleanup(nil, "--yes", file)
 	if code != 1 || !strings.Contains(out, "127.0.0.1:1") {
-		t.Errorf("ctl cleanup left with %d, want 1 and the address:\n%s", code, out)
+		t.Errorf("ctl runs cleanup left with %d, want 1 and the address:\n%s", code, out)
 	}
 	for _, args := range [][]string{{}, {"--run", "x", "latest"}, {filepath.Join(s.dir, "none.cue")}} {
 		if code, out := s.cleanup(nil, args...); code != 2 {
-			t.Errorf("ctl cleanup %v left with %d, want 2:\n%s", args, code, out)
+			t.Errorf("ctl runs cleanup %v left with %d, want 2:\n%s", args, code, out)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,9 +40,8 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" || fields[0] == "history" ||
-			fields[0] == "cleanup" {
-			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
+		if slices.Contains([]string{"run", "show", "history", "runs"}, fields[0]) {
+			fields = append(fields, "--runs", runs)
 		}
 		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
 		cmd.Dir = ".."
@@ -56,8 +56,8 @@ func TestReadmeCommands(t *testing.T) {
 }
 
 // fleetCommands are run by the script "runs".
-var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl attach": true, "ctl cancel": true, "ctl pull": true,
-	"ctl runs": true, "ctl agents": true}
+var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl runs attach": true, "ctl runs cancel": true, "ctl runs pull": true,
+	"ctl runs list": true, "ctl agents": true}
 
 // The fleet's commands work, with a free port and a matrix for the test's broker.
 func TestReadmeFleet(t *testing.T) {

@@ -94,11 +94,11 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ who, command, want string }{
-		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"},
-		{"viewer", "pull latest pulled", "complete"},
+		{"viewer", "runs list", "done"}, {"viewer", "agents", "a1"}, {"viewer", "runs attach latest --runs attached", "2 tasks"},
+		{"viewer", "runs pull latest pulled", "complete"},
 		{"viewer", "history --metric publish.rate", ""}, {"viewer", "schedule list", ""},
-		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"},
-		{"client", "cancel latest", "has already ended"},
+		{"client", "runs list", "done"}, {"client", "runs attach latest", "2 tasks"}, {"client", "runs pull latest", "complete"},
+		{"client", "runs cancel latest", "has already ended"},
 		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"},
 		{"viewer", "schedule show nightly", "nightly"},
 		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""},

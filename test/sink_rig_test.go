@@ -190,7 +190,7 @@ func (x sunken) asksForReplay(run string) {
 		x.t.Errorf("the replay at the end of the run is %+v, want points left", d)
 	}
 	for _, text := range []string{fmt.Sprintf("; %d dropped (", x.delivered[0].Dropped),
-		fmt.Sprintf("did not write %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
+		fmt.Sprintf("did not write %d of %d", d.Left, d.Points), "then run: ctl runs replay " + run} {
 		if !strings.Contains(x.text, text) {
 			x.t.Errorf("the summary has no %q:\n%s", text, x.text)
 		}
@@ -243,9 +243,9 @@ func silent(t *testing.T) string {
 // replay writes a run's points again with ctl, from the directory of the recording process.
 func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
-	ctl := startWith(i.t, i.env(), dir, "ctl", "sink", "replay", "latest")
+	ctl := startWith(i.t, i.env(), dir, "ctl", "runs", "replay", "latest")
 	if code := ctl.Leaves(); code != 0 {
-		i.t.Fatalf("ctl sink replay left with %d, want 0", code)
+		i.t.Fatalf("ctl runs replay left with %d, want 0", code)
 	}
 	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {

@@ -289,7 +289,7 @@ func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
 		}
 		var data bytes.Buffer
 		if _, err := Write(&data, run, "v1", true); err != nil {
-			if !strings.Contains(err.Error(), "ctl cancel") {
+			if !strings.Contains(err.Error(), "ctl runs cancel") {
 				t.Fatal(err)
 			}
 			continue

@@ -93,7 +93,7 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 }
 
 // errMeanwhile is the error of a run that is still written: its outcomes and files would be of different times.
-var errMeanwhile = errors.New("the record has changed meanwhile; bundle the run after its end (stop it with ctl cancel)")
+var errMeanwhile = errors.New("the record has changed meanwhile; bundle the run after its end (stop it with ctl runs cancel)")
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -37,7 +37,7 @@ the matrix are added unchanged if this user created the run and it ran on this h
 record, and references to secrets are not resolved. All other text is added unchanged.
 
 An active run can be bundled; the bundle is then incomplete. It is an error if the record changes meanwhile. With
---server, the record is copied to --runs first, as by ctl pull. Without it, the run is read from --runs.
+--server, the record is copied to --runs first, as by ctl runs pull. Without it, the run is read from --runs.
 
 Exit codes: 0 bundle written; 1 error.`,
 		Example: `  ctl bundle create latest

@@ -14,10 +14,10 @@ import (
 	"lockstep/internal/wire"
 )
 
-// queuedFor is the maximum wait of ctl cancel for a queued run: it has no task to close.
+// queuedFor is the maximum wait of ctl runs cancel for a queued run: it has no task to close.
 const queuedFor = 3 * time.Second
 
-func cancelCommand() *cobra.Command {
+func runsCancel() *cobra.Command {
 	var s serverFlags
 	var limit time.Duration
 	c := &cobra.Command{
@@ -25,7 +25,7 @@ func cancelCommand() *cobra.Command {
 		Short: "Cancel an active or queued run of a fleet",
 		Long: `cancel stops the task in flight, removes its topology from the broker, and waits until the run has ended.
 Finished tasks keep their outcomes; ctl run --resume runs the others. RUN is an id, a unique prefix of one, or latest.`,
-		Example: "  ctl cancel latest --server nats://bench-1:4222",
+		Example: "  ctl runs cancel latest --server nats://bench-1:4222",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			text, err := cancelRun(c.Context(), conn, args[0], limit, s.hint())
@@ -62,15 +62,15 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 	case err != nil:
 		return "", err
 	case state.Seq != cancelled:
-		return fmt.Sprintf("run %s was cancelled and has been submitted again; the new submission is %s: ctl attach %s%s",
+		return fmt.Sprintf("run %s was cancelled and has been submitted again; the new submission is %s: ctl runs attach %s%s",
 			state.Run, state.State, state.Run, hint), nil
 	case state.Over():
-		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State,
+		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl runs pull %s%s", state.Run, state.State,
 			tasksOf(state), state.Run, hint), nil
 	case waited && state.State == wire.StateQueued:
 		return fmt.Sprintf("run %s was queued and will not start", state.Run), nil
 	}
-	return "", fmt.Errorf("cancel run %s: it has not stopped within %v; follow it: ctl attach %s%s", state.Run,
+	return "", fmt.Errorf("cancel run %s: it has not stopped within %v; follow it: ctl runs attach %s%s", state.Run,
 		limit, state.Run, hint)
 }
 
@@ -105,7 +105,7 @@ func tasksOf(s wire.RunState) string {
 	return text
 }
 
-func pullCommand() *cobra.Command {
+func runsPull() *cobra.Command {
 	var s serverFlags
 	var folder string
 	c := &cobra.Command{
@@ -114,7 +114,7 @@ func pullCommand() *cobra.Command {
 		Long: `pull copies the record of a run from the control plane into a directory below DIR (--runs), and reports
 whether it is complete. The run may be active or ended. An existing directory is completed; nothing in it is lost.
 RUN is an id, a unique prefix of one, or latest.`,
-		Example: "  ctl pull latest --server nats://bench-1:4222\n  ctl pull 20260102-150405-quick-3f9c /srv/records",
+		Example: "  ctl runs pull latest --server nats://bench-1:4222\n  ctl runs pull 20260102-150405-quick-3f9c /srv/records",
 		Args:    arguments(cobra.RangeArgs(1, 2)),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			if len(args) == 2 {
@@ -144,7 +144,7 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 	p, err := controller.Pull(ctx, conn, state.Run, root)
 	switch {
 	case errors.Is(err, wire.ErrNoRecord) && !state.Over():
-		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl attach %s%s", state.Run, state.State,
+		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl runs attach %s%s", state.Run, state.State,
 			state.Run, hint)
 	case err != nil && state.Copied:
 		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s",

@@ -23,7 +23,7 @@ import (
 // brokerTimeout limits the opening of a broker and the listing of its leftovers together, and their removal.
 const brokerTimeout = 30 * time.Second
 
-// cleanupOptions are the flags of ctl cleanup.
+// cleanupOptions are the flags of ctl runs cleanup.
 type cleanupOptions struct {
 	narrow matrix.Narrow
 	runs   string
@@ -31,7 +31,7 @@ type cleanupOptions struct {
 	yes    bool
 }
 
-func cleanupCommand() *cobra.Command {
+func runsCleanup() *cobra.Command {
 	var o cleanupOptions
 	c := &cobra.Command{
 		Use:   "cleanup FILE | cleanup RUN",
@@ -49,9 +49,9 @@ Exit codes:
   0  nothing is left, or the removal was declined
   1  a broker did not answer, or did not remove everything
   2  no terminal for the confirmation, or an error in the command line`,
-		Example: `  ctl cleanup matrices/prefetch.cue
-  ctl cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
-  ctl cleanup latest`,
+		Example: `  ctl runs cleanup matrices/prefetch.cue
+  ctl runs cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
+  ctl runs cleanup latest`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
 		RunE:              func(c *cobra.Command, args []string) error { return o.cleanup(c, args[0]) },
@@ -291,7 +291,7 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 	if err != nil {
 		id = record.Plan().ID
 		return plan.Run{}, nil,
-			fmt.Errorf("clean up with the record of %s, or with a matrix of its brokers: ctl cleanup --run %s FILE: %w",
+			fmt.Errorf("clean up with the record of %s, or with a matrix of its brokers: ctl runs cleanup --run %s FILE: %w",
 				id, id, err)
 	}
 	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)

@@ -111,7 +111,7 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 		for range last - 1 {
 			<-signals
 		}
-		fmt.Fprintln(stderr, "stopped at once: queues and topics of the run may be left on the broker; remove them with ctl cleanup")
+		fmt.Fprintln(stderr, "stopped at once: queues and topics of the run may be left on the broker; remove them with ctl runs cleanup")
 		os.Exit(ExitInterrupted)
 	}()
 	return ctx, cancel

@@ -35,11 +35,11 @@ to a fleet of agents.`,
 	}{
 		{"Write a matrix", []*cobra.Command{initCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand(),
 			schemaCommand(), importCommand()}},
-		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand(), doctorCommand()}},
+		{"Run it", []*cobra.Command{runCommand(), runsCommand(), doctorCommand()}},
 		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand(),
 			baselineCommand(), digestCommand()}},
 		{"Share results", []*cobra.Command{bundleCommand()}},
-		{"Fleet", []*cobra.Command{agentsCommand(), pullCommand(), scheduleCommand(), sinkCommand(), fleetCommand()}},
+		{"Fleet", []*cobra.Command{agentsCommand(), scheduleCommand(), fleetCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
 		for _, c := range group.commands {

@@ -105,8 +105,8 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 			"UTC", refusing}, "night"},
 		{"schedule show", []string{"schedule", "show", "--server", server, "night"},
 			`\x1b]0;OWNED\x07\x1b[2J\u009b2J\u202eDETUPER`},
-		{"cleanup", []string{"cleanup", left}, `queue�]0;OWNED`}, /* a table: display.Clean */
-		{"cleanup that fails", []string{"cleanup", "--yes", left}, `broker b: \x1b]0;OWNED`},
+		{"cleanup", []string{"runs", "cleanup", left}, `queue�]0;OWNED`}, /* a table: display.Clean */
+		{"cleanup that fails", []string{"runs", "cleanup", "--yes", left}, `broker b: \x1b]0;OWNED`},
 		{"an error", []string{"show", "--runs", dir, hostileText}, `OWNED`},
 		{"an invalid matrix", []string{"vet", broken}, `\x1b]0;OWNED`},
 		{"an unknown command", []string{hostileText}, `OWNED`},

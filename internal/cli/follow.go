@@ -145,7 +145,7 @@ func knownRuns(runs []wire.RunState) string {
 	var lines []string
 	for _, r := range slices.Backward(runs) {
 		if len(lines) == most {
-			lines = append(lines, fmt.Sprintf("and %d more (see ctl runs)", len(runs)-most))
+			lines = append(lines, fmt.Sprintf("and %d more (see ctl runs list)", len(runs)-most))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s, %s)", r.Run, r.Name, r.State))
@@ -163,7 +163,7 @@ func submitter() string {
 	return name + "@" + host
 }
 
-func attachCommand() *cobra.Command {
+func runsAttach() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "attach RUN",
@@ -172,8 +172,8 @@ func attachCommand() *cobra.Command {
 codes. It also works for a run that has ended. Ctrl-C ends attach; the run continues.
 
 RUN is an id, a unique prefix of one, or latest.`,
-		Example: `  ctl attach latest --server nats://bench-1:4222
-  ctl attach 20260102-150405-quick-3f9c`,
+		Example: `  ctl runs attach latest --server nats://bench-1:4222
+  ctl runs attach 20260102-150405-quick-3f9c`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
 	}
@@ -214,7 +214,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 		return o.left(ctx, state.Run, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; copy the partial record: ctl pull %s%s", err, state.Run, o.server.hint())
+		return fmt.Errorf("%w; copy the partial record: ctl runs pull %s%s", err, state.Run, o.server.hint())
 	}
 	return o.conclude(ctx, c, state.Run, end)
 }

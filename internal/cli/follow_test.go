@@ -86,7 +86,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	ctl("run", "--detach", file).await(t, "-x-")
 	log.await(t, "run started")
 	defer func() {
-		if code := Ctl(ctx, []string{"cancel", "--server", "nats://" + at, id(log.String())}, nil, &log,
+		if code := Ctl(ctx, []string{"runs", "cancel", "--server", "nats://" + at, id(log.String())}, nil, &log,
 			&log); code != ExitOK {
 			t.Errorf("cancel left with %d", code)
 		}
@@ -96,22 +96,22 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	if text := said.String(); strings.Count(text, "is queued") != 1 {
 		t.Errorf("it says it more than once:\n%s", text)
 	}
-	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
+	ctl("runs", "attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
 		"is queued: broker loop, used by run ")
 
 	executed, copies := id(log.String()), filepath.Join(dir, "copies")
-	ctl("attach", "--runs", copies, executed).await(t, "x: 1 task")
+	ctl("runs", "attach", "--runs", copies, executed).await(t, "x: 1 task")
 	resumed := ctl("run", "--runs", copies, "--resume", executed)
 	flags := executed + " --runs " + copies + " --server nats://" + at
-	resumed.await(t, "stop it: ctl cancel "+executed+" --server nats://"+at)
-	if want := "submit run " + executed + ": it is already queued or active; follow it: ctl attach " +
+	resumed.await(t, "stop it: ctl runs cancel "+executed+" --server nats://"+at)
+	if want := "submit run " + executed + ": it is already queued or active; follow it: ctl runs attach " +
 		flags; !strings.Contains(resumed.String(), want) {
 		t.Errorf("it says\n%swant\n%s", resumed, want)
 	}
-	ctl("cancel", executed).await(t, "has ended: interrupted")
+	ctl("runs", "cancel", executed).await(t, "has ended: interrupted")
 	resumed = ctl("run", "--runs", copies, "--resume", executed)
 	resumed.await(t, "is queued: broker loop, used by run ") // behind the run that waited for it
-	ctl("cancel", executed).await(t, "run "+executed)
+	ctl("runs", "cancel", executed).await(t, "run "+executed)
 	resumed.await(t, "interrupted; resume:")
 	if text := resumed.String(); strings.Contains(text, "] interrupted: run was cancelled") {
 		t.Errorf("it prints what happened before it was resumed:\n%s", text)

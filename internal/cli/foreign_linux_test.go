@@ -23,7 +23,7 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 		folder := t.TempDir()
 		r := foreign(t, folder, foreignMatrix(address, key, "/nowhere"), nil)
 		var out bytes.Buffer
-		code := cli.Ctl(t.Context(), []string{"cleanup", "--runs", folder, r.ID}, terminal(t, typed), &out, &out)
+		code := cli.Ctl(t.Context(), []string{"runs", "cleanup", "--runs", folder, r.ID}, terminal(t, typed), &out, &out)
 		if !strings.Contains(out.String(), "Use all of these? [y/N]") || (dialled.Load() > 0) != yes || !yes &&
 			(code != cli.ExitBadMatrix || !strings.Contains(out.String(), "nothing opened")) {
 			t.Errorf("%q: left with %d after %d connections:\n%s", typed, code, dialled.Load(), &out)

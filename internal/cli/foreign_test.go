@@ -109,7 +109,7 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 			args := map[string][]string{
 				"rerun":   {"bundle", "rerun", "--runs", filepath.Join(folder, "again"), file},
 				"resume":  {"run", "--runs", folder, "--resume", r.ID},
-				"cleanup": {"cleanup", "--runs", folder, r.ID},
+				"cleanup": {"runs", "cleanup", "--runs", folder, r.ID},
 			}[command]
 			code, said := ctl(t, args...)
 			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this user") ||
@@ -208,7 +208,7 @@ func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
 	r := foreign(t, folder, once, func(r *plan.Run) {
 		r.Influx = &plan.Influx{URL: "http://" + address, Org: "o", Bucket: "b", Token: "${file:" + key + "}"}
 	})
-	code, said := ctl(t, "sink", "replay", "--runs", folder, r.ID)
+	code, said := ctl(t, "runs", "replay", "--runs", folder, r.ID)
 	if code != cli.ExitBadMatrix || !strings.Contains(said, "pass --influx FILE") {
 		t.Errorf("left with %d:\n%s", code, said)
 	}

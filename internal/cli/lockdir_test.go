@@ -64,7 +64,7 @@ func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 			t.Errorf("agent %s: code %d: %s", flag, code, out.String())
 		}
 		out.Reset()
-		code = Ctl(t.Context(), []string{"runs", "--server", "nats://127.0.0.1:1", flag, "nosuch.file"}, nil, &out,
+		code = Ctl(t.Context(), []string{"runs", "list", "--server", "nats://127.0.0.1:1", flag, "nosuch.file"}, nil, &out,
 			&out)
 		if code != ExitBadMatrix || !strings.Contains(out.String(), flag+" nosuch.file") {
 			t.Errorf("ctl %s: code %d: %s", flag, code, out.String())
@@ -119,13 +119,13 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	defer server.Close()
 	t.Setenv("LOCKSTEP_TOKEN", "wrong")
 	var out strings.Builder
-	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
+	if code := Ctl(t.Context(), []string{"runs", "list", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
 		!strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "check --server") {
 		t.Errorf("a wrong token: code %d: %s", code, out.String())
 	}
 	out.Reset()
 	t.Setenv("LOCKSTEP_TOKEN", "")
-	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
+	if code := Ctl(t.Context(), []string{"runs", "list", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
 		!strings.Contains(out.String(), "requires credentials: pass --creds") {
 		t.Errorf("no credentials: code %d: %s", code, out.String())
 	}
@@ -146,7 +146,7 @@ func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 	for _, flag := range []string{"--creds", "--ca"} {
 		for name, program := range map[string]func(args []string, out io.Writer) int{
 			"ctl": func(args []string, out io.Writer) int {
-				return Ctl(ctx, append([]string{"runs"}, args...), nil, out, out)
+				return Ctl(ctx, append([]string{"runs", "list"}, args...), nil, out, out)
 			},
 			"agent": func(args []string, out io.Writer) int {
 				return Agent(ctx, append(args, "--name", "a"), nil, out, out)
@@ -221,7 +221,7 @@ func TestServersThatAreNoURLAreRefused(t *testing.T) {
 			"controller": func(out *strings.Builder) int {
 				return Controller(t.Context(), []string{"--server", server}, nil, out, out)
 			},
-			"ctl runs": func(out *strings.Builder) int { return Ctl(t.Context(), []string{"runs"}, nil, out, out) },
+			"ctl runs list": func(out *strings.Builder) int { return Ctl(t.Context(), []string{"runs", "list"}, nil, out, out) },
 			"ctl run": func(out *strings.Builder) int {
 				return Ctl(t.Context(), []string{"run", file}, nil, out,
 					out)

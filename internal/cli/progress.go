@@ -66,7 +66,7 @@ func (p *progress) back() {
 func (p *progress) show(e controller.Progress) {
 	p.back()
 	p.mu.Lock()
-	begins := p.view.Run.ID == "" // of ctl attach
+	begins := p.view.Run.ID == "" // of ctl runs attach
 	p.view.Apply(e.Entry, time.Now())
 	begins = begins && p.view.Run.ID != ""
 	heading := p.view.heading()

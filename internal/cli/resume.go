@@ -49,7 +49,7 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
-		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl pull %s%s%s", err, shellWord(o.resume),
+		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl runs pull %s%s%s", err, shellWord(o.resume),
 			o.elsewhere(), o.server.hint())
 	}
 	if err != nil {

@@ -54,8 +54,8 @@ func runCommand() *cobra.Command {
 prints the tables again from the record. The first Ctrl-C stops the run cleanly: queues and topics are removed from the
 broker, and all measurements are kept. The second Ctrl-C ends ctl at once.
 
-On a fleet (--server), the run does not depend on ctl: it continues if the terminal closes or ctl is killed. ctl attach
-follows it again, and ctl cancel stops it.
+On a fleet (--server), the run does not depend on ctl: it continues if the terminal closes or ctl is killed. ctl runs attach
+follows it again, and ctl runs cancel stops it.
 
 If another user created the run of --resume, ctl lists the brokers with their options, secrets and files. It asks
 for confirmation before it uses any of them. Without a terminal, pass --yes.
@@ -126,7 +126,7 @@ func (o *runOptions) flags(c *cobra.Command) {
 // check returns an error for flags that exclude each other.
 func (o *runOptions) check() error {
 	if o.detach && o.format == "json" {
-		return exit{ExitBadMatrix, errors.New("-o json with --detach: ctl prints only the id of the run; omit -o, and use ctl attach -o json")}
+		return exit{ExitBadMatrix, errors.New("-o json with --detach: ctl prints only the id of the run; omit -o, and use ctl runs attach -o json")}
 	}
 	if o.injectFault != "" && o.server.url != "" {
 		return exit{ExitBadMatrix,
@@ -226,14 +226,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		<-printed
 	}
 	if errors.Is(err, wire.ErrQueued) {
-		return fmt.Errorf("%w; follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID,
+		return fmt.Errorf("%w; follow it: %s, or stop it: ctl runs cancel %s%s", err, o.attachAgain(run.ID), run.ID,
 			o.server.hint())
 	}
 	if err != nil {
 		return err
 	}
 	if o.server.url != "" {
-		fmt.Fprintf(stderr, "follow it again: %s; stop it: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID,
+		fmt.Fprintf(stderr, "follow it again: %s; stop it: ctl runs cancel %s%s\n", o.attachAgain(run.ID), run.ID,
 			o.server.hint())
 	}
 	if o.detach {
@@ -356,7 +356,7 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 		return fmt.Errorf("run %s is no longer on the control plane, which may have been restarted without its data; "+
 			"resume from the copy: %s", id, o.again(id))
 	}
-	return fmt.Errorf("%w; the run continues without this copy; follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id),
+	return fmt.Errorf("%w; the run continues without this copy; follow it: %s, or stop it: ctl runs cancel %s%s", err, o.attachAgain(id),
 		id, o.server.hint())
 }
 
@@ -423,7 +423,7 @@ func (o *runOptions) again(id string) string {
 
 // attachAgain returns the command that follows a run on a fleet again, into the same folder.
 func (o *runOptions) attachAgain(id string) string {
-	return "ctl attach " + id + o.elsewhere() + o.server.hint()
+	return "ctl runs attach " + id + o.elsewhere() + o.server.hint()
 }
 
 // elsewhere returns the flag --runs, or "" for the default folder.

@@ -60,7 +60,7 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
 	for got, want := range map[string]string{
 		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
-		o.attachAgain("r"): "ctl attach r --runs 'my runs'" + flags,
+		o.attachAgain("r"): "ctl runs attach r --runs 'my runs'" + flags,
 	} {
 		if got != want {
 			t.Errorf("got %s\nwant %s", got, want)
@@ -78,7 +78,7 @@ func TestResumeWithoutARecordNamesPull(t *testing.T) {
 	var out strings.Builder
 	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil,
 		&out, &out)
-	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError ||
+	if want := "first: ctl runs pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError ||
 		!strings.HasSuffix(out.String(), want) {
 		t.Errorf("code %d: %swant %s", code, out.String(), want)
 	}

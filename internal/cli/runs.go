@@ -14,16 +14,26 @@ import (
 )
 
 func runsCommand() *cobra.Command {
+	return parent(&cobra.Command{
+		Use:   "runs",
+		Short: "List, follow, cancel and copy runs, and clean up after them",
+		Example: `  ctl runs list
+  ctl runs attach latest --server nats://bench-1:4222
+  ctl runs cleanup latest`,
+	}, runsList(), runsAttach(), runsCancel(), runsPull(), runsCleanup(), runsReplay())
+}
+
+func runsList() *cobra.Command {
 	var s serverFlags
 	var folder, format string
 	var local bool
 	c := &cobra.Command{
-		Use:   "runs",
+		Use:   "list",
 		Short: "List the runs of a fleet, or the local run records",
-		Long: `runs lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
+		Long: `list lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
 lists the records below --runs. The newest run is first. With -o wide, DETAIL is not shortened.`,
-		Example: `  ctl runs
-  ctl runs --server nats://bench-1:4222 -o json`,
+		Example: `  ctl runs list
+  ctl runs list --server nats://bench-1:4222 -o json`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.url == "" || local {

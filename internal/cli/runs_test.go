@@ -98,7 +98,7 @@ func TestRunsListsTheNewestFirst(t *testing.T) {
 	for _, args := range [][]string{{"--server", server.URL()}, {"--runs", root}} {
 		for _, more := range [][]string{nil, {"-o", "json"}} {
 			var out strings.Builder
-			code := Ctl(t.Context(), append(append([]string{"runs"}, args...), more...), nil, &out, &out)
+			code := Ctl(t.Context(), append(append([]string{"runs", "list"}, args...), more...), nil, &out, &out)
 			if first, second := strings.Index(out.String(), "first"),
 				strings.Index(out.String(), "second"); code != ExitOK || second < 0 || first < second {
 				t.Errorf("%v %v: code %d:\n%s", args, more, code, out.String())

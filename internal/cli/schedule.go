@@ -296,7 +296,7 @@ func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, nam
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s is paused\n", name)
 	if s.Current != nil {
-		fmt.Fprintf(c.OutOrStdout(), "its run %s continues; stop it with ctl cancel\n", s.Current.Run)
+		fmt.Fprintf(c.OutOrStdout(), "its run %s continues; stop it with ctl runs cancel\n", s.Current.Run)
 	}
 	return nil
 }

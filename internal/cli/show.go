@@ -105,7 +105,7 @@ func (o *showOptions) show(c *cobra.Command, names []string) error {
 		}
 		if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
 			return exit{ExitBadMatrix,
-				fmt.Errorf("run %s was given twice; pass each run once (list runs with ctl runs)", run.Plan().ID)}
+				fmt.Errorf("run %s was given twice; pass each run once (list runs with ctl runs list)", run.Plan().ID)}
 		}
 		all = append(all, run)
 	}

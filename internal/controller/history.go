@@ -28,7 +28,7 @@ type runHistory struct {
 func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if h.dir == "" {
 		return plan.HistoryAnswer{},
-			errors.New("the controller has no history: start it with --dir, or use ctl pull and ctl history --local")
+			errors.New("the controller has no history: start it with --dir, or use ctl runs pull and ctl history --local")
 	}
 	return past.Of(h.dir).Answer(q)
 }

@@ -103,7 +103,7 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 		return stored
 	}
 	run := f.dir.Plan().ID
-	log := f.points.Log().With("run", run, "command", fmt.Sprintf("ctl sink replay --runs %s %s", f.root, run))
+	log := f.points.Log().With("run", run, "command", fmt.Sprintf("ctl runs replay --runs %s %s", f.root, run))
 	if d.Dropped > 0 {
 		log.Warn("points for InfluxDB dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last",
 			d.LastError)

@@ -146,7 +146,7 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 // count and the command.
 func TestReplayAtTheEnd(t *testing.T) {
 	const dropped, failed, command = "points for InfluxDB dropped", "replay to InfluxDB incomplete",
-		`command="ctl sink replay --runs copies run-1"`
+		`command="ctl runs replay --runs copies run-1"`
 	for name, c := range map[string]struct {
 		status       func(n int64) int
 		tune         sink.Tuning
@@ -281,7 +281,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 					t.Errorf("stored %+v, want the incomplete replay", all)
 				}
 				text := report.Delivered("run-1", all)
-				if !strings.Contains(text, d.Cause+"; ") || !strings.HasSuffix(text, "; run: ctl sink replay run-1") {
+				if !strings.Contains(text, d.Cause+"; ") || !strings.HasSuffix(text, "; run: ctl runs replay run-1") {
 					t.Errorf("the summary is %q", text)
 				}
 			})

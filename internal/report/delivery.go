@@ -125,7 +125,7 @@ func NotWritten(run string, d plan.Delivery) string {
 // remedy returns the user's next step after points were not written. status is the HTTP status of a rejection, or 0.
 // cause is that of a replay that ended early although InfluxDB accepted points, or empty.
 func remedy(run string, status int, cause string) string {
-	command := "run: ctl sink replay " + run
+	command := "run: ctl runs replay " + run
 	step := "correct the cause of the rejection"
 	switch {
 	case status == 0 && cause != "":

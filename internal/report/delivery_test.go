@@ -39,27 +39,27 @@ func TestDelivered(t *testing.T) {
 		{[]plan.Delivery{one}, "InfluxDB: 10 points written to http://h, bucket b"},
 		{[]plan.Delivery{refused, one},
 			"InfluxDB: 12 points written to http://h, bucket b; 7 dropped (5 rejected: 401 Unauthorized, 2 queue full); " +
-				"last error: unauthorized access; the record is complete; use a token with write access to the bucket, then run: ctl sink replay run-1"},
+				"last error: unauthorized access; the record is complete; use a token with write access to the bucket, then run: ctl runs replay run-1"},
 		{[]plan.Delivery{one, away},
 			"InfluxDB: 12 points written to http://h, bucket b; 5 dropped (5 not delivered in time); last error: no answer; " +
-				"the record is complete; start InfluxDB, then run: ctl sink replay run-1"},
+				"the record is complete; start InfluxDB, then run: ctl runs replay run-1"},
 		{[]plan.Delivery{refused, away, whole}, "InfluxDB: 9 points written to http://h, bucket b (replayed)"},
 		{[]plan.Delivery{away, whole, one}, "InfluxDB: 19 points written to http://h, bucket b (replayed)"},
 		{[]plan.Delivery{away, vain},
 			"InfluxDB: 2 points written to http://h, bucket b; 5 dropped (5 not delivered in time); " +
 				"the replay did not write 8 of 9 (8 not delivered in time); last error: refused connection; " +
-				"the record is complete; start InfluxDB, then run: ctl sink replay run-1"},
+				"the record is complete; start InfluxDB, then run: ctl runs replay run-1"},
 		{[]plan.Delivery{away, vain, whole}, "InfluxDB: 9 points written to http://h, bucket b (replayed)"},
 		{[]plan.Delivery{one, late},
 			"InfluxDB: 10 points written to http://h, bucket b; the replay stopped before the end of the record: " +
-				"not complete after 30s; run: ctl sink replay run-1"},
+				"not complete after 30s; run: ctl runs replay run-1"},
 		{[]plan.Delivery{one, slow},
 			"InfluxDB: 10 points written to http://h, bucket b; the replay did not write 1 of 9 " +
-				"(1 not delivered in time): interrupted; run: ctl sink replay run-1"},
+				"(1 not delivered in time): interrupted; run: ctl runs replay run-1"},
 		{[]plan.Delivery{one, cut},
 			"InfluxDB: 10 points written to http://h, bucket b; the replay did not write 2 of 3 " +
 				"(2 not delivered in time); the replay stopped before the end of the record; last error: no answer; " +
-				"the record is complete; start InfluxDB, then run: ctl sink replay run-1"},
+				"the record is complete; start InfluxDB, then run: ctl runs replay run-1"},
 		{[]plan.Delivery{one, late, whole}, "InfluxDB: 9 points written to http://h, bucket b (replayed)"},
 		// replays during a live delivery
 		{[]plan.Delivery{timed(whole, 3, 4), timed(long, 1, 9)},
@@ -72,7 +72,7 @@ func TestDelivered(t *testing.T) {
 			"InfluxDB: 9 points written to http://h, bucket b (replayed)"},
 		{[]plan.Delivery{timed(whole, 3, 4), timed(away, 1, 9)},
 			"InfluxDB: 9 points written to http://h, bucket b (replayed); " +
-				"5 dropped (5 not delivered in time); last error: no answer; the record is complete; start InfluxDB, then run: ctl sink replay run-1"},
+				"5 dropped (5 not delivered in time); last error: no answer; the record is complete; start InfluxDB, then run: ctl runs replay run-1"},
 	} {
 		if got := Delivered("run-1", c.of); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
@@ -89,9 +89,9 @@ func TestNotWritten(t *testing.T) {
 		{plan.Delivery{URL: "http://h", Bucket: "b", Points: 9, Written: 1, Left: 8, LastError: "refused connection",
 			Why: map[string]int64{"not delivered in time": 8}},
 			"InfluxDB at http://h, bucket b, did not accept 8 of 9 points (8 not delivered in time); last error: refused connection; " +
-				"the record is complete; start InfluxDB, then run: ctl sink replay run-1"},
+				"the record is complete; start InfluxDB, then run: ctl runs replay run-1"},
 		{plan.Delivery{URL: "http://h", Bucket: "b", Points: 3, Written: 3, Incomplete: true, Cause: "interrupted"},
-			"InfluxDB at http://h, bucket b, accepted 3 points; the replay stopped before the end of the record; run: ctl sink replay run-1"},
+			"InfluxDB at http://h, bucket b, accepted 3 points; the replay stopped before the end of the record; run: ctl runs replay run-1"},
 	} {
 		if got := NotWritten("run-1", c.d); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -121,7 +121,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		}
 	}
 	if sent {
-		err = fmt.Errorf("%w; the run may still be queued: see ctl runs", err)
+		err = fmt.Errorf("%w; the run may still be queued: see ctl runs list", err)
 	}
 	return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
 }

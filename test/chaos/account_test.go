@@ -71,7 +71,7 @@ func (f *fleet) account() *account {
 		a.begunOnce(t.ID)
 		a.kept(t.ID)
 	}
-	a.sameFiles("the one that ctl pull made", f.run.Dir(), f.pulled())
+	a.sameFiles("the one that ctl runs pull made", f.run.Dir(), f.pulled())
 	a.sameFiles("the controller's copy", f.run.Dir(), f.copied())
 	f.line.lost, f.line.said = a.lost, a.words()
 	return a

@@ -161,9 +161,9 @@ func quarantined(r *row) {
 	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "(task "+b.Task+") in flight") {
 		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
 	}
-	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
+	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndQuarantined)) {
-		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
+		f.t.Errorf("ctl runs list: %v, and it said:\n%s", err, out)
 	}
 	f.resume()
 	f.ends(0)

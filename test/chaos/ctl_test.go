@@ -11,7 +11,7 @@ func ctlFaults() []fault {
 	return []fault{{name: "ctl killed", short: true, do: ctlKilled}}
 }
 
-// ctlKilled kills the ctl that follows the run. The run continues, and ctl attach completes the directory.
+// ctlKilled kills the ctl that follows the run. The run continues, and ctl runs attach completes the directory.
 func ctlKilled(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -30,9 +30,9 @@ func ctlKilled(r *row) {
 func (f *fleet) attached() {
 	f.t.Helper()
 	f.ctl = f.start(process.Command{Name: "attach",
-		Argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs",
+		Argv: []string{filepath.Join(programs, "ctl"), "runs", "attach", f.run.Plan().ID, "--server", f.url, "--runs",
 			f.followed()}})
 	if code := f.ctl.Leaves(); code != 0 {
-		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.Tail(3000))
+		f.t.Errorf("ctl runs attach left with %d, want 0; it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 }

@@ -10,7 +10,7 @@
 //     killed and broke its guarantee to keep confirmed messages, the verdict is not valid.
 //   - No controller wrote after a later controller had.
 //   - Judging the directory again gives the stored outcome.
-//   - The directory that ctl wrote during the run, the one that ctl pull creates from JetStream afterwards, and the
+//   - The directory that ctl wrote during the run, the one that ctl runs pull creates from JetStream afterwards, and the
 //     controller's copy have the same files.
 //
 // A deviation counts as lost. The table shows for each row the fault, a summary of the record, the number of losses,

@@ -221,13 +221,13 @@ func (f *fleet) begins() {
 
 func (f *fleet) followed() string { return filepath.Join(f.dir, "runs") }
 
-// pulled creates the run directory from the control plane with ctl pull.
+// pulled creates the run directory from the control plane with ctl runs pull.
 func (f *fleet) pulled() string {
 	f.t.Helper()
 	root := filepath.Join(f.dir, "pulled")
-	if out, err := f.ctlOutput("pull", f.run.Plan().ID, root, "--server", f.url); err != nil ||
+	if out, err := f.ctlOutput("runs", "pull", f.run.Plan().ID, root, "--server", f.url); err != nil ||
 		!strings.Contains(out, "complete: all") {
-		f.t.Errorf("ctl pull: %v, and it said: %s", err, out)
+		f.t.Errorf("ctl runs pull: %v, and it said: %s", err, out)
 	}
 	return filepath.Join(root, f.run.Plan().ID)
 }

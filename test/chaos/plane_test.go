@@ -81,9 +81,9 @@ func planeFull(r *row) {
 	}
 	f.read("the snapshots of a run may use 64.0 MiB; start the controller with a larger --record-limit, and continue the run with " +
 		"ctl run --resume")
-	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
+	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndFailed)) {
-		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
+		f.t.Errorf("ctl runs list: %v, and it said:\n%s", err, out)
 	}
 	kept := &account{t: f.t, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored()}
 	kept.read()

@@ -122,13 +122,13 @@ func (g *going) cancel(t *testing.T, r *rig, run string) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
-	if out, err := r.ctl(ctx, "cancel", "--wait", patience.String(), run).CombinedOutput(); err != nil {
-		t.Fatalf("ctl cancel: %v\n%s", err, out)
+	if out, err := r.ctl(ctx, "runs", "cancel", "--wait", patience.String(), run).CombinedOutput(); err != nil {
+		t.Fatalf("ctl runs cancel: %v\n%s", err, out)
 	}
 	select {
 	case <-g.ended:
 	case <-ctx.Done():
-		t.Fatalf("ctl run goes on %v after ctl cancel", patience)
+		t.Fatalf("ctl run goes on %v after ctl runs cancel", patience)
 	}
 }
 

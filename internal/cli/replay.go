@@ -14,18 +14,7 @@ import (
 	"lockstep/internal/sink"
 )
 
-func sinkCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "sink",
-		Short: "Write recorded runs to InfluxDB",
-		Args:  arguments(cobra.NoArgs),
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(replayCommand())
-	return c
-}
-
-func replayCommand() *cobra.Command {
+func runsReplay() *cobra.Command {
 	var (
 		folder  string
 		to      = influxFlags{needed: true}
@@ -33,13 +22,13 @@ func replayCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "replay RUN",
-		Short: "Write a recorded run's points to InfluxDB again",
+		Short: "Write the points of a recorded run to InfluxDB again",
 		Long: `replay makes all points of a run from its record and writes them to the InfluxDB of --influx or of the
 environment. The InfluxDB of the record is not used, because the author of the record chose it. The points have the
 same tags, times and fields as during the run, so that InfluxDB stores each point once.
 replay waits until InfluxDB has all points. It fails if InfluxDB accepts none for 30 s.`,
-		Example: `  ctl sink replay latest
-  ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
+		Example: `  ctl runs replay latest
+  ctl runs replay --influx influx.json 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -65,7 +54,7 @@ replay waits until InfluxDB has all points. It fails if InfluxDB accepts none fo
 	return c
 }
 
-// replayPatience is the time without progress after which ctl sink replay gives up.
+// replayPatience is the time without progress after which ctl runs replay gives up.
 const replayPatience = 30 * time.Second
 
 // replayTo writes the points of a run again, and prints the result.

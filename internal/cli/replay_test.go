@@ -38,12 +38,12 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	}{{401, "use a token"}, {404, "correct bucket and org"}, {302, "correct the url"}, {200, "correct the url"},
 		{422, "correct the cause"}} {
 		status = x.status
-		c := replayCommand()
+		c := runsReplay()
 		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
 		c.SilenceErrors, c.SilenceUsage = true, true
 		err := c.ExecuteContext(t.Context())
 		if err == nil || !strings.Contains(err.Error(), x.want) ||
-			!strings.Contains(err.Error(), "then run: ctl sink replay run-1") ||
+			!strings.Contains(err.Error(), "then run: ctl runs replay run-1") ||
 			strings.Contains(err.Error(), "start InfluxDB") {
 			t.Errorf("%d: %v, want it to say %q", x.status, err, x.want)
 		}
@@ -88,7 +88,7 @@ func TestReplayBesideTheRun(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		c := replayCommand()
+		c := runsReplay()
 		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
 		c.SetOut(&out)
 		if err := c.ExecuteContext(t.Context()); err != nil {
