@@ -65,7 +65,7 @@ func eventsOfRun(kinds string) string {
 
 var (
 	taskKinds  = orList("kind", "run-start", "run-stop", "task-start", "task-stop")
-	foundKinds = orList("kind", "worse", "better", "rule") // what ctl digest found
+	foundKinds = orList("kind", "worse", "better", "rule") // what ctl history digest found
 	linkKinds  = "not " + taskKinds + " and not " + foundKinds
 )
 

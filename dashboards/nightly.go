@@ -107,7 +107,7 @@ func nightly() *dashboard.DashboardBuilder {
 				Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}})).
 		Annotation(event("Worse than the seven runs before", red, regressions()+`  |> map(fn: (r) => ({_time: r._time, text: r.name + ": ${value} " + string(v: r._value) + ", before " + string(v: r.past), tags: "worse"}))
 `)).
-		Annotation(event("Found by ctl digest", orange, inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text" and `+foundKinds+` and `+theMatrix+`)
+		Annotation(event("Found by ctl history digest", orange, inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text" and `+foundKinds+` and `+theMatrix+`)
   |> map(fn: (r) => ({_time: r._time, text: r.kind + ": " + r._value, tags: r.kind}))
   |> group()
 `)).

@@ -43,7 +43,7 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 		return string(out), err
 	}
 	n.until("an agent", func() bool {
-		out, err := ctl(append([]string{"agents"}, as("viewer.nk")...)...)
+		out, err := ctl(append([]string{"fleet", "agents"}, as("viewer.nk")...)...)
 		return err == nil && strings.Contains(out, "a1")
 	})
 	for i := range 2 {

@@ -50,13 +50,13 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	start(t, f.dir, "controller", "--open", "--listen", "127.0.0.1:"+port)
 	for _, name := range agents {
 		process.Eventually(t, "listening", func() bool {
-			_, err := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
+			_, err := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 			return err == nil
 		})
 		f.agents[name] = startWith(t, variables[name], f.dir, "agent", "--server", f.url, "--name", name)
 	}
 	process.Eventually(t, "all agents there", func() bool {
-		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
+		out, _ := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 		return !slices.ContainsFunc(agents, func(name string) bool {
 			return !strings.Contains(string(out),
 				"\n"+name+" ")

@@ -65,7 +65,7 @@ func TestObserver(t *testing.T) {
 	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url,
 		"--name", "obs")
 	process.Eventually(t, "observed", func() bool {
-		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
+		out, _ := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
 	file := filepath.Join(f.dir, "matrix.cue")

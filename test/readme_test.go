@@ -57,7 +57,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // fleetCommands are run by the script "runs".
 var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl runs attach": true, "ctl runs cancel": true, "ctl runs pull": true,
-	"ctl runs list": true, "ctl agents": true}
+	"ctl runs list": true, "ctl fleet agents": true}
 
 // The fleet's commands work, with a free port and a matrix for the test's broker.
 func TestReadmeFleet(t *testing.T) {

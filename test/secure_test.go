@@ -68,7 +68,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
-		out, err := program(t, dir, as("client"), "ctl", "agents")
+		out, err := program(t, dir, as("client"), "ctl", "fleet", "agents")
 		if err == nil && strings.Contains(out, "a1") && strings.Contains(out, "a2") {
 			break
 		}
@@ -94,7 +94,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ who, command, want string }{
-		{"viewer", "runs list", "done"}, {"viewer", "agents", "a1"}, {"viewer", "runs attach latest --runs attached", "2 tasks"},
+		{"viewer", "runs list", "done"}, {"viewer", "fleet agents", "a1"}, {"viewer", "runs attach latest --runs attached", "2 tasks"},
 		{"viewer", "runs pull latest pulled", "complete"},
 		{"viewer", "history --metric publish.rate", ""}, {"viewer", "schedule list", ""},
 		{"client", "runs list", "done"}, {"client", "runs attach latest", "2 tasks"}, {"client", "runs pull latest", "complete"},
@@ -123,7 +123,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	}
 	controller.Signal(syscall.SIGHUP)
 	for deadline := time.Now().Add(time.Minute); ; {
-		out, err := program(t, dir, as("client"), "ctl", "agents")
+		out, err := program(t, dir, as("client"), "ctl", "fleet", "agents")
 		if err == nil && strings.Contains(out, "a1") && !strings.Contains(out, "a2") {
 			break
 		}

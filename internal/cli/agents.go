@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-func agentsCommand() *cobra.Command {
+func fleetAgents() *cobra.Command {
 	var s serverFlags
 	var format string
 	c := &cobra.Command{
@@ -23,8 +23,8 @@ func agentsCommand() *cobra.Command {
 		Short: "List the agents of a fleet",
 		Long: `agents lists the agents of a fleet. With -o wide, it also prints the clock error, cores, version and current
 task.`,
-		Example: `  ctl agents --server nats://bench-1:4222
-  ctl agents -o json`,
+		Example: `  ctl fleet agents --server nats://bench-1:4222
+  ctl fleet agents -o json`,
 		Args: arguments(cobra.NoArgs),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, _ []string) error {
 			agents, err := conn.Agents(c.Context())
@@ -34,7 +34,7 @@ task.`,
 			if format == "json" {
 				return printJSON(c.OutOrStdout(), append([]wire.AgentInfo{}, agents...))
 			}
-			return fleetAgents(c.OutOrStdout(), agents, time.Now(), format == "wide")
+			return listAgents(c.OutOrStdout(), agents, time.Now(), format == "wide")
 		}),
 	}
 	s.add(c, "")
@@ -42,8 +42,8 @@ task.`,
 	return c
 }
 
-// fleetAgents lists agents, then the reasons for refused agents. wide adds columns.
-func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
+// listAgents lists agents, then the reasons for refused agents. wide adds columns.
+func listAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
 	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
 	if wide {
 		head = append(head, "CORES", "VERSION", "TASK")

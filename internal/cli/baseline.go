@@ -17,12 +17,12 @@ import (
 // baselineOptions select the baselines of a fleet or those of a folder.
 type baselineOptions struct {
 	server serverFlags
-	runs   string
+	runs   *string // the folder
 }
 
-func baselineCommand() *cobra.Command {
-	var o baselineOptions
-	c := &cobra.Command{
+func historyBaseline(runs *string) *cobra.Command {
+	o := baselineOptions{runs: runs}
+	return parent(&cobra.Command{
 		Use:   "baseline",
 		Short: "Manage baselines: runs that other runs are compared with",
 		Long: `baseline manages the runs that later runs are compared with. Each matrix has one baseline; further
@@ -32,13 +32,7 @@ repetition cannot be a baseline.
 On a fleet (--server), the control plane stores the baselines with the values of their runs. Schedules use them, and
 runs of clients without baselines. Without a fleet, the baselines are stored in the folder of --runs, for local runs
 and ctl compare.`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.PersistentFlags().StringVar(&o.runs, "runs", "runs",
-		"use the baselines in this `folder` of run records; overrides LOCKSTEP_SERVER")
-	c.AddCommand(o.set(), o.list(), o.remove())
-	return c
+	}, o.set(), o.list(), o.remove())
 }
 
 // ofFleet reports whether the command uses the baselines of a fleet. An explicit --runs selects the folder.
@@ -67,11 +61,11 @@ func (o *baselineOptions) set() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set RUN",
 		Short: "Make a run the baseline of its matrix, or a baseline with another name",
-		Example: `  ctl baseline set latest
-  ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c
-  ctl baseline set --server nats://bench-1:4222 latest`,
+		Example: `  ctl history baseline set latest
+  ctl history baseline set --name release-4.0 20260102-150405-nightly-3f9c
+  ctl history baseline set --server nats://bench-1:4222 latest`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&o.runs),
+		ValidArgsFunction: completeRuns(o.runs),
 		RunE: func(c *cobra.Command, args []string) error {
 			if name != "" {
 				if err := plan.CheckBaselineName(name); err != nil {
@@ -101,7 +95,7 @@ func (o *baselineOptions) set() *cobra.Command {
 // setHere stores a baseline in the folder. The note, if any, counts the tasks without an outcome and the cells without
 // a valid repetition.
 func (o *baselineOptions) setHere(_ context.Context, run, name string) (b plan.Baseline, note string, err error) {
-	record, err := runs.Open(o.runs, run)
+	record, err := runs.Open(*o.runs, run)
 	if err != nil {
 		return b, "", err
 	}
@@ -113,7 +107,7 @@ func (o *baselineOptions) setHere(_ context.Context, run, name string) (b plan.B
 	if err != nil {
 		return b, "", err
 	}
-	return made.Baseline, note, history.Of(o.runs).SetBaseline(made.Baseline)
+	return made.Baseline, note, history.Of(*o.runs).SetBaseline(made.Baseline)
 }
 
 func (o *baselineOptions) setOnFleet(ctx context.Context, run, name string) (b plan.Baseline, note string, err error) {
@@ -135,7 +129,7 @@ func (o *baselineOptions) list() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "list",
 		Short:   "List the baselines",
-		Example: "  ctl baseline list",
+		Example: "  ctl history baseline list",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			all, err := o.all(c)
@@ -161,7 +155,7 @@ func (o *baselineOptions) list() *cobra.Command {
 
 func (o *baselineOptions) all(c *cobra.Command) ([]plan.Baseline, error) {
 	if !o.ofFleet(c) {
-		return history.Of(o.runs).Baselines()
+		return history.Of(*o.runs).Baselines()
 	}
 	conn, err := o.server.dial(c.Context())
 	if err != nil {
@@ -175,10 +169,10 @@ func (o *baselineOptions) remove() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "remove NAME",
 		Short:   "Remove a baseline but keep its run",
-		Example: "  ctl baseline remove release-4.0",
+		Example: "  ctl history baseline remove release-4.0",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			remove := func(_ context.Context, name string) error { return history.Of(o.runs).RemoveBaseline(name) }
+			remove := func(_ context.Context, name string) error { return history.Of(*o.runs).RemoveBaseline(name) }
 			if o.ofFleet(c) {
 				conn, err := o.server.dial(c.Context())
 				if err != nil {

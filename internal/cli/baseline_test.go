@@ -53,11 +53,11 @@ func TestWhatCanBeABaseline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			twoCells(t, root, x.verdicts...)
-			c := baselineCommand()
+			c := historyCommand()
 			var stderr bytes.Buffer
 			c.SetOut(&bytes.Buffer{})
 			c.SetErr(&stderr)
-			c.SetArgs(append([]string{"set", "--runs", root, "run-1"}, x.args...))
+			c.SetArgs(append([]string{"baseline", "set", "--runs", root, "run-1"}, x.args...))
 			c.SilenceErrors, c.SilenceUsage = true, true
 			err := c.ExecuteContext(t.Context())
 			all, listed := history.Of(root).Baselines()
@@ -96,7 +96,7 @@ func TestBaselineRemoveConfirms(t *testing.T) {
 	}
 	for _, want := range []string{"baseline b removed\n", `no baseline "b" in the folder ` + root} {
 		var out strings.Builder
-		Ctl(t.Context(), []string{"baseline", "remove", "b", "--runs", root}, nil, &out, &out)
+		Ctl(t.Context(), []string{"history", "baseline", "remove", "b", "--runs", root}, nil, &out, &out)
 		if !strings.HasPrefix(out.String(), want) {
 			t.Errorf("got %q, want %q", out.String(), want)
 		}

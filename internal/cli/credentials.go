@@ -15,16 +15,16 @@ import (
 func fleetCommand() *cobra.Command {
 	return parent(&cobra.Command{
 		Use:   "fleet",
-		Short: "Manage the certificates and credentials of a fleet",
-		Long: `fleet creates the certificates and keys with which the programs of a fleet authenticate. These are a certificate
+		Short: "List the agents of a fleet, and manage its credentials",
+		Long: `fleet lists agents, and creates the certificates and keys with which the programs of a fleet authenticate. These are a certificate
 authority, the certificate of the servers, and keys for the controller, clients, viewers and each agent. It also writes
 the NATS configuration with the permissions of each. Copy to each host only the files that it needs. Keep ca.key and the
 other files where they were created. See docs/security.md.`,
 		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
-  ctl fleet agent creds load-1 load-2 broker-1
-  ctl fleet show creds`,
+  ctl fleet add creds load-1 load-2 broker-1
+  ctl fleet agents --server nats://bench-1:4222`,
 	},
-		fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
+		fleetAgents(), fleetInit(), fleetAdd(), fleetShow(), fleetRenew(),
 		fleetChange("rotate", "Replace the keys of users", "the old keys are rejected", (*keys.Credentials).Rotate),
 		fleetRemove(), fleetPassword())
 }
@@ -88,13 +88,13 @@ func agentNames(names []string) error {
 	return nil
 }
 
-func fleetAgent() *cobra.Command {
+func fleetAdd() *cobra.Command {
 	var slots int
 	command := &cobra.Command{
-		Use:   "agent DIR NAME...",
+		Use:   "add DIR NAME...",
 		Short: "Create credentials for more agents",
-		Example: `  ctl fleet agent creds load-3 load-4
-  ctl fleet agent --slots 4 creds load-5`,
+		Example: `  ctl fleet add creds load-3 load-4
+  ctl fleet add --slots 4 creds load-5`,
 		Args: arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := agentNames(args[1:]); err != nil {

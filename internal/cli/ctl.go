@@ -34,12 +34,11 @@ to a fleet of agents.`,
 		commands []*cobra.Command
 	}{
 		{"Write a matrix", []*cobra.Command{initCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand(),
-			schemaCommand(), importCommand()}},
+			importCommand()}},
 		{"Run it", []*cobra.Command{runCommand(), runsCommand(), doctorCommand()}},
-		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand(),
-			baselineCommand(), digestCommand()}},
+		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand()}},
 		{"Share results", []*cobra.Command{bundleCommand()}},
-		{"Fleet", []*cobra.Command{agentsCommand(), scheduleCommand(), fleetCommand()}},
+		{"Fleet", []*cobra.Command{fleetCommand(), scheduleCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
 		for _, c := range group.commands {
@@ -127,20 +126,5 @@ func vetCommand() *cobra.Command {
 		},
 	}
 	narrowing(c, &n)
-	return c
-}
-
-func schemaCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:     "schema",
-		Short:   "Print the schema of matrices, with the options of every driver",
-		Example: "  ctl schema | less",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := io.WriteString(c.OutOrStdout(), matrix.Schema())
-			return err
-		},
-	}
-	withDrivers(c)
 	return c
 }

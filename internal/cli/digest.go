@@ -19,18 +19,19 @@ import (
 	"lockstep/internal/sink"
 )
 
-// digestOptions are the flags of ctl digest.
+// digestOptions are the flags of ctl history digest.
 type digestOptions struct {
-	runs, format string
-	failOn       bool
-	influx       influxFlags
+	runs   *string // the folder
+	format string
+	failOn bool
+	influx influxFlags
 }
 
 // hookDirectory is the variable with the record directory of the run for which a hook is called.
 const hookDirectory = "LOCKSTEP_RUN_DIR"
 
-func digestCommand() *cobra.Command {
-	var o digestOptions
+func historyDigest(runs *string) *cobra.Command {
+	o := digestOptions{runs: runs}
 	c := &cobra.Command{
 		Use:   "digest [RUN]",
 		Short: "Summarise what changed in a run compared with earlier runs",
@@ -50,14 +51,13 @@ Exit codes, of which 3 to 8 need --fail-on-regression, and the first that applie
   5  a rule is violated
   7  a value got worse
   8  a rule is inconclusive, or no series has enough runs for an alarm`,
-		Example: `  ctl digest latest
-  ctl digest -o json latest
-  ctl digest --fail-on-regression latest`,
+		Example: `  ctl history digest latest
+  ctl history digest -o json latest
+  ctl history digest --fail-on-regression latest`,
 		Args:              arguments(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeRuns(&o.runs),
+		ValidArgsFunction: completeRuns(o.runs),
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
-	runsFlag(c, &o.runs)
 	f := c.Flags()
 	formatFlag(c, &o.format, "md", "html", "json")
 	o.influx.add(c, "the environment")
@@ -148,7 +148,7 @@ func (o *digestOptions) record(args []string) (record *runs.Run, root string, er
 	if len(args) > 0 {
 		id = args[0]
 	}
-	if record, err = runs.Open(o.runs, id); err != nil {
+	if record, err = runs.Open(*o.runs, id); err != nil {
 		return nil, "", err
 	}
 	return record, filepath.Dir(record.Dir()), nil

@@ -88,7 +88,7 @@ func TestDriversFlagFaults(t *testing.T) {
 		write("taken.cue", `nats: command: ["sh", "-c", "exit 4"]`, 0o600): "driver nats",
 	} {
 		var out, errs bytes.Buffer
-		code := Ctl(t.Context(), []string{"schema", "--drivers", file}, strings.NewReader(""), &out, &errs)
+		code := Ctl(t.Context(), []string{"explain", "--drivers", file}, strings.NewReader(""), &out, &errs)
 		if code != ExitBadMatrix || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: left with %d, want %d; %q is not in %s", filepath.Base(file), code, ExitBadMatrix, want,
 				errs.String())

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -15,17 +16,24 @@ import (
 )
 
 func explainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "explain NAME",
-		Short: "Describe a value, a flag or a field of a matrix",
+	c := &cobra.Command{
+		Use:   "explain [NAME]",
+		Short: "Describe a value, a flag or a field of a matrix, or print the schema",
+		Long: `explain describes a value, a flag or a field of a matrix. Without NAME, it prints the schema of matrices, with the
+options of every driver.`,
 		Example: `  ctl explain e2e.p99
   ctl explain client-bound
-  ctl explain publishers.maxInFlight`,
-		Args: arguments(cobra.ExactArgs(1)),
+  ctl explain publishers.maxInFlight
+  ctl explain | less`,
+		Args: arguments(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return explained(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				_, err := io.WriteString(c.OutOrStdout(), matrix.Schema())
+				return err
+			}
 			name, known := args[0], false
 			print := func(format string, a ...any) {
 				known = true
@@ -52,9 +60,11 @@ func explainCommand() *cobra.Command {
 			if near := plan.ClosestMatch(name, explained()); near != "" {
 				return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean %q?", err, near)}
 			}
-			return exit{ExitBadMatrix, fmt.Errorf("%w; see ctl schema", err)}
+			return exit{ExitBadMatrix, fmt.Errorf("%w; see ctl explain", err)}
 		},
 	}
+	withDrivers(c)
+	return c
 }
 
 // explained returns the names of all values and flags.

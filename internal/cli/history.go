@@ -43,7 +43,8 @@ docs/history.md describes which changes are found.`,
   ctl history --metric e2e.p99 3f9c2d81
   ctl history --metric publish.rate --matrix nightly
   ctl history --server nats://bench-1:4222 --metric publish.rate -o csv 3f9c2d81
-  ctl history reindex`,
+  ctl history digest latest
+  ctl history baseline set latest`,
 		Args: arguments(cobra.ArbitraryArgs),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.query.Cells = args
@@ -60,7 +61,7 @@ docs/history.md describes which changes are found.`,
 	completeFlag(c, "metric", completeMetrics)
 	formatFlag(c, &o.format, "text", "csv", "json")
 	f.BoolVar(&o.local, "local", false, "use the records of this host; overrides LOCKSTEP_SERVER")
-	c.AddCommand(reindexCommand(&o.runs))
+	c.AddCommand(historyDigest(&o.runs), historyBaseline(&o.runs), historyReindex(&o.runs))
 	return c
 }
 
@@ -135,7 +136,7 @@ func remember(ctx context.Context, root, run string) error {
 	return nil
 }
 
-func reindexCommand(runs *string) *cobra.Command {
+func historyReindex(runs *string) *cobra.Command {
 	var rebuild bool
 	c := &cobra.Command{
 		Use:   "reindex",

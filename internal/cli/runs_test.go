@@ -38,7 +38,7 @@ func TestAgentsFitTheScreen(t *testing.T) {
 	four.Refused = "the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both"
 	all := []wire.AgentInfo{one, two, three, four}
 	var narrow, wide strings.Builder
-	if err := fleetAgents(&narrow, all, now, false); err != nil {
+	if err := listAgents(&narrow, all, now, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := narrow.String(); got != agentsNarrow {
@@ -49,7 +49,7 @@ func TestAgentsFitTheScreen(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	if err := fleetAgents(&wide, all, now, true); err != nil {
+	if err := listAgents(&wide, all, now, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"CORES", "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)", "219b602ba6ec-r1", "ms ± 0.250"} {

@@ -27,7 +27,7 @@ func (f *webFlags) add(c *cobra.Command, name, what string) {
 	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+
 		"-users")
 	c.Flags().StringVar(&f.users, name+"-users", "",
-		"require a login with users of `file`, with lines NAME:HASH of \"ctl fleet password\"")
+		"require a login with users of `file`, with lines NAME:HASH of \"ctl fleet hash-password\"")
 	c.Flags().StringVar(&f.cert, name+"-cert", "", "serve --"+name+" over TLS with the certificate in `file` (default: no TLS)")
 	c.Flags().StringVar(&f.key, name+"-key", "", "read the private key of --"+name+"-cert from `file`")
 }
@@ -64,7 +64,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 // hint adds the remedy to an error.
 func (f *webFlags) hint(err error) error {
 	if errors.Is(err, web.ErrOpen) {
-		return fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet password NAME\", or listen on 127.0.0.1", err, f.name)
+		return fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet hash-password NAME\", or listen on 127.0.0.1", err, f.name)
 	}
 	return err
 }
@@ -111,11 +111,11 @@ func onlyMetrics(metrics http.Handler) http.Handler {
 
 func fleetPassword() *cobra.Command {
 	return &cobra.Command{
-		Use:   "password NAME",
+		Use:   "hash-password NAME",
 		Short: "Hash a password for --web-users (reads standard input)",
-		Long: `password reads a password of 8 to 72 bytes from the first line of standard input. It prints NAME and the hash
+		Long: `hash-password reads a password of 8 to 72 bytes from the first line of standard input. It prints NAME and the hash
 of the password as one line, for the files of controller --web-users and agent --metrics-users.`,
-		Example: `  ctl fleet password alice < alice.password >> web.users`,
+		Example: `  ctl fleet hash-password alice < alice.password >> web.users`,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 4<<10))

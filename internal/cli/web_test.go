@@ -25,7 +25,7 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 		want    []string
 	}{
 		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"),
-			[]string{"a login is required beyond loopback", "--web-users FILE", "ctl fleet password"}},
+			[]string{"a login is required beyond loopback", "--web-users FILE", "ctl fleet hash-password"}},
 		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"),
 			[]string{"users:1: not of the form NAME:HASH", "only one of --web-cert and --web-key given"}},
 		{calls(ctx, Controller), append(control, "--web", "8088"), []string{"--web:", "127.0.0.1:8088"}},
@@ -61,7 +61,7 @@ func calls(ctx context.Context, program func(context.Context, []string, io.Reade
 
 func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 	var out, said bytes.Buffer
-	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("correct horse\n"), &out,
+	if code := Ctl(t.Context(), []string{"fleet", "hash-password", "alice"}, strings.NewReader("correct horse\n"), &out,
 		&said); code != 0 {
 		t.Fatalf("it left with %d: %s", code, &said)
 	}
@@ -73,7 +73,7 @@ func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 	if l, err := flags.listener(nil); err != nil || len(l.Users) != 1 {
 		t.Errorf("what it made is not taken: %v", err)
 	}
-	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("short"), &out,
+	if code := Ctl(t.Context(), []string{"fleet", "hash-password", "alice"}, strings.NewReader("short"), &out,
 		&said); code != ExitBadMatrix {
 		t.Errorf("a short password: left with %d", code)
 	}

@@ -158,9 +158,9 @@ func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
 		return plan.Base{Name: name, Why: plan.NoBaseline(name,
-			"on the control plane (list those of a folder with ctl baseline list --runs DIR)")}, nil
+			"on the control plane (list those of a folder with ctl history baseline list --runs DIR)")}, nil
 	case errors.Is(err, wire.ErrUnreadable):
-		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again with ctl baseline set RUN", err)}, nil
+		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again with ctl history baseline set RUN", err)}, nil
 	case err != nil:
 		return plan.Base{}, err
 	case h.dir == "":

@@ -124,5 +124,5 @@ func (s *Store) RemoveBaseline(name string) error {
 
 // place names this folder, and the command for the baselines of a fleet, for errors.
 func (s *Store) place() string {
-	return fmt.Sprintf("in the folder %s (list those of a fleet with ctl baseline list --server URL)", s.root)
+	return fmt.Sprintf("in the folder %s (list those of a fleet with ctl history baseline list --server URL)", s.root)
 }

@@ -33,7 +33,7 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 		}
 		if err != nil {
 			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf(
-				"cannot read the record of the baseline %q: %v; set another run as baseline with ctl baseline set RUN",
+				"cannot read the record of the baseline %q: %v; set another run as baseline with ctl history baseline set RUN",
 				name, err)})
 			continue
 		}

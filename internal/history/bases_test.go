@@ -28,7 +28,7 @@ func TestBasesOfRules(t *testing.T) {
 	}
 	all := s.Bases(run)
 	if len(all) != 2 || all[0].Name != "nightly" || all[0].Why != "" || all[0].Run != "night-0001" ||
-		all[1].Name != "release" || !strings.Contains(all[1].Why, "ctl baseline set RUN") {
+		all[1].Name != "release" || !strings.Contains(all[1].Why, "ctl history baseline set RUN") {
 		t.Fatalf("%+v", all)
 	}
 	cells := all[0].Cells

@@ -43,7 +43,7 @@ func documented(schema string) string {
 	var b strings.Builder
 	b.WriteString("# Matrices\n\nA matrix is a CUE file whose top level is a `Matrix`.\n" +
 		"Fields with `!` are required; all others are optional.\n" +
-		"This page is generated from schema/schema.cue. `ctl schema` prints that schema, with the options of every driver.\n")
+		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n")
 	var comment []string
 	inside := false
 	for _, line := range strings.Split(schema, "\n") {

@@ -168,7 +168,7 @@ func TestTypesMatchTheSchema(t *testing.T) {
 	}
 }
 
-// Every field has a comment, which ctl schema prints.
+// Every field has a comment, which ctl explain prints.
 func TestEveryFieldHasAComment(t *testing.T) {
 	it, err := schemaValue(t).Fields(cue.Definitions(true))
 	if err != nil {

@@ -171,5 +171,5 @@ func (r Run) BaseOf(name string) Base {
 
 // NoBaseline returns the message for a missing baseline, with the remedy. place is "in …", or empty if unknown.
 func NoBaseline(name, place string) string {
-	return fmt.Sprintf("there is no baseline %s: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", strings.TrimSpace(strconv.Quote(name)+" "+place))
+	return fmt.Sprintf("there is no baseline %s: ctl history baseline set RUN makes a run the baseline of its matrix, before the next one begins", strings.TrimSpace(strconv.Quote(name)+" "+place))
 }

@@ -35,7 +35,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		case why != "" || c.noDataReason() != "":
 			why = cmp.Or(why, c.noDataReason())
 		case !has:
-			why = fmt.Sprintf("the baseline %q (run %s) has no valid repetition of this cell, whose id depends on its workload and broker name; set a newer baseline with ctl baseline set RUN", base.Name, base.Run)
+			why = fmt.Sprintf("the baseline %q (run %s) has no valid repetition of this cell, whose id depends on its workload and broker name; set a newer baseline with ctl history baseline set RUN", base.Name, base.Run)
 		default:
 			why = "none of its values is a number" // replaced as soon as a value has a number
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)

@@ -65,7 +65,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"no number": {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil,
 			Inconclusive, "no data: publish.p99 has no number in this run and in run old"},
 		"no baseline": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil },
-			Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
+			Inconclusive, `no data: there is no baseline "nightly": ctl history baseline set RUN`},
 		"another baseline": {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive,
 			`there is no baseline "r4"`},
 		"a cell that it has not": {usual, level(1000), level(1000),

@@ -110,7 +110,7 @@ func tags(more ...Column) []Column {
 func eventTags() []Column {
 	all := tags(
 		Column{Key: "kind",
-			Doc: "run-start, run-stop, task-start, task-stop; events of connections: closed, gap, blocked, unblocked, rebalanced, notice, error, agent-lost, drain-cut and others. Results of ctl digest: worse, better, rule"},
+			Doc: "run-start, run-stop, task-start, task-stop; events of connections: closed, gap, blocked, unblocked, rebalanced, notice, error, agent-lost, drain-cut and others. Results of ctl history digest: worse, better, rule"},
 		Column{Key: "agent", Doc: "the agent of the event"})
 	for i := range all {
 		if i >= len(runTags()) && all[i].Key != "kind" && all[i].Key != "agent" {

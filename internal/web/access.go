@@ -25,7 +25,7 @@ var ErrOpen = errors.New("a login is required beyond loopback")
 // Users are the bcrypt hashes of the passwords of all users, by user name.
 type Users map[string][]byte
 
-// ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet password" and "htpasswd -B" write it. The
+// ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet hash-password" and "htpasswd -B" write it. The
 // error lists all invalid lines. A file that every user of the host may write is an error.
 func ReadUsers(path string) (Users, error) {
 	text, err := os.ReadFile(path)
@@ -48,7 +48,7 @@ func ReadUsers(path string) (Users, error) {
 		switch {
 		case name == "" || bad != nil: // the line may be a password and is not shown
 			faults = append(faults,
-				fmt.Errorf("%s:%d: not of the form NAME:HASH with a bcrypt hash; create the line with \"ctl fleet password NAME\"", path,
+				fmt.Errorf("%s:%d: not of the form NAME:HASH with a bcrypt hash; create the line with \"ctl fleet hash-password NAME\"", path,
 					n))
 		case users[name] != nil:
 			faults = append(faults, fmt.Errorf("%s:%d: duplicate user %q; remove one line", path, n, name))
@@ -59,7 +59,7 @@ func ReadUsers(path string) (Users, error) {
 		faults = append(faults, err)
 	}
 	if len(users) == 0 && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("%s contains no users; create a line with \"ctl fleet password NAME\"", path))
+		faults = append(faults, fmt.Errorf("%s contains no users; create a line with \"ctl fleet hash-password NAME\"", path))
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("read users: %w", errors.Join(faults...))

@@ -122,14 +122,14 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 func (a *Agent) permissionHint(h Heartbeat) error {
 	holder := a.conn.holder
 	if h.Agent != h.Process && (holder == "" || holder == keys.User{Role: keys.RoleAgent, Name: h.Process}.String()) {
-		return fmt.Errorf("the credentials of agent %s do not include %s: they are for fewer than %d slots; reduce --slots, or remove the credentials and create new ones with ctl fleet agent --slots %d DIR %s: %w",
+		return fmt.Errorf("the credentials of agent %s do not include %s: they are for fewer than %d slots; reduce --slots, or remove the credentials and create new ones with ctl fleet add --slots %d DIR %s: %w",
 			h.Process, h.Agent, h.Slots, h.Slots, h.Process, nats.ErrPermissionViolation)
 	}
 	of := "for another name"
 	if holder != "" {
 		of = "those of " + holder
 	}
-	return fmt.Errorf("the credentials of agent %s are %s; use its own (ctl fleet agent DIR %s), or pass the --name of the credentials: %w",
+	return fmt.Errorf("the credentials of agent %s are %s; use its own (ctl fleet add DIR %s), or pass the --name of the credentials: %w",
 		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 

@@ -715,7 +715,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		want []string
 	}{
 		"another name": {Heartbeat{Agent: "load-1", Process: "load-1", Slots: 1},
-			[]string{"the credentials of agent load-1 are those of agent a1", "ctl fleet agent DIR load-1"}},
+			[]string{"the credentials of agent load-1 are those of agent a1", "ctl fleet add DIR load-1"}},
 		"fewer slots": {Heartbeat{Agent: "a1.2", Process: "a1", Slots: 4},
 			[]string{"do not include a1.2", "--slots 4 DIR a1"}},
 		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},

@@ -129,7 +129,7 @@ func (f *fleet) startController(name string) {
 
 // there returns the number of agents that the controller lists, or -1 without a response.
 func (f *fleet) there() int {
-	out, err := f.ctlOutput("agents", "--server", f.url)
+	out, err := f.ctlOutput("fleet", "agents", "--server", f.url)
 	if err != nil {
 		return -1
 	}

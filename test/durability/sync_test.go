@@ -116,7 +116,7 @@ func (f *fleet) trace(servers int, sync string) []call {
 		Argv: append([]string{program("agent"), "--name", "a1", "--dir", filepath.Join(f.dir, "a1")},
 			as("agents/a1.nk")...)})
 	process.Eventually(t, "an agent there", func() bool {
-		out, err := exec.Command(program("ctl"), append([]string{"agents"}, as("viewer.nk")...)...).CombinedOutput()
+		out, err := exec.Command(program("ctl"), append([]string{"fleet", "agents"}, as("viewer.nk")...)...).CombinedOutput()
 		return err == nil && strings.Contains(string(out), "a1")
 	})
 	file := filepath.Join(f.dir, "durable.cue")

@@ -234,13 +234,13 @@ func (r *rig) agents(t *testing.T, release string, names ...string) {
 	eventually(t, fmt.Sprintf("agents %v of release %s", names, release), patience, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		out, err := r.ctl(ctx, "agents", "-o", "json").Output()
+		out, err := r.ctl(ctx, "fleet", "agents", "-o", "json").Output()
 		if err != nil {
 			return err
 		}
 		var list []wire.AgentInfo
 		if err := json.Unmarshal(out, &list); err != nil {
-			t.Fatalf("ctl agents -o json: %v\n%s", err, out)
+			t.Fatalf("ctl fleet agents -o json: %v\n%s", err, out)
 		}
 		missing := slices.Clone(names)
 		for _, a := range list {
