@@ -53,7 +53,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = dir
-	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")) // not the user's folder of runs
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))   // not the user's folder of runs
+	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // not the user's fleets
 	if programs, err = process.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -37,7 +37,7 @@ task.`,
 			return listAgents(c.OutOrStdout(), agents, time.Now(), format == "wide")
 		}),
 	}
-	s.add(c, "")
+	s.addChoice(c, "")
 	formatFlag(c, &format, "text", "wide", "json")
 	return c
 }

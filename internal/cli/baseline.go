@@ -30,14 +30,9 @@ baselines have names that you choose. Rules such as "no worse than baseline by 5
 repetition cannot be a baseline.
 
 On a fleet (--server), the control plane stores the baselines with the values of their runs. Schedules use them, and
-runs of clients without baselines. Without a fleet, the baselines are stored in the folder of --runs, for local runs
-and ctl compare.`,
+runs of clients without baselines. Without a fleet (--context local), the baselines are stored in the folder of --runs,
+for local runs and ctl compare.`,
 	}, o.set(), o.list(), o.remove())
-}
-
-// ofFleet reports whether the command uses the baselines of a fleet. An explicit --runs selects the folder.
-func (o *baselineOptions) ofFleet(c *cobra.Command) bool {
-	return o.server.url != "" && !c.Flags().Changed("runs")
 }
 
 // bases returns the numbers of this folder's history that the rules of a run need. It prints a warning for each missing
@@ -73,7 +68,7 @@ func (o *baselineOptions) set() *cobra.Command {
 				}
 			}
 			store := o.setHere
-			if o.ofFleet(c) {
+			if o.server.url != "" {
 				store = o.setOnFleet
 			}
 			b, note, err := store(c.Context(), args[0], name)
@@ -88,7 +83,7 @@ func (o *baselineOptions) set() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "set the `name` of the baseline (default: the name of the matrix of the run)")
-	o.server.add(c, " (default: use the folder of --runs)")
+	o.server.addChoice(c, " (default: use the folder of --runs)")
 	return c
 }
 
@@ -149,12 +144,12 @@ func (o *baselineOptions) list() *cobra.Command {
 		},
 	}
 	formatFlag(c, &format, "text", "json")
-	o.server.add(c, " (default: use the folder of --runs)")
+	o.server.addChoice(c, " (default: use the folder of --runs)")
 	return c
 }
 
 func (o *baselineOptions) all(c *cobra.Command) ([]plan.Baseline, error) {
-	if !o.ofFleet(c) {
+	if o.server.url == "" {
 		return history.Of(*o.runs).Baselines()
 	}
 	conn, err := o.server.dial(c.Context())
@@ -173,7 +168,7 @@ func (o *baselineOptions) remove() *cobra.Command {
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			remove := func(_ context.Context, name string) error { return history.Of(*o.runs).RemoveBaseline(name) }
-			if o.ofFleet(c) {
+			if o.server.url != "" {
 				conn, err := o.server.dial(c.Context())
 				if err != nil {
 					return err
@@ -188,6 +183,6 @@ func (o *baselineOptions) remove() *cobra.Command {
 			return err
 		},
 	}
-	o.server.add(c, " (default: use the folder of --runs)")
+	o.server.addChoice(c, " (default: use the folder of --runs)")
 	return c
 }

@@ -56,7 +56,7 @@ Exit codes: 0 bundle written; 1 error.`,
 			return writeBundle(c.OutOrStdout(), out, run)
 		},
 	}
-	s.add(c, " (default: read the run from --runs)")
+	s.addChoice(c, " (default: read the run from --runs)")
 	runsFlag(c, &folder)
 	fileFlag(c, &out, "write to `file` (default: RUN"+bundleEnd+" in the current folder)")
 	return c

@@ -35,7 +35,7 @@ Finished tasks keep their outcomes; ctl run --resume runs the others. RUN is an 
 			return err
 		}),
 	}
-	s.add(c, "")
+	s.addChoice(c, "")
 	c.Flags().DurationVar(&limit, "wait", 2*time.Minute, "wait at most `duration` for the end of the run")
 	return c
 }
@@ -127,7 +127,7 @@ RUN is an id, a unique prefix of one, or latest.`,
 			return err
 		}),
 	}
-	s.add(c, "")
+	s.addChoice(c, "")
 	runsFlag(c, &folder)
 	return c
 }

@@ -20,8 +20,8 @@ func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Long: `ctl expands a CUE matrix file into cells. Agents run each cell in lockstep against the broker. ctl stores
 a record of every run and prints the summary tables that the matrix defines.
 
-Without a server, everything runs inside the process of ctl. With --server (or LOCKSTEP_SERVER), ctl submits the same run
-to a fleet of agents.`,
+Without a fleet, everything runs inside the process of ctl. With --server, --context or LOCKSTEP_SERVER, ctl submits the
+same run to a fleet of agents.`,
 		Example: `  ctl run matrices/quick.cue
   ctl plan --quick matrices/async-vs-sync.cue
   ctl run --filter mode=confirm-each --set 'axes.threads=[1,5]' matrices/async-vs-sync.cue
@@ -38,7 +38,7 @@ to a fleet of agents.`,
 		{"Run it", []*cobra.Command{runCommand(), runsCommand(), doctorCommand()}},
 		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand()}},
 		{"Share results", []*cobra.Command{bundleCommand()}},
-		{"Fleet", []*cobra.Command{fleetCommand(), scheduleCommand()}},
+		{"Fleet", []*cobra.Command{contextCommand(), fleetCommand(), scheduleCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
 		for _, c := range group.commands {

@@ -84,7 +84,7 @@ Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the
 		},
 	}
 	narrowing(c, &n)
-	s.add(c, " (default: check no fleet)")
+	s.addChoice(c, " (default: check no fleet)")
 	runsFlag(c, &folder)
 	return c
 }
@@ -146,6 +146,9 @@ func brokerChecks(ctx context.Context, run plan.Run) []check {
 // fleetChecks checks the control plane and the agents of a fleet.
 func fleetChecks(ctx context.Context, s *serverFlags) []check {
 	k := check{"control plane", stateOK, plan.Redact(s.url)}
+	if s.name != "" {
+		k.result += ", context " + s.name
+	}
 	conn, err := s.dial(ctx)
 	if err != nil {
 		return []check{{k.name, stateProblem, err.Error()}}

@@ -29,6 +29,10 @@ type serverFlags struct {
 	creds     string
 	ca        string
 	cert, key string
+	context   string            // of --context or LOCKSTEP_CONTEXT
+	name      string            // of the context that choose has selected; "": none
+	named     bool              // whether --context selected it
+	preset    map[string]string // values that flags have without being typed: of the environment, or of the context
 }
 
 func (s *serverFlags) add(c *cobra.Command, none string) {
@@ -41,6 +45,10 @@ func (s *serverFlags) add(c *cobra.Command, none string) {
 	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"),
 		"present the client certificate in `file` [$LOCKSTEP_CERT]")
 	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "read the private key of --cert from `file` [$LOCKSTEP_KEY]")
+	s.preset = map[string]string{}
+	for _, flag := range []string{"server", "creds", "ca", "cert", "key"} {
+		s.preset[flag] = c.Flag(flag).DefValue
+	}
 }
 
 // auth returns the credentials that this program presents, or that it requires if it serves the control plane.
@@ -55,12 +63,18 @@ func (s *serverFlags) files() [][2]string {
 	return [][2]string{{"creds", s.creds}, {"ca", s.ca}, {"cert", s.cert}, {"key", s.key}}
 }
 
-// hint returns the flags that another command needs to use the same fleet, quoted for a shell. It omits flags that
-// equal their environment variable.
+// hint returns the flags that another command needs to use the same fleet, quoted for a shell. It omits flags whose
+// value is that of the environment or of the context.
 func (s *serverFlags) hint() (text string) {
-	for _, f := range append([][2]string{{"server", plan.Redact(s.url)}}, s.files()...) {
-		name, value := f[0], f[1]
-		if value != "" && value != plan.Redact(os.Getenv(variable(name))) {
+	flags := s.files()
+	switch {
+	case s.named:
+		text = " --context " + shellWord(s.name)
+	case s.name == "":
+		flags = append([][2]string{{"server", plan.Redact(s.url)}}, flags...)
+	}
+	for _, f := range flags {
+		if name, value := f[0], f[1]; value != "" && value != plan.Redact(s.preset[name]) {
 			text += " --" + name + " " + shellWord(value)
 		}
 	}

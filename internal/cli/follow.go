@@ -24,7 +24,7 @@ const lookEvery = 3 * time.Second
 // need returns an error if no server is given.
 func (s *serverFlags) need() error {
 	if s.url == "" {
-		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or set LOCKSTEP_SERVER")}
+		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")}
 	}
 	return nil
 }
@@ -36,7 +36,11 @@ func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
 	}
 	conn, err := wire.DialClient(ctx, s.url, s.auth())
 	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, s.remedy(err))
+		err = fmt.Errorf("%w; %s", err, s.remedy(err))
+		if s.name != "" {
+			err = fmt.Errorf("context %s: %w", s.name, err)
+		}
+		return nil, err
 	}
 	return conn, nil
 }
@@ -53,6 +57,9 @@ func (s *serverFlags) remedy(err error) string {
 			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	case wire.Unaccepted(err):
 		return "this control plane rejects the credentials: check --creds, or LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD"
+	}
+	if s.name != "" {
+		return "check that a controller (or its NATS server) is running there, and its URL: ctl context list"
 	}
 	return "check --server, and that a controller (or its NATS server) is running there"
 }
@@ -177,7 +184,7 @@ RUN is an id, a unique prefix of one, or latest.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
 	}
-	o.server.add(c, "")
+	o.server.addChoice(c, "")
 	runsFlag(c, &o.runs)
 	formatFlag(c, &o.format, "text", "json")
 	return c

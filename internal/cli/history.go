@@ -21,7 +21,6 @@ type historyOptions struct {
 	query  plan.HistoryQuery
 	format string
 	days   int
-	local  bool
 }
 
 func historyCommand() *cobra.Command {
@@ -51,7 +50,7 @@ docs/history.md describes which changes are found.`,
 			return o.run(c)
 		},
 	}
-	o.server.add(c, " (default: use the records of this host)")
+	o.server.addChoice(c, " (default: use the records of this host)")
 	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "use run records in `folder`")
 	f := c.Flags()
 	f.StringVar(&o.query.Value, "metric", "",
@@ -60,7 +59,6 @@ docs/history.md describes which changes are found.`,
 	f.IntVar(&o.days, "days", 0, "show only runs of the last `days` (default: all)")
 	completeFlag(c, "metric", completeMetrics)
 	formatFlag(c, &o.format, "text", "csv", "json")
-	f.BoolVar(&o.local, "local", false, "use the records of this host; overrides LOCKSTEP_SERVER")
 	c.AddCommand(historyDigest(&o.runs), historyBaseline(&o.runs), historyReindex(&o.runs))
 	return c
 }
@@ -86,7 +84,7 @@ func (o *historyOptions) run(c *cobra.Command) error {
 }
 
 func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
-	if o.server.url != "" && !o.local {
+	if o.server.url != "" {
 		conn, err := o.server.dial(c.Context())
 		if err != nil {
 			return plan.HistoryAnswer{}, err

@@ -26,7 +26,8 @@ func run(m *testing.M) int {
 	own, err := os.MkdirTemp("", "lockstep-test-state-*") // not the user's folder of runs and cache
 	if err == nil {
 		defer os.RemoveAll(own)
-		err = errors.Join(os.Setenv("XDG_STATE_HOME", own), os.Setenv("XDG_CACHE_HOME", own))
+		err = errors.Join(os.Setenv("XDG_STATE_HOME", own), os.Setenv("XDG_CACHE_HOME", own),
+			os.Setenv("XDG_CONFIG_HOME", own))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

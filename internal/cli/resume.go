@@ -59,7 +59,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	o.origin = &old
 	if server := plan.Redact(o.server.url); server != old.Source.Server {
 		return wire.Submission{}, exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: it ran %s and would continue %s; use the same --server as before",
+			fmt.Errorf("resume %s: it ran %s and would continue %s; use the same --server or --context as before",
 				old.ID, where(old.Source.Server), where(server))}
 	}
 	if err := o.goOnIn(record); err != nil {

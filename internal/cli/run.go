@@ -114,7 +114,7 @@ Exit codes:
 func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
 	o.influx.add(c, "the matrix or environment")
-	o.server.add(c, " (default: run locally)")
+	o.server.addChoice(c, " (default: run locally)")
 	runsFlag(c, &o.runs)
 	faultsFlag(c, &o.injectFault)
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
@@ -134,7 +134,7 @@ func (o *runOptions) check() error {
 	}
 	if o.detach && o.server.url == "" {
 		return exit{ExitBadMatrix,
-			errors.New("--detach without a fleet: pass --server or set LOCKSTEP_SERVER")}
+			errors.New("--detach without a fleet: pass --server or --context, or set LOCKSTEP_SERVER")}
 	}
 	return errors.Join(o.server.check(), o.influx.check())
 }
@@ -199,6 +199,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	defer fleet.close()
 	if o.server.url != "" {
+		if o.server.name != "" {
+			fmt.Fprintf(stderr, "using the fleet of context %s, %s\n", o.server.name, plan.Redact(o.server.url))
+		}
 		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else Submit returns the error
 			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
 		}

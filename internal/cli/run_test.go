@@ -54,9 +54,9 @@ func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 
 // Printed commands contain the flags that the user gave to reach the fleet, without those from the environment.
 func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
-	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
 	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk",
-		ca: "/etc/ca.crt", cert: "c", key: "k"}}
+		ca: "/etc/ca.crt", cert: "c", key: "k",
+		preset: map[string]string{"ca": "/etc/ca.crt"}}}
 	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
 	for got, want := range map[string]string{
 		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
@@ -66,7 +66,7 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}
-	t.Setenv("LOCKSTEP_SERVER", o.server.url)
+	o.server.preset["server"] = o.server.url
 	if hint := o.server.hint(); strings.Contains(hint, "--server") {
 		t.Errorf("the environment has the server: %s", hint)
 	}

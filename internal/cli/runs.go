@@ -26,17 +26,16 @@ func runsCommand() *cobra.Command {
 func runsList() *cobra.Command {
 	var s serverFlags
 	var folder, format string
-	var local bool
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the runs of a fleet, or the local run records",
-		Long: `list lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
+		Long: `list lists the queued, active and ended runs of the fleet of --server. Without a fleet (--context local), it
 lists the records below --runs. The newest run is first. With -o wide, DETAIL is not shortened.`,
 		Example: `  ctl runs list
   ctl runs list --server nats://bench-1:4222 -o json`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if s.url == "" || local {
+			if s.url == "" {
 				return localRuns(c.OutOrStdout(), folder, format == "json")
 			}
 			conn, err := s.dial(c.Context())
@@ -55,10 +54,9 @@ lists the records below --runs. The newest run is first. With -o wide, DETAIL is
 			return fleetRuns(c.OutOrStdout(), all, time.Now(), format == "wide")
 		},
 	}
-	s.add(c, " (default: use the records of this host)")
+	s.addChoice(c, " (default: use the records of this host)")
 	runsFlag(c, &folder)
 	formatFlag(c, &format, "text", "wide", "json")
-	c.Flags().BoolVar(&local, "local", false, "list the records of this host; overrides LOCKSTEP_SERVER")
 	return c
 }
 

@@ -49,7 +49,7 @@ func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.
 	return func(c *cobra.Command, args []string) error {
 		if s.url == "" {
 			return exit{ExitBadMatrix,
-				errors.New("no server given: schedules need a fleet; pass --server or set LOCKSTEP_SERVER")}
+				errors.New("no server given: schedules need a fleet; pass --server or --context, or set LOCKSTEP_SERVER")}
 		}
 		return run(c, args)
 	}
@@ -95,7 +95,7 @@ ${env:NAME}, which are resolved on the hosts of the agents.`,
 		"call this `hook` of the controller's --hooks file after each run; repeatable")
 	f.BoolVar(&o.replace, "replace", false, "replace the schedule with that name; its history is kept")
 	narrowing(c, &o.narrow)
-	o.server.add(c, "")
+	o.server.addChoice(c, "")
 	return c
 }
 
@@ -265,7 +265,7 @@ func scheduleEdit(name, short string, change func(context.Context, *cobra.Comman
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		return change(ctx, c, conn, args[0])
 	})
-	server.add(c, "")
+	server.addChoice(c, "")
 	return c
 }
 

@@ -27,7 +27,7 @@ func scheduleList() *cobra.Command {
 		}
 		return writeSchedules(c.OutOrStdout(), all, time.Now())
 	})
-	server.add(c, "")
+	server.addChoice(c, "")
 	return c
 }
 
@@ -49,7 +49,7 @@ func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, t
 		return show(c.OutOrStdout(), kept.Schedule, time.Now())
 	})
 	formatFlag(c, &format, "text", "json")
-	server.add(c, "")
+	server.addChoice(c, "")
 	return c
 }
 

@@ -37,7 +37,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 1 ||
 			!strings.Contains(text, `inconclusive: mode=confirm-window: publish.rate no worse`) ||
 			!strings.Contains(text,
-				`there is no baseline "tiny" on the control plane (list those of a folder with ctl history baseline list --runs DIR): ctl history baseline set RUN`) {
+				`there is no baseline "tiny" on the control plane (list those of a folder with ctl history baseline list --context local --runs DIR): ctl history baseline set RUN`) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
 		l.state(first.Run, func(s wire.RunState) bool { return s.Copied })

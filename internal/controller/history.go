@@ -28,7 +28,7 @@ type runHistory struct {
 func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if h.dir == "" {
 		return plan.HistoryAnswer{},
-			errors.New("the controller has no history: start it with --dir, or use ctl runs pull and ctl history --local")
+			errors.New("the controller has no history: start it with --dir, or use ctl runs pull and ctl history --context local")
 	}
 	return past.Of(h.dir).Answer(q)
 }
@@ -158,7 +158,7 @@ func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
 		return plan.Base{Name: name, Why: plan.NoBaseline(name,
-			"on the control plane (list those of a folder with ctl history baseline list --runs DIR)")}, nil
+			"on the control plane (list those of a folder with ctl history baseline list --context local --runs DIR)")}, nil
 	case errors.Is(err, wire.ErrUnreadable):
 		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again with ctl history baseline set RUN", err)}, nil
 	case err != nil:

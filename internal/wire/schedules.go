@@ -45,4 +45,4 @@ func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 }
 
 // ErrNoBaseline is wrapped by errors about a baseline that does not exist.
-var ErrNoBaseline = errors.New("no such baseline on the control plane; list its baselines with ctl history baseline list, and those of a folder with --runs DIR")
+var ErrNoBaseline = errors.New("no such baseline on the control plane; list its baselines with ctl history baseline list, and those of a folder with --context local --runs DIR")
