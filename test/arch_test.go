@@ -94,9 +94,10 @@ var allowed = map[string][]string{
 	"pkg/drivers/all": {"pkg/drivers/activemq", "pkg/drivers/artemis", "pkg/drivers/eventstore",
 		"pkg/drivers/kafka", "pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq",
 		"pkg/drivers/sqs"},
-	"cmd/ctl":        {"internal/cli", "pkg/drivers/all"},
-	"cmd/controller": {"internal/cli", "pkg/drivers/all"},
-	"cmd/agent":      {"internal/cli", "pkg/drivers/all"},
+	"deploy/packages/man": {"internal/cli"},
+	"cmd/ctl":             {"internal/cli", "pkg/drivers/all"},
+	"cmd/controller":      {"internal/cli", "pkg/drivers/all"},
+	"cmd/agent":           {"internal/cli", "pkg/drivers/all"},
 }
 
 // homes lists the only packages that may import a heavy dependency.
@@ -117,7 +118,7 @@ var homes = map[string][]string{
 	"github.com/clipperhouse":        {"internal/display"},
 	"github.com/goccy/go-yaml":       {"internal/translate"},
 	"github.com/parquet-go":          {"internal/export"},
-	"github.com/spf13/cobra":         {"internal/cli"},
+	"github.com/spf13/cobra":         {"internal/cli", "deploy/packages/man"},
 	"github.com/coreos/go-systemd":   {"internal/cli"},
 	"github.com/netresearch/go-cron": {"internal/schedule"},
 	"go.etcd.io/bbolt":               {"internal/history"},

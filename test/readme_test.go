@@ -55,9 +55,9 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// fleetCommands are run by the script "runs".
+// fleetCommands are run by the scripts "runs" and "fleet".
 var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl runs attach": true, "ctl runs cancel": true, "ctl runs pull": true,
-	"ctl runs list": true, "ctl fleet agents": true}
+	"ctl runs list": true, "ctl fleet agents": true, "ctl context add": true, "ctl context use": true}
 
 // The fleet's commands work, with a free port and a matrix for the test's broker.
 func TestReadmeFleet(t *testing.T) {

@@ -22,13 +22,15 @@ mkdir -p "$DIST"
 of=lockstep/internal/cli
 stamp="-X $of.release=$VERSION -X $of.commit=$(git rev-parse HEAD) -X $of.date=$(git log -1 --format=%cs)"
 CGO_ENABLED=0 GOOS=linux go build ${TRIMPATH--trimpath} -ldflags "-s -w $stamp" -o "$DIST/" ./cmd/ctl ./cmd/controller ./cmd/agent
+epoch=$(git log -1 --format=%ct)
+GOOS= GOARCH= SOURCE_DATE_EPOCH=$epoch go run ./deploy/packages/man "$DIST/man" "$VERSION"
 cp LICENSE README.md "$DIST/"
 mkdir "$DIST/dashboards"
 cp -r docs matrices deploy/systemd "$DIST/"
 cp -r dashboards/*.json dashboards/SCHEMA.md dashboards/provisioning "$DIST/dashboards/"
-epoch=$(git log -1 --format=%ct)
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$out" -cf - "$name" | gzip -n >"$out/$name.tar.gz"
 
+gzip -9n "$DIST"/man/*
 GOFLAGS=-mod=mod go run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0 package --config deploy/packages/nfpm.yaml --packager deb --target "$out/"
 rm -rf "$DIST"
 ls -l "$out"

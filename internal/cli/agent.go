@@ -36,6 +36,10 @@ type agentOptions struct {
 
 // Agent runs the daemon of a client host and returns its exit code.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(ctx, agentCommand(), args, stdin, stdout, stderr)
+}
+
+func agentCommand() *cobra.Command {
 	var o agentOptions
 	root := &cobra.Command{
 		Use:   "agent",
@@ -62,7 +66,7 @@ it also executes tasks that are assigned meanwhile. Use SIGUSR1 to upgrade agent
 		},
 	}
 	o.add(root)
-	return execute(ctx, root, args, stdin, stdout, stderr)
+	return root
 }
 
 func (o *agentOptions) add(c *cobra.Command) {

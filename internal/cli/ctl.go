@@ -14,6 +14,15 @@ import (
 
 // Ctl runs the client program ctl and returns its exit code.
 func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(ctx, ctlCommand(), args, stdin, stdout, stderr)
+}
+
+// Commands returns the commands of the three programs, for their man pages.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{ctlCommand(), controllerCommand(), agentCommand()}
+}
+
+func ctlCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ctl",
 		Short: "Run declarative test matrices against message brokers",
@@ -46,7 +55,7 @@ same run to a fleet of agents.`,
 			root.AddCommand(c)
 		}
 	}
-	return execute(ctx, root, args, stdin, stdout, stderr)
+	return root
 }
 
 // parent returns a command that only has subcommands: without one it prints its help.

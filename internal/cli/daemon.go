@@ -50,6 +50,10 @@ type controllerOptions struct {
 
 // Controller runs the daemon that executes runs on a fleet, and returns its exit code.
 func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(ctx, controllerCommand(), args, stdin, stdout, stderr)
+}
+
+func controllerCommand() *cobra.Command {
 	var o controllerOptions
 	root := &cobra.Command{
 		Use:   "controller",
@@ -80,7 +84,7 @@ third signal ends the controller at once.`,
 	root.AddCommand(expandSchedule())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	return execute(ctx, root, args, stdin, stdout, stderr)
+	return root
 }
 
 func (o *controllerOptions) add(c *cobra.Command) {

@@ -18,7 +18,7 @@ var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
 func TestReferenceOfCommands(t *testing.T) {
 	const file = "../../docs/cli.md"
 	var b strings.Builder
-	b.WriteString("# Commands\n\nGenerated from the help texts of the programs (`--help`) by a test.\nExit codes of ctl:\n\n- 0: success\n- 1: another error\n- 2: errors of the matrix or command line\n- 3: a cell failed or is invalid\n- 4: too few agents\n" +
+	b.WriteString("# Commands\n\nGenerated from the help texts of the programs (`--help`) by a test.\nThe packages install the same as man pages: `man lockstep-ctl`.\n\nExit codes of ctl:\n\n- 0: success\n- 1: another error\n- 2: errors of the matrix or command line\n- 3: a cell failed or is invalid\n- 4: too few agents\n" +
 		"- 5: a rule is violated\n- 6: a bundle was altered\n- 7: worse (`--fail-on-regression`)\n- 8: a rule is inconclusive\n- 130: interrupted\n")
 	for _, program := range []string{"ctl", "controller", "agent"} {
 		document(t, &b, program, nil)

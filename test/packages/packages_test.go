@@ -82,7 +82,7 @@ func checkArchive(t *testing.T, file, version string) {
 	files := unpack(t, file, dir)
 	root := "lockstep-" + version + "-linux-amd64/"
 	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue",
-		"systemd/lockstep-agent.service", "dashboards/live.json",
+		"systemd/lockstep-agent.service", "man/lockstep-ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
@@ -165,6 +165,7 @@ lockstep-ctl --version; lockstep-controller --version; lockstep-agent --version
 for unit in controller agent observer; do
 	echo "user: $(id -un lockstep-$unit) $(id -gn lockstep-$unit) $(getent passwd lockstep-$unit | cut -d: -f6,7)"
 done
+echo "pages: $(dpkg -L lockstep | grep -cE '/man1/lockstep-ctl(-run)?.1.gz|/man8/lockstep-(agent|controller).8.gz')"
 echo "config: $(stat -c '%a %U:%G' /etc/lockstep) creds: $(stat -c '%a %U:%G' /etc/lockstep/creds)"
 for unit in controller agent observer; do
 	systemd-analyze verify --man=no --recursive-errors=no /lib/systemd/system/lockstep-$unit.service && echo "unit: $unit verified"
@@ -201,6 +202,7 @@ func installDeb(t *testing.T, first, second string) {
 		`user: lockstep-agent lockstep-agent /var/lib/lockstep/agent:`,
 		`user: lockstep-observer lockstep-observer /var/lib/lockstep/observer:`,
 		`config: 755 root:root creds: 755 root:root`,
+		`pages: 4`,
 		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`,
 		`kept: MARK=1`,
 		`quick.cue: 10 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
