@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
+)
+
+// fortyRows writes the record of a run whose first table has 40 rows and whose second has 20: with backlogs, a broker that
+// cannot be reached, and a lost message.
+func fortyRows(t *testing.T) *runs.Run {
+	t.Helper()
+	run := plan.Run{Version: plan.RecordFormat, ID: "20260102-150405-modes-3f9c", Name: "modes", Repeat: 1,
+		Started: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Axes: []string{"broker", "mode", "threads"},
+		Tables: []plan.Table{
+			{Rows: []string{"broker", "mode", "threads"},
+				Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p99"}},
+			{Title: "Publish rates", Rows: []string{"broker", "mode"}, Columns: []string{"threads"}, Values: []string{"publish.rate"}},
+		}}
+	brokers := []string{"kafka", "nats", "rabbitmq-classic", "rabbitmq-quorum"}
+	modes := []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message-confirm"}
+	for _, broker := range brokers {
+		for _, mode := range modes {
+			for _, threads := range []int{1, 4} {
+				c := plan.Cell{ID: fmt.Sprintf("c%02d", len(run.Cells)), Index: len(run.Cells), Workload: plan.Default(),
+					Label: "disk", Broker: plan.Broker{Name: broker, Driver: "loopback", Options: []byte("{}")}}
+				for i, value := range []any{broker, mode, threads} {
+					text, err := json.Marshal(value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Coordinates = append(c.Coordinates, plan.Coordinate{Axis: run.Axes[i], Value: text})
+				}
+				c.Workload.Publishers.Mode = mode
+				run.Cells = append(run.Cells, c)
+			}
+		}
+	}
+	record, err := runs.Create("runs", run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { record.Close() })
+	for i, task := range run.Tasks() {
+		rate := []float64{480_000, 90_000, 76_000, 15_000, 1_800}[i/2%5] * float64(1+i%2)
+		o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: i, Repetition: 1,
+			Verdict: plan.Valid, Measured: plan.Duration(10 * time.Second),
+			Subject: plan.Subject{Product: strings.ToUpper(task.Cell.Broker.Name), Version: "1.2"},
+			Agents:  []plan.AgentPart{{Agent: "load-1", Host: "load-1"}},
+			Values: map[string]plan.Value{"publish.rate": {Number: rate}, "consume.rate": {Number: rate},
+				"publish.p50": {Number: 20 / rate}, "publish.p99": {Number: 200 / rate}, "e2e.p99": {Number: 400 / rate}}}
+		switch {
+		case task.Cell.Broker.Name == "kafka":
+			o.Verdict, o.Failure = plan.Unknown, plan.FailedUnreachable
+			o.Reasons = []string{"broker kafka: open session on agent load-1: connect to Kafka at 127.0.0.1:9092: connection refused"}
+			o.Values = nil
+		case task.Cell.Workload.Publishers.Mode == "fire-and-forget":
+			o.Values["publish.p50"], o.Values["publish.p99"] = plan.Value{NA: judge.NAFireAndForget}, plan.Value{NA: judge.NAFireAndForget}
+			o.Values["consume.rate"] = plan.Value{Number: rate / 10, Flags: []plan.Flag{plan.Backlog}}
+			o.Values["e2e.p99"] = plan.Value{NA: judge.NABacklog, Flags: []plan.Flag{plan.Backlog}}
+		case i == 39:
+			o.Verdict, o.Reasons = plan.Invalid, []string{"3 of 61,204 confirmed messages were lost"}
+		}
+		if err := record.Finish(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return record
+}
+
+// A terminal gets the first table of a run with many rows, in its width, and the command that prints the others. Pipes
+// and files get all tables, and so does a terminal with --all.
+func TestTablesOfManyRows(t *testing.T) {
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir()) // the output has the path of the record
+	record := fortyRows(t)
+	for name, x := range map[string]struct {
+		columns int
+		all     bool
+	}{"80": {80, false}, "100": {100, false}, "160": {160, false}, "100-all": {100, true}, "pipe": {0, false}} {
+		var out strings.Builder
+		code, err := writeResults(&out, x.columns, record, x.all)
+		if err != nil || code != ExitFailedCells {
+			t.Errorf("%s: code %d, %v", name, code, err)
+		}
+		golden(t, filepath.Join(testdata, "results-"+name+".txt"), out.String())
+	}
+}
