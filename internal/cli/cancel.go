@@ -25,8 +25,9 @@ func runsCancel() *cobra.Command {
 		Short: "Cancel an active or queued run of a fleet",
 		Long: `cancel stops the task in flight, removes its topology from the broker, and waits until the run has ended.
 Finished tasks keep their outcomes; ctl run --resume runs the others. RUN is an id, a unique prefix of one, or latest.`,
-		Example: "  ctl runs cancel latest --server nats://bench-1:4222",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Example:           "  ctl runs cancel latest --server nats://bench-1:4222",
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeFleetRuns(&s),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			text, err := cancelRun(c.Context(), conn, args[0], limit, s.hint())
 			if text != "" {
@@ -114,8 +115,9 @@ func runsPull() *cobra.Command {
 		Long: `pull copies the record of a run from the control plane into a directory below DIR (--runs), and reports
 whether it is complete. The run may be active or ended. An existing directory is completed; nothing in it is lost.
 RUN is an id, a unique prefix of one, or latest.`,
-		Example: "  ctl runs pull latest --server nats://bench-1:4222\n  ctl runs pull 20260102-150405-quick-3f9c /srv/records",
-		Args:    arguments(cobra.RangeArgs(1, 2)),
+		Example:           "  ctl runs pull latest --server nats://bench-1:4222\n  ctl runs pull 20260102-150405-quick-3f9c /srv/records",
+		Args:              arguments(cobra.RangeArgs(1, 2)),
+		ValidArgsFunction: completeFleetRuns(&s),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			if len(args) == 2 {
 				folder = args[1]

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"lockstep/internal/matrix"
 	"lockstep/internal/terminal"
@@ -65,14 +64,8 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version()
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		var invalid *pflag.InvalidValueError
-		if errors.As(err, &invalid) {
-			f := invalid.GetFlag()
-			err = fmt.Errorf("--%s %q: %w", f.Name, invalid.GetValue(), invalidValue(f, invalid.Unwrap()))
-		}
-		return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
-	})
+	root.Flags().Bool("version", false, "print the version") // -v is --verbose
+	root.SetFlagErrorFunc(flagError)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK

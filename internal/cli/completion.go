@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +46,31 @@ func completeRuns(folder *string) cobra.CompletionFunc {
 		ids := []string{"latest"}
 		for _, s := range all {
 			ids = append(ids, s.ID)
+		}
+		return startingWith(start, ids), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFleetRuns completes the runs of the fleet that the flags of the command line select, newest first.
+func completeFleetRuns(s *serverFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second) // a shell waits for it
+		defer cancel()
+		if err := s.choose(c); err != nil || s.url == "" {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		conn, err := s.dial(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		defer conn.Close()
+		all, err := conn.Runs(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		ids := []string{"latest"}
+		for _, r := range slices.Backward(all) {
+			ids = append(ids, r.Run)
 		}
 		return startingWith(start, ids), cobra.ShellCompDirectiveNoFileComp
 	}

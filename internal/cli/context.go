@@ -99,6 +99,10 @@ func (s contexts) find(name string) (fleetContext, error) {
 	if near := plan.ClosestMatch(name, names); near != "" {
 		return f, exit{ExitBadMatrix, fmt.Errorf("no context %q; did you mean %q?", name, near)}
 	}
+	if len(s.Contexts) == 0 {
+		return f, exit{ExitBadMatrix, fmt.Errorf("no context %q: none is saved; save it: ctl context add %s --server URL", name,
+			shellWord(name))}
+	}
 	return f, exit{ExitBadMatrix,
 		fmt.Errorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))}
 }

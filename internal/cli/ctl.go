@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,6 +13,9 @@ import (
 
 	"lockstep/internal/matrix"
 )
+
+// The help lists commands in the order in which they are used.
+func init() { cobra.EnableCommandSorting = false }
 
 // Ctl runs the client program ctl and returns its exit code.
 func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -42,9 +47,8 @@ same run to a fleet of agents.`,
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Write a matrix", []*cobra.Command{initCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand(),
-			importCommand()}},
-		{"Run it", []*cobra.Command{runCommand(), runsCommand(), doctorCommand()}},
+		{"Write a matrix", []*cobra.Command{initCommand(), importCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand()}},
+		{"Run it", []*cobra.Command{doctorCommand(), runCommand(), runsCommand()}},
 		{"Results", []*cobra.Command{showCommand(), compareCommand(), historyCommand()}},
 		{"Share results", []*cobra.Command{bundleCommand()}},
 		{"Fleet", []*cobra.Command{contextCommand(), fleetCommand(), scheduleCommand()}},
@@ -80,6 +84,9 @@ func narrowing(c *cobra.Command, n *matrix.Narrow) {
 // load reads a matrix file.
 func load(file string, n matrix.Narrow) (*matrix.Matrix, error) {
 	source, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; correct the path, or create a matrix: ctl init DRIVER -f %s", err, shellWord(file))
+	}
 	if err != nil {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
 	}

@@ -21,7 +21,11 @@ import (
 )
 
 // check is one result of doctor. The result of a warning or problem ends with the remedy.
-type check struct{ name, state, result string }
+type check struct {
+	Name   string `json:"check"`
+	State  string `json:"state"`
+	Result string `json:"result"`
+}
 
 // The states of checks. With warnings runs are possible, but may be limited.
 const (
@@ -41,7 +45,7 @@ const (
 func doctorCommand() *cobra.Command {
 	var s serverFlags
 	var n matrix.Narrow
-	var folder string
+	var folder, format string
 	c := &cobra.Command{
 		Use:   "doctor [FILE]",
 		Short: "Check this host, the brokers of a matrix and the agents of a fleet",
@@ -69,12 +73,18 @@ Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the
 			var rows [][]string
 			problems := 0
 			for _, k := range checks {
-				if k.state == stateProblem {
+				if k.State == stateProblem {
 					problems++
 				}
-				rows = append(rows, []string{k.name, k.state, display.Clean(k.result)})
+				rows = append(rows, []string{k.Name, k.State, display.Clean(k.Result)})
 			}
-			if err := tabulate(c.OutOrStdout(), []string{"CHECK", "STATE", "RESULT"}, rows); err != nil {
+			var err error
+			if format == "json" {
+				err = printJSON(c.OutOrStdout(), checks)
+			} else {
+				err = tabulate(c.OutOrStdout(), []string{"CHECK", "STATE", "RESULT"}, rows)
+			}
+			if err != nil {
 				return err
 			}
 			if problems > 0 {
@@ -86,6 +96,7 @@ Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the
 	narrowing(c, &n)
 	s.addChoice(c, " (default: check no fleet)")
 	runsFlag(c, &folder)
+	formatFlag(c, &format, "text", "json")
 	return c
 }
 
@@ -101,12 +112,12 @@ func recordsCheck(folder string) check {
 		err = os.Remove(probe)
 	}
 	if err != nil {
-		return check{k.name, stateProblem, err.Error() + "; pass another folder with --runs"}
+		return check{k.Name, stateProblem, err.Error() + "; pass another folder with --runs"}
 	}
 	if free, known := freeDisk(parent); known {
-		k.result += ", " + display.Bytes(free) + " free"
+		k.Result += ", " + display.Bytes(free) + " free"
 		if free < minFreeDisk {
-			k.state, k.result = stateWarning, k.result+"; free disk space or pass another folder with --runs"
+			k.State, k.Result = stateWarning, k.Result+"; free disk space or pass another folder with --runs"
 		}
 	}
 	return k
@@ -147,19 +158,19 @@ func brokerChecks(ctx context.Context, run plan.Run) []check {
 func fleetChecks(ctx context.Context, s *serverFlags) []check {
 	k := check{"control plane", stateOK, plan.Redact(s.url)}
 	if s.name != "" {
-		k.result += ", context " + s.name
+		k.Result += ", context " + s.name
 	}
 	conn, err := s.dial(ctx)
 	if err != nil {
-		return []check{{k.name, stateProblem, err.Error()}}
+		return []check{{k.Name, stateProblem, err.Error()}}
 	}
 	defer conn.Close()
 	agents, err := conn.Agents(ctx)
 	switch {
 	case err != nil:
-		k.state, k.result = stateProblem, err.Error()
+		k.State, k.Result = stateProblem, err.Error()
 	case len(agents) == 0:
-		k.state, k.result = stateProblem, "no agents; start agents with this --server"
+		k.State, k.Result = stateProblem, "no agents; start agents with this --server"
 	}
 	checks := []check{k}
 	for _, a := range agents {
@@ -171,17 +182,17 @@ func fleetChecks(ctx context.Context, s *serverFlags) []check {
 func agentCheck(a wire.AgentInfo) check {
 	k := check{"agent " + a.Agent, stateOK, fmt.Sprintf("%s, host %s, version %s", a.State(), a.Host, display.Dash(a.Version))}
 	if a.Offset != nil {
-		k.result += fmt.Sprintf(", clock error at most %v", time.Duration(a.Offset.Bound))
+		k.Result += fmt.Sprintf(", clock error at most %v", time.Duration(a.Offset.Bound))
 	}
 	switch {
 	case a.Refused != "":
-		k.state, k.result = stateProblem, "refused: "+a.Refused
+		k.State, k.Result = stateProblem, "refused: "+a.Refused
 	case a.Version != version():
-		k.state = stateWarning
-		k.result += fmt.Sprintf("; this ctl has version %s: install the same release on all hosts", version())
+		k.State = stateWarning
+		k.Result += fmt.Sprintf("; this ctl has version %s: install the same release on all hosts", version())
 	case a.Offset != nil && a.Offset.Bound > maxClock.Nanoseconds():
-		k.state = stateWarning
-		k.result += "; end-to-end latencies have this error: reduce the latency to the control plane"
+		k.State = stateWarning
+		k.Result += "; end-to-end latencies have this error: reduce the latency to the control plane"
 	}
 	return k
 }

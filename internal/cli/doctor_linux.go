@@ -15,33 +15,33 @@ func hostChecks() []check {
 }
 
 func openFiles() check {
-	k := check{name: "open files", state: stateOK}
+	k := check{Name: "open files", State: stateOK}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return check{k.name, stateWarning, err.Error() + "; check ulimit -n"}
+		return check{k.Name, stateWarning, err.Error() + "; check ulimit -n"}
 	}
-	k.result = display.Decimals(float64(limit.Max), 0) + " per process" // Go programs raise their limit to the maximum
+	k.Result = display.Decimals(float64(limit.Max), 0) + " per process" // Go programs raise their limit to the maximum
 	if limit.Max < minOpenFiles {
-		k.state = stateWarning
-		k.result += fmt.Sprintf("; raise the hard limit (ulimit -Hn) to %d for many connections", minOpenFiles)
+		k.State = stateWarning
+		k.Result += fmt.Sprintf("; raise the hard limit (ulimit -Hn) to %d for many connections", minOpenFiles)
 	}
 	return k
 }
 
 func localPorts() check {
-	k := check{name: "local ports", state: stateOK}
+	k := check{Name: "local ports", State: stateOK}
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var low, high int
 	if err == nil {
 		_, err = fmt.Sscan(string(text), &low, &high)
 	}
 	if err != nil {
-		return check{k.name, stateWarning, err.Error() + "; check sysctl net.ipv4.ip_local_port_range"}
+		return check{k.Name, stateWarning, err.Error() + "; check sysctl net.ipv4.ip_local_port_range"}
 	}
-	k.result = display.Decimals(float64(high-low+1), 0) + " for outgoing connections"
+	k.Result = display.Decimals(float64(high-low+1), 0) + " for outgoing connections"
 	if high-low+1 < minPorts {
-		k.state = stateWarning
-		k.result += "; widen net.ipv4.ip_local_port_range for modes with a connection per message"
+		k.State = stateWarning
+		k.Result += "; widen net.ipv4.ip_local_port_range for modes with a connection per message"
 	}
 	return k
 }
@@ -53,9 +53,9 @@ func hostClock() check {
 	state, err := unix.Adjtimex(&unix.Timex{})
 	switch {
 	case err != nil:
-		k.state, k.result = stateWarning, err.Error()+"; check the time synchronisation of this host"
+		k.State, k.Result = stateWarning, err.Error()+"; check the time synchronisation of this host"
 	case state == unix.TIME_ERROR:
-		k.state, k.result = stateWarning, "not synchronised; start chrony or systemd-timesyncd"
+		k.State, k.Result = stateWarning, "not synchronised; start chrony or systemd-timesyncd"
 	}
 	return k
 }

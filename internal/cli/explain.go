@@ -26,8 +26,8 @@ options of every driver.`,
   ctl explain publishers.maxInFlight
   ctl explain | less`,
 		Args: arguments(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return explained(), cobra.ShellCompDirectiveNoFileComp
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
+			return startingWith(start, explained()), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -60,7 +60,7 @@ options of every driver.`,
 			if near := plan.ClosestMatch(name, explained()); near != "" {
 				return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean %q?", err, near)}
 			}
-			return exit{ExitBadMatrix, fmt.Errorf("%w; see ctl explain", err)}
+			return exit{ExitBadMatrix, fmt.Errorf("%w; list all fields: ctl explain", err)}
 		},
 	}
 	withDrivers(c)

@@ -17,7 +17,7 @@ func TestExplainAndDrivers(t *testing.T) {
 		{[]string{"explain", "backlog"}, ExitOK, "flag backlog: consumers did not keep up"},
 		{[]string{"explain", "publishers.maxInFlight"}, ExitOK, "default 1000): confirm-window: maximum number"},
 		{[]string{"explain", "e2e.p98"}, ExitBadMatrix, "did you mean \"e2e.p90\"?"},
-		{[]string{"explain", "xyzxyzxyz"}, ExitBadMatrix, "see ctl explain"},
+		{[]string{"explain", "xyzxyzxyz"}, ExitBadMatrix, "list all fields: ctl explain"},
 		{[]string{"explain"}, ExitOK, "#Matrix: {"},
 		{[]string{"drivers"}, ExitOK, "nats "},
 		{[]string{"drivers", "nats"}, ExitOK, "#Options: {"},

@@ -181,8 +181,9 @@ codes. It also works for a run that has ended. Ctrl-C ends attach; the run conti
 RUN is an id, a unique prefix of one, or latest.`,
 		Example: `  ctl runs attach latest --server nats://bench-1:4222
   ctl runs attach 20260102-150405-quick-3f9c`,
-		Args: arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeFleetRuns(&o.server),
+		RunE:              func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
 	}
 	o.server.addChoice(c, "")
 	runsFlag(c, &o.runs)

@@ -18,6 +18,7 @@ import (
 
 func scheduleList() *cobra.Command {
 	var server serverFlags
+	var format string
 	c := &cobra.Command{Use: "list", Short: "List schedules with their next slot and last result",
 		Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, _ []string) error {
@@ -25,10 +26,27 @@ func scheduleList() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if format == "json" {
+			return schedulesJSON(c.OutOrStdout(), c.ErrOrStderr(), all)
+		}
 		return writeSchedules(c.OutOrStdout(), all, time.Now())
 	})
+	formatFlag(c, &format, "text", "json")
 	server.addChoice(c, "")
 	return c
+}
+
+// schedulesJSON prints schedules as JSON, and those that cannot be decoded as errors.
+func schedulesJSON(out, stderr io.Writer, all []wire.KeptSchedule) error {
+	valid := []schedule.Schedule{}
+	for _, kept := range all {
+		if kept.Err != nil {
+			fmt.Fprintf(stderr, "schedule %s is invalid: %v; remove it\n", kept.Name, kept.Err)
+			continue
+		}
+		valid = append(valid, kept.Schedule)
+	}
+	return printJSON(out, valid)
 }
 
 // scheduleReader returns a command that prints one schedule, or with -o json the result of data.

@@ -3,9 +3,15 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"lockstep/internal/display"
+	"lockstep/internal/plan"
 )
 
 // usageErrors joins the errors of a command line into one with exit code ExitBadMatrix; nil if there are none.
@@ -29,12 +35,61 @@ func invalidValue(f *pflag.Flag, err error) error {
 	return err
 }
 
-// arguments wraps a check of positional arguments. Its errors have the exit code ExitBadMatrix and refer to the help.
+// arguments wraps a check of positional arguments. Its errors have the exit code ExitBadMatrix, and state the remedy.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		switch err := check(c, args); {
+		case err == nil:
+			return nil
+		case c.HasAvailableSubCommands() && len(args) > 0:
+			return exit{ExitBadMatrix, unknownCommand(c, args[0])}
 		}
-		return nil
+		return exit{ExitBadMatrix, fmt.Errorf("%s given; write %s; see %s --help", display.Count(len(args), "argument"),
+			strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())}
 	}
+}
+
+// unknownCommand returns an error that suggests a subcommand of c with a similar name, or a command elsewhere with this
+// name.
+func unknownCommand(c *cobra.Command, name string) error {
+	err := fmt.Errorf("unknown command %q for %s", name, c.CommandPath())
+	siblings := map[string]string{}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			siblings[sub.Name()] = sub.CommandPath()
+		}
+	}
+	near := siblings[plan.ClosestMatch(name, slices.Sorted(maps.Keys(siblings)))]
+	var search func(*cobra.Command)
+	search = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if sub.Name() == name && sub.IsAvailableCommand() {
+				near = sub.CommandPath()
+			}
+			search(sub)
+		}
+	}
+	search(c.Root())
+	if near == "" {
+		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
+	}
+	return fmt.Errorf("%w; did you mean %s?", err, near)
+}
+
+// flagError returns the error of an invalid command line: with the values that the flag accepts, or a similar flag.
+func flagError(c *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid):
+		f := invalid.GetFlag()
+		err = fmt.Errorf("--%s %q: %w", f.Name, invalid.GetValue(), invalidValue(f, invalid.Unwrap()))
+	case errors.As(err, &unknown):
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := plan.ClosestMatch(unknown.GetSpecifiedName(), names); near != "" {
+			return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean --%s?", err, near)}
+		}
+	}
+	return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 }

@@ -106,6 +106,9 @@ func Open(root, id string) (*Run, error) {
 	case isRun(id):
 		return openDir(id)
 	}
+	if len(runIDs(root)) == 0 {
+		return nil, noRuns(id, root)
+	}
 	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
 }
 
@@ -119,9 +122,13 @@ func openLatest(root string) (*Run, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("open the latest run: no runs in %s", root)
+		return nil, noRuns(latestLink, root)
 	}
 	return openDir(all[0].Dir)
+}
+
+func noRuns(id, root string) error {
+	return fmt.Errorf("open run %q: the folder %s contains no runs; run a matrix, or pass another folder with --runs", id, root)
 }
 
 func isRun(dir string) bool {
@@ -161,11 +168,8 @@ func listing(root, prefix string) string {
 			lines = append(lines, fmt.Sprintf("%s (%s, %d of %s%d tasks done)", s.ID, s.Name, s.Done, most, s.Tasks))
 		}
 	}
-	if len(lines) == 0 {
-		return "it contains no runs"
-	}
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
-	return "available: " + strings.Join(lines, ", ")
+	return "use one of " + strings.Join(lines, ", ")
 }
