@@ -82,7 +82,7 @@ Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the
 			if format == "json" {
 				err = printJSON(c.OutOrStdout(), checks)
 			} else {
-				err = tabulate(c.OutOrStdout(), []string{"CHECK", "STATE", "RESULT"}, rows)
+				err = tabulateText(c.OutOrStdout(), width(c.OutOrStdout()), []string{"CHECK", "STATE", "RESULT"}, rows)
 			}
 			if err != nil {
 				return err

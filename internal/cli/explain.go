@@ -94,7 +94,7 @@ func driversCommand() *cobra.Command {
 						rows = append(rows, []string{name, strings.Join(strings.Fields(d.Info().Doc), " ")})
 					}
 				}
-				return display.NewTable([]string{"DRIVER", "BROKER"}, rows).Write(c.OutOrStdout(), width(c.OutOrStdout()))
+				return tabulateText(c.OutOrStdout(), width(c.OutOrStdout()), []string{"DRIVER", "BROKER"}, rows)
 			}
 			d, err := lookupDriver(args[0])
 			if err != nil {

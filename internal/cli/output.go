@@ -64,6 +64,37 @@ func tabulate(out io.Writer, head []string, rows [][]string) error {
 	return display.NewTable(head, rows).Write(out, width(out))
 }
 
+// minText is the minimum width of a wrapped column.
+const minText = 30
+
+// tabulateText prints a table whose last column has sentences. They are wrapped in a terminal with this number of
+// columns; 0: no terminal.
+func tabulateText(out io.Writer, columns int, head []string, rows [][]string) error {
+	last, room := len(head)-1, columns
+	for i := range last {
+		widest := display.Width(head[i])
+		for _, row := range rows {
+			widest = max(widest, display.Width(row[i]))
+		}
+		room -= widest + 2 // and the gap
+	}
+	if room < minText {
+		return display.NewTable(head, rows).Write(out, columns)
+	}
+	var wrapped [][]string
+	for _, row := range rows {
+		for i, line := range display.Wrap(row[last], room) {
+			next := make([]string, len(head))
+			if i == 0 {
+				copy(next, row)
+			}
+			next[last] = line
+			wrapped = append(wrapped, next)
+		}
+	}
+	return display.NewTable(head, wrapped).Write(out, columns)
+}
+
 func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")

@@ -197,7 +197,7 @@ func writeExcluded(out io.Writer, run plan.Run) error {
 		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
 	}
 	fmt.Fprintln(out)
-	return tabulate(out, append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
+	return tabulateText(out, width(out), append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
 }
 
 // cause is a reason for excluded combinations, with their number and the coordinates that all of them share.

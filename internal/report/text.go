@@ -116,6 +116,7 @@ func Text(w io.Writer, tables []Table, width int) error {
 			return err
 		}
 		if len(hidden) > 0 {
+			t.Notes = l.referred(t.Notes)
 			t.Remarks = append(slices.Clip(t.Remarks), "columns that need a wider terminal: "+strings.Join(hidden, ", "))
 		}
 		below(out, t, width)
@@ -150,6 +151,19 @@ func (l Layout) fit(width int) (fitting Layout, hidden []string) {
 		}
 		fitting = next
 	}
+}
+
+// referred returns the notes with "" for those to which no field of the layout refers.
+func (l Layout) referred(notes []string) []string {
+	left := make([]string, len(notes))
+	for _, row := range l.Rows {
+		for _, s := range row {
+			for _, n := range s.Notes {
+				left[n-1] = notes[n-1]
+			}
+		}
+	}
+	return left
 }
 
 // cleaned returns a table without control characters, because texts may come from other users.
@@ -200,12 +214,15 @@ func (l Layout) text(blank bool) display.Table {
 	return out
 }
 
-// below writes the footnotes and remarks of a table.
+// below writes the footnotes and remarks of a table. Empty footnotes are left out.
 func below(out *bufio.Writer, t Table, width int) {
 	if len(t.Notes)+len(t.Remarks) > 0 {
 		out.WriteByte('\n')
 	}
 	for i, note := range t.Notes {
+		if note == "" {
+			continue
+		}
 		mark := superscripts([]int{i + 1}) + " "
 		for n, line := range display.Wrap(note, max(0, width-display.Width(mark))) {
 			if n > 0 {
