@@ -53,7 +53,7 @@ func (s *serverFlags) remedy(err error) string {
 	case errors.As(err, &unknown):
 		return "this host does not trust its certificate authority: pass --ca with the ca.crt of \"ctl fleet init\""
 	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
-		return "this control plane requires credentials: pass --creds with a key of \"ctl fleet init\" or \"fleet agent\", " +
+		return "this control plane requires credentials: pass --creds with a key of \"ctl fleet init\" or \"fleet add\", " +
 			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	case wire.Unaccepted(err):
 		return "this control plane rejects the credentials: check --creds, or LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD"
