@@ -155,9 +155,9 @@ func TestRepublishOverOwnConnection(t *testing.T) {
 		s.work.Publishers.Rate = 10
 		var connections atomic.Int64
 		s.wrap = func(session drivers.Session) drivers.Session {
+			b.Session = session
 			return choosing{session, func(inner drivers.Session) drivers.Session {
 				if connections.Add(1)%3 != 0 { // two of three connections break
-					b.Session = inner
 					return b
 				}
 				return inner
@@ -222,6 +222,152 @@ func TestRepublishEndsWithTheDrain(t *testing.T) {
 		}
 		if n := m.Hist(record.PublishFailed).Max(); n < int64(s.work.Drain.Timeout.D()) {
 			t.Errorf("an unconfirmed message failed after %v, want at least the drain timeout", time.Duration(n))
+		}
+	})(t)
+}
+
+// Messages are sent again at once, also if the next scheduled send is far away.
+func TestRepublishDoesNotWaitForTheSchedule(t *testing.T) {
+	for _, mode := range []string{"confirm-window", "confirm-each"} {
+		bubbled(func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Rate, w.Warmup, w.Publishers.Mode, w.Measure = 1, 0, mode, plan.Duration(8*time.Second)
+			})
+			s.options, s.resilience = `{"confirmDelay": "50ms"}`, drivers.ByGuide
+			s.during = func(name string) { // 10 ms after a send
+				_ = clock.Until(t.Context(), clock.Now()+int64(3010*time.Millisecond))
+				loopback.Cut(name)
+			}
+			m := s.play(t.Context())
+			if n := m.Total(record.Republished); n == 0 || m.Accounting(1).Confirmed != 8 {
+				t.Errorf("%s: %d republished, %+v", mode, n, m.Accounting(1))
+			}
+			if most := time.Duration(m.Hist(record.Publish).Max()); most < 55*time.Millisecond || most > 100*time.Millisecond {
+				t.Errorf("%s: a latency of %v, want that until the cut and that of the second publish call", mode, most)
+			}
+		})(t)
+	}
+}
+
+// A message that breaks every link is sent again with growing pauses, up to a second.
+func TestRepublishBacksOff(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s, b := resilient(t, "confirm-window", drivers.ByGuide)
+		s.work.Publishers.Threads, b.whole, b.kept = 1, 0, 1
+		m := s.play(t.Context())
+		if n := b.lost.Load(); n < 8 || n > 20 {
+			t.Errorf("%d attempts in 6 s, want about 12: after 0, 10, 20, 40 … 640 ms, and then one per second", n)
+		}
+		if n := len(m.Events()); n > 60 {
+			t.Errorf("%d events", n)
+		}
+	})(t)
+}
+
+// rejecting is a session whose first publisher's link breaks with a message that it accepted. Later ones accept nothing,
+// with an error that does not break the link.
+type rejecting struct {
+	drivers.Session
+	connected, calls atomic.Int64
+}
+
+func (r *rejecting) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	inner, err := r.Session.Publisher(ctx, spec)
+	if err != nil || r.connected.Add(1) == 1 {
+		return &breakingPublisher{Publisher: inner, of: &breaking{kept: 1}, spec: spec}, err
+	}
+	return rejecter{inner, r}, nil
+}
+
+type rejecter struct {
+	drivers.Publisher
+	of *rejecting
+}
+
+func (r rejecter) Publish(context.Context, drivers.Message) error {
+	r.of.calls.Add(1)
+	return errors.New("message too large")
+}
+
+// A message that cannot be sent again is tried with pauses until the drain timeout, also after the measurement.
+func TestRepublishPausesAfterErrors(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "confirm-each", 0 })
+		r := &rejecting{}
+		s.resilience = drivers.ByGuide
+		s.wrap = func(session drivers.Session) drivers.Session { r.Session = session; return r }
+		m := s.play(t.Context())
+		if n := r.calls.Load(); n < 10 || n > 200 {
+			t.Errorf("%d calls of Publish in 6 s, want a pause of up to 128 ms after each", n)
+		}
+		if m.Total(record.Unconfirmed) != 1 || m.Accounting(1).Sent != 1 {
+			t.Errorf("%+v, %d unconfirmed", m.Accounting(1), m.Total(record.Unconfirmed))
+		}
+	})(t)
+}
+
+// The waits of a publisher are not longer than its active time, also with repeated messages on own connections.
+func TestRepublishCountsWaitsOnce(t *testing.T) {
+	for _, mode := range []string{"connection-per-message-confirm", "confirm-window"} {
+		bubbled(func(t *testing.T) {
+			s, b := resilient(t, mode, drivers.ByGuide)
+			s.work.Publishers.Rate = 10
+			var connections atomic.Int64
+			s.wrap = func(session drivers.Session) drivers.Session {
+				b.Session = session
+				return choosing{session, func(inner drivers.Session) drivers.Session {
+					if connections.Add(1)%3 != 0 {
+						return b
+					}
+					return hesitating{inner}
+				}}
+			}
+			var engine *Engine
+			s.made = func(e *Engine) { engine = e }
+			s.play(t.Context())
+			for _, p := range engine.publishers {
+				if times := p.pacer.times; times.Waited+times.Paused > times.Active {
+					t.Errorf("%s: waited for %v and paused for %v of %v", mode, times.Waited, times.Paused, times.Active)
+				}
+			}
+		})(t)
+	}
+}
+
+// hesitating is a session whose publishers need 100 ms per message.
+type hesitating struct{ drivers.Session }
+
+func (s hesitating) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	inner, err := s.Session.Publisher(ctx, spec)
+	return hesitant{inner}, err
+}
+
+type hesitant struct{ drivers.Publisher }
+
+func (p hesitant) Publish(ctx context.Context, m drivers.Message) error {
+	_ = clock.Until(ctx, clock.Now()+int64(100*time.Millisecond))
+	return p.Publisher.Publish(ctx, m)
+}
+
+// If a run is cancelled before the measurement is known, unconfirmed messages are recorded at the time of the end.
+func TestGiveUpBeforeTheMeasurement(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s, b := resilient(t, "confirm-window", drivers.ByGuide)
+		s.work.Steady.Auto, s.work.Steady.Max = true, plan.Duration(30*time.Second)
+		b.unreachable.Store(clock.Now() + int64(200*time.Millisecond))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_ = clock.Until(ctx, clock.Now()+int64(600*time.Millisecond))
+			cancel()
+		}()
+		m := s.play(ctx)
+		if m.Total(record.Unconfirmed) == 0 {
+			t.Error("no message is unconfirmed: this test proves nothing")
+		}
+		for _, w := range m.Windows() {
+			if w.Index < -60 || w.Index > 60 {
+				t.Errorf("window %d has %d unconfirmed messages", w.Index, w.Counts[record.Unconfirmed])
+			}
 		}
 	})(t)
 }

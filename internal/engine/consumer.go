@@ -40,6 +40,7 @@ type consumer struct {
 // source is the state of one publisher's messages at one consumer.
 type source struct {
 	received *record.Set
+	dropped  *record.Set       // nil: none yet
 	flow     int               // of the publisher's messages to this subscription
 	stream   uint32            // the stream to which next applies
 	next     uint64            // highest sequence seen in this stream, plus one
@@ -150,8 +151,12 @@ func (c *consumer) refuse(batch []drivers.Delivery) {
 		}
 		w.Counts[record.Nacked]++
 		if env, err := open(body, c.e.task); err == nil && batch[i].Last && int(env.publisher) < len(c.sources) {
-			c.deliveries.Set(record.SetKey{Kind: record.SetDropped, Subscription: c.spec.Subscription,
-				Publisher: int(env.publisher)}).Add(env.sequence)
+			s := &c.sources[env.publisher]
+			if s.dropped == nil {
+				s.dropped = c.deliveries.Set(record.SetKey{Kind: record.SetDropped, Subscription: c.spec.Subscription,
+					Publisher: int(env.publisher)})
+			}
+			s.dropped.Add(env.sequence)
 		}
 	}
 }

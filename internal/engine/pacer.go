@@ -85,12 +85,13 @@ func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	}
 	if send < intended {
 		p.held = 0
-		if p.waiter.Paced(ctx, intended+p.timeline.origin.Load(), p.gap) != nil {
-			return 0, 0, false
-		}
+		err := p.waiter.Paced(ctx, intended+p.timeline.origin.Load(), p.gap)
 		began := send
 		send = p.timeline.now()
 		p.paused(began, send)
+		if err != nil {
+			return 0, 0, false
+		}
 		if send >= p.activeUntil && p.activeUntil < p.timeline.ends() {
 			return 0, 0, false
 		}

@@ -28,8 +28,10 @@ type publisher struct {
 
 	pacer    pacer
 	link     link[drivers.Publisher]
-	window   *inflight // confirmed modes
-	again    *again    // messages to be sent again; nil: none ever
+	window   *inflight     // confirmed modes
+	again    *again        // messages to be sent again; nil: none ever
+	progress uint64        // 1 + number of completed messages at the last backOff; 0: none
+	pause    time.Duration // of the last backOff
 	recorder recorder
 
 	body       []byte            // used in unconfirmed modes
@@ -43,6 +45,9 @@ type publisher struct {
 	lastActive int64 // when it was last active according to its lifetime
 
 	soft, hard context.Context // soft ends with the measurement, hard with the drain
+	// linked is hard, and with again also ends when the link breaks
+	linked context.Context
+	unlink context.CancelFunc
 }
 
 // newPublisher makes publisher i. writes has one entry per connection, which counts its blocked writes.
@@ -146,6 +151,9 @@ func (p *publisher) begin(c *record.Collector) {
 // order, until hard ends. Without them, a broker that stalls would look as fast as before.
 func (p *publisher) run(soft, hard context.Context) {
 	p.soft, p.hard = soft, hard
+	p.linked, p.unlink = hard, func() {}
+	p.watchLink()
+	defer func() { p.unlink() }()
 	p.pacer.start()
 	p.lastActive = -forever
 	step := p.step()
@@ -246,10 +254,10 @@ func (p *publisher) sendBatch(n int) bool {
 // sendInSlot sends a message in a slot that the caller took.
 func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 	s := &p.window.slots[token]
-	intended, send, more := p.pacer.wait(p.hard)
+	intended, send, more := p.pacer.wait(p.linked)
 	if !more {
 		p.window.undo(token)
-		return false, nil
+		return p.linked != p.hard && p.link.down.Load() && p.hard.Err() == nil, nil
 	}
 	s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
 	if err := p.publish(uint64(token), s.body[:cap(s.body)], intended, send); err != nil {
@@ -299,7 +307,11 @@ func (p *publisher) sendOverOwnConnection() bool {
 		p.awaitOwnConfirm()
 	}
 	p.link.close()
-	for p.again != nil && p.window.outstanding() > 0 && p.link.openWithRetry(p.hard) {
+	for p.again != nil && p.window.outstanding() > 0 {
+		p.backOff(p.hard)
+		if !p.link.openWithRetry(p.hard) {
+			break
+		}
 		p.republish()
 		p.awaitOwnConfirm()
 		p.link.close()
@@ -469,24 +481,63 @@ func (p *publisher) awaitConfirms() bool {
 	}
 }
 
+// watchLink renews linked for the current link, so that a wait for the next send does not delay messages that are to be
+// sent again.
+func (p *publisher) watchLink() {
+	if p.again == nil || p.perMessage() {
+		return
+	}
+	p.unlink()
+	p.linked, p.unlink = context.WithCancel(p.hard)
+	go func(ctx context.Context, end context.CancelFunc, broken <-chan struct{}) {
+		select {
+		case <-broken:
+		case <-ctx.Done():
+		}
+		end()
+	}(p.linked, p.unlink, p.link.broken)
+}
+
 // restore replaces the broken link and sends the messages again whose confirm it did not deliver. It returns false if
-// there is no link when the publisher has to end.
+// there is no link when the publisher has to end. It pauses if the broker has confirmed nothing since the last time: a
+// message may be the reason that links break.
 func (p *publisher) restore() bool {
 	for p.link.down.Load() {
 		ctx := p.deadline()
 		if p.again != nil && p.window.outstanding() > 0 {
 			ctx = p.hard
 		}
+		if p.again != nil {
+			begin := p.e.timeline.now()
+			p.backOff(ctx)
+			p.pacer.waited(begin, p.e.timeline.now())
+		}
 		if !p.reconnect(ctx) {
 			return false
 		}
+		p.watchLink()
+		begin := p.e.timeline.now()
 		p.republish()
+		p.pacer.waited(begin, p.e.timeline.now())
 	}
 	return true
 }
 
+// backOff pauses for 10 ms, doubled up to a second, if nothing was confirmed since the last call. The caller records the
+// time.
+func (p *publisher) backOff(ctx context.Context) {
+	const minPause, maxPause = 10 * time.Millisecond, time.Second
+	if n := p.window.tail.Load() + 1; n != p.progress {
+		p.progress, p.pause = n, 0
+		return
+	}
+	p.pause = min(max(minPause, 2*p.pause), maxPause)
+	sleep(ctx, p.pause)
+}
+
 // republish sends the messages again whose link broke before the confirm, in the order of their first publish call. It
-// stops when the link breaks or hard ends. Their latency counts from the first call.
+// stops when the link breaks or hard ends. Their latency counts from the first call. The caller records the time that it
+// takes.
 func (p *publisher) republish() {
 	tokens := p.again.take()
 	if len(tokens) == 0 {
@@ -495,17 +546,22 @@ func (p *publisher) republish() {
 	slices.SortFunc(tokens, func(a, b uint32) int {
 		return cmp.Compare(p.window.slots[a].sequence, p.window.slots[b].sequence)
 	})
-	begin := p.e.timeline.now()
 	for len(tokens) > 0 && !p.link.down.Load() && p.hard.Err() == nil {
 		s := &p.window.slots[tokens[0]]
 		if p.payloads == nil { // the buffer may be shared
 			put(s.body, p.payloadSum, s.sequence, s.intended, s.send, p.e.correction.Load())
 		}
 		m := drivers.Message{Token: uint64(tokens[0]), Key: s.key, Body: s.body}
-		if err := p.link.conn.Publish(p.hard, m); err != nil {
-			p.failed(err)
+		if err := p.link.conn.Publish(p.hard, m); errors.Is(err, drivers.ErrClosed) {
+			p.link.fail(err)
+			continue
+		} else if err != nil {
+			p.e.journal.warn("publish again", err)
+			p.failures = min(p.failures+1, 7)
+			sleep(p.hard, time.Millisecond<<p.failures)
 			continue
 		}
+		p.failures = 0
 		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Republished]++
 		tokens = tokens[1:]
 	}
@@ -513,17 +569,19 @@ func (p *publisher) republish() {
 		p.again.add(token)
 	}
 	if !p.link.down.Load() {
-		if err := p.flush(); err != nil {
-			p.failed(err)
+		if err := p.link.conn.Flush(p.hard); errors.Is(err, drivers.ErrClosed) {
+			p.link.fail(err)
 		}
 	}
-	p.pacer.waited(begin, p.e.timeline.now())
 }
 
 // giveUp completes the messages that were still to be sent again when the drain or the run ended. It is called when the
 // link is closed.
 func (p *publisher) giveUp() {
-	now := min(p.e.timeline.now(), p.e.timeline.drainEnds())
+	now := p.e.timeline.now()
+	if p.e.timeline.ends() != notYetKnown {
+		now = min(now, p.e.timeline.drainEnds())
+	}
 	for _, token := range p.again.take() {
 		p.recorder.confirm(&p.window.slots[token], drivers.ErrClosed, now)
 		p.window.release(uint64(token), now)
@@ -645,6 +703,7 @@ func (p *publisher) arrive() bool {
 	now := p.e.timeline.now()
 	p.pacer.waited(begin, now)
 	p.departed, p.lastActive = false, now
+	p.watchLink()
 	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Connects]++
 	p.e.journal.lifetime(p.link.name, eventJoined)
 	return true

@@ -76,7 +76,7 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke",
 			messagesWere(l.Duplicated)))
 	}
-	if p.Ordered && l.Reordered > 0 && !in.unmarkedRedeliveries() && !in.repeated() {
+	if p.Ordered && l.Reordered > 0 && !in.unmarkedRedeliveries() && !in.republished() {
 		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received after a later one",
 			messagesWere(l.Reordered)))
 	}
@@ -95,14 +95,13 @@ func (in *input) unmarkedRedeliveries() bool {
 		in.record.Total(record.Redelivered) == 0
 }
 
-// repeated reports whether messages were sent again after a failure. They may be delivered twice, or after later ones.
-func (in *input) repeated() bool {
-	return in.record.Total(record.Retries)+in.record.Total(record.Republished) > 0
-}
+// republished reports whether messages were published again after a failure. They may be delivered twice, or after later
+// ones. The declared guarantees already include what the retries of client libraries can do.
+func (in *input) republished() bool { return in.record.Total(record.Republished) > 0 }
 
 // linkBroke reports whether any link broke, reopened or not.
 func (in *input) linkBroke() bool {
-	return in.repeated() || in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
+	return in.republished() || in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
 		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
 			return e.Kind == eventClosed || e.Kind == record.EventGap
 		})

@@ -194,9 +194,9 @@ func (f *Faults) leave(c *conn) {
 
 // reset breaks the connection at both ends.
 func (c *conn) reset() {
-	reset(c.inner)
-	c.out.shut(syscall.ECONNRESET, errClosing)
+	c.out.shut(syscall.ECONNRESET, errClosing) // before the connection ends, whose errors would be others
 	c.in.abandon(syscall.ECONNRESET)
+	reset(c.inner)
 }
 
 // hold stops the arrival of bytes (on) or lets it continue.

@@ -1,6 +1,6 @@
 package record
 
-// SetKey identifies a set of sequence numbers. Subscription is used by SetReceived only.
+// SetKey identifies a set of sequence numbers. Subscription is used by SetReceived and SetDropped.
 type SetKey struct {
 	Kind         SetKind `json:"kind"`
 	Subscription int     `json:"subscription,omitempty"`

@@ -69,15 +69,18 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 // in-sync replica. A single copy returns with its broker. With acks 1 and several replicas, the leader may have the
 // only copy, and lose it when another replica becomes the leader.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
+	// retries of the library without sequence numbers can repeat batches, and reorder several in flight
+	exact := !o.persists() || o.idempotent(o.acksFor(use.Mode.Confirmed()))
 	return drivers.Guarantees{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.dropsUnread(),
 		// With acks 0, a leader that cannot store a message can only break the connection, or not even that.
 		SentKept: false,
-		// Nothing is sent twice. With franz-go, a consumer that takes over a partition continues at the committed
-		// position. The Reader of kafka-go does not commit before it gives up a partition.
-		NoDuplicates: o.Client == franz,
-		// The Transport of kafka-go may send requests without answers over several connections.
-		Ordered: o.Client == franz || use.Mode.Confirmed(),
+		// With franz-go, a consumer that takes over a partition continues at the committed position. The Reader of
+		// kafka-go does not commit before it gives up a partition.
+		NoDuplicates: o.Client == franz && exact,
+		// The Writer of kafka-go has one request in flight per partition. Its Transport may send requests without
+		// answers over several connections.
+		Ordered: o.Client == franz && (exact || o.InFlight == 1) || o.Client == kafkaGo && use.Mode.Confirmed(),
 	}
 }
 

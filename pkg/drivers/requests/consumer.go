@@ -78,17 +78,17 @@ type Consumer[K any] struct {
 	settlers  sync.WaitGroup
 
 	mu       sync.Mutex
-	ended    bool       // no further Receive begins
-	finished bool       // no further messages become due
-	slots    *sync.Cond // free or ended changed
-	free     int        // unused slots of the prefetch
-	awake    *sync.Cond // wakes or ended changed
-	polling  bool       // one receiver requests messages although it found none
-	resting  int        // receivers that wait until another one finds messages
-	wakes    int        // resting receivers that may continue
-	work     *sync.Cond // due or finished changed
-	accepted []K        // handled, but not yet due
-	since    time.Time  // when the first of accepted was handled
+	ended    bool        // no further Receive begins
+	finished bool        // no further messages become due
+	slots    *sync.Cond  // free or ended changed
+	free     int         // unused slots of the prefetch
+	awake    *sync.Cond  // wakes or ended changed
+	polling  bool        // one receiver requests messages although it found none
+	resting  int         // receivers that wait until another one finds messages
+	wakes    int         // resting receivers that may continue
+	work     *sync.Cond  // due or finished changed
+	accepted []K         // handled, but not yet due
+	grouped  *time.Timer // acknowledges what has waited for grouping; AckEach
 	due      [Unhandled + 1][]K
 }
 
@@ -102,6 +102,8 @@ func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
 	if c.free == 0 {
 		c.free = math.MaxInt
 	}
+	c.grouped = time.AfterFunc(time.Hour, c.acknowledgeIdle)
+	c.grouped.Stop()
 	c.slots, c.awake, c.work = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.settling, c.endSettling = context.WithCancel(context.Background())
@@ -312,9 +314,8 @@ func (c *Consumer[K]) deliver() {
 func (c *Consumer[K]) accept(batch []Received[K]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	if len(c.accepted) == 0 {
-		c.since = now
+	if len(c.accepted) == 0 && c.plan.Spec.Ack == drivers.AckEach {
+		c.grouped.Reset(grouping)
 	}
 	for i := range batch {
 		c.accepted = append(c.accepted, batch[i].Key)
@@ -322,7 +323,7 @@ func (c *Consumer[K]) accept(batch []Received[K]) {
 	n, spec := len(c.accepted), &c.plan.Spec
 	switch spec.Ack {
 	case drivers.AckEach:
-		if n >= c.plan.MostSettled || now.Sub(c.since) >= grouping {
+		if n >= c.plan.MostSettled {
 			c.acknowledge()
 		}
 	case drivers.AckEvery:
@@ -332,7 +333,7 @@ func (c *Consumer[K]) accept(batch []Received[K]) {
 	}
 }
 
-// acknowledgeIdle acknowledges when no message is available for the handler.
+// acknowledgeIdle acknowledges when no message is available for the handler, or when a message has waited for grouping.
 func (c *Consumer[K]) acknowledgeIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -430,6 +431,7 @@ func (c *Consumer[K]) Close() error {
 		hard.Stop()
 		close(c.received)
 		c.running.Wait()
+		c.grouped.Stop()
 		c.mu.Lock()
 		c.acknowledge()
 		c.finished = true

@@ -88,6 +88,10 @@ var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameMessageGroupId,
 }
 
+// once turns the retries of a request off. A response with messages may have been lost: they are hidden until their
+// visibility time ends. The link then breaks, so that this is known.
+func once(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
+
 // receive requests messages. A consumer that is rejected pauses before it ends: otherwise it would reconnect and be
 // rejected in a loop.
 func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[string], time.Duration, error) {
@@ -98,7 +102,7 @@ func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[s
 	answer, err := c.on.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &c.on.queue, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
 		MessageSystemAttributeNames: attributes,
-	})
+	}, once)
 	switch {
 	case throttled(err):
 		c.notify("the service throttles requests for messages: " + err.Error())

@@ -94,12 +94,12 @@ func (l *link) Close() {
 	}
 }
 
-// retryer returns the SDK's default retryer, which counts its retries, or one that makes a single attempt.
+// retryer returns the SDK's default retryer, or one that makes a single attempt.
 func (s *session) retryer() aws.Retryer {
 	if s.options.Resilience == "none" {
 		return aws.NopRetryer{}
 	}
-	return countingRetryer{retry.NewStandard(), s.env.Retried}
+	return retry.NewStandard()
 }
 
 // countingRetryer is the SDK's default retryer. It reports each retry.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -123,7 +124,12 @@ var entryIDs = func() (all [maxPerRequest]string) {
 func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
 	single := spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm
 	n := &sender{on: on, where: s.options.address(), single: single}
-	n.counts = func(o *sqs.Options) { o.HTTPClient = answers{o.HTTPClient, waiting} }
+	n.counts = func(o *sqs.Options) {
+		o.HTTPClient = answers{o.HTTPClient, waiting}
+		if s.options.Resilience != "none" {
+			o.Retryer = countingRetryer{retry.NewStandard(), s.env.Retried}
+		}
+	}
 	if s.options.FIFO {
 		n.groups, n.prefix = make([]string, s.options.Groups), rand.Text()[:16]+"-"
 	}
