@@ -37,7 +37,8 @@ type Config struct {
 	Drain <-chan struct{}
 	// Stop is closed when the agent must leave: at once if it is idle, else as with Drain. nil: never.
 	Stop <-chan struct{}
-	// Proc is the path of the proc file system; empty: /proc.
+	// Proc is the path of the proc file system; empty: /proc. With another path, which is for tests, Go's runtime is not
+	// measured either.
 	Proc string
 	// Status receives the slots of this agent; optional.
 	Status *Status
@@ -45,6 +46,8 @@ type Config struct {
 	obey, leave, answer time.Duration // for tests; 0: obeyTimeout, leaveTimeout and answerTimeout
 	host                string        // set by complete
 }
+
+const defaultProc = "/proc"
 
 // Causes of the early end of a task.
 var (
@@ -91,7 +94,7 @@ func (cfg *Config) complete() (err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Proc, cfg.Slots = cmp.Or(cfg.Proc, "/proc"), max(cfg.Slots, 1)
+	cfg.Proc, cfg.Slots = cmp.Or(cfg.Proc, defaultProc), max(cfg.Slots, 1)
 	cfg.obey, cfg.leave = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
 	if cfg.host, err = os.Hostname(); err != nil {

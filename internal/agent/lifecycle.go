@@ -78,7 +78,7 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	l.prober = newProber(l.session, l.timeline, s.cfg.leave)
 	l.faults = newFaults(s, a.assignment, l.session.faults)
 	l.reporter = &reporter{conn: s.conn, ref: l.ref, agent: s.cfg.Name, group: task.Group, session: l.session,
-		timeline: l.timeline, correction: l.correction, prober: l.prober, runtime: newRuntimeMetrics(l.session.delays),
+		timeline: l.timeline, correction: l.correction, prober: l.prober, runtime: newRuntimeMetrics(l.session.delays, s.cfg.Proc),
 		sampleHost: s.hostSampler(l.session),
 		measuring:  make(chan struct{}), draining: make(chan struct{}), drained: make(chan error, 1),
 		sending: make(chan struct{}, 1), sampled: time.Now()}

@@ -75,11 +75,13 @@ type runtimeMetrics struct {
 	delays     *netsim.Delays // nil: no network is simulated
 	histograms runtimeHistograms
 	at         int64 // clock.Now() of the last reading
+	simulated  bool  // the runtime is not measured
 }
 
-// newRuntimeMetrics starts to measure. The caller must close it, so that another attempt can report the runtime.
-func newRuntimeMetrics(delays *netsim.Delays) *runtimeMetrics {
-	r := &runtimeMetrics{delays: delays, at: clock.Now()}
+// newRuntimeMetrics starts to measure, except with the path of a simulated proc file system. The caller must close it, so
+// that another attempt can report the runtime.
+func newRuntimeMetrics(delays *netsim.Delays, proc string) *runtimeMetrics {
+	r := &runtimeMetrics{delays: delays, at: clock.Now(), simulated: proc != defaultProc}
 	r.histograms.read(nil)
 	return r
 }
@@ -92,6 +94,9 @@ func (r *runtimeMetrics) observe(e *engine.Engine) {
 	r.at = now
 	if r.delays != nil {
 		r.delays.Take().Each(func(ns int64, n uint64) { e.Observe(middle, record.NetworkDelay, ns, n) })
+	}
+	if r.simulated {
+		return
 	}
 	if !runtimeReporter.CompareAndSwap(nil, r) && runtimeReporter.Load() != r {
 		r.histograms.read(nil) // the same metrics must not be reported again later
