@@ -22,6 +22,7 @@ type breaking struct {
 	drivers.Session
 	whole, kept int
 	refuses     bool // the link breaks with an error of Publish
+	confirms    bool // the confirms of the messages come when the link breaks, not when it is closed
 	lost        atomic.Int64
 	unreachable atomic.Int64 // reading of the clock from which no publisher can connect; 0: never
 }
@@ -70,6 +71,16 @@ func (p *breakingPublisher) Publish(ctx context.Context, m drivers.Message) erro
 func (p *breakingPublisher) breaks() {
 	p.over = true
 	p.spec.OnClosed(drivers.ErrClosed)
+	if p.of.confirms {
+		p.fail()
+	}
+}
+
+func (p *breakingPublisher) fail() {
+	for _, token := range p.tokens {
+		p.spec.OnConfirm(token, drivers.ErrClosed)
+	}
+	p.tokens = nil
 }
 
 func (p *breakingPublisher) Flush(ctx context.Context) error {
@@ -82,9 +93,7 @@ func (p *breakingPublisher) Flush(ctx context.Context) error {
 func (p *breakingPublisher) Close() error {
 	p.once.Do(func() {
 		_ = p.Publisher.Close()
-		for _, token := range p.tokens {
-			p.spec.OnConfirm(token, drivers.ErrClosed)
-		}
+		p.fail()
 	})
 	return nil
 }
@@ -368,6 +377,28 @@ func TestGiveUpBeforeTheMeasurement(t *testing.T) {
 			if w.Index < -60 || w.Index > 60 {
 				t.Errorf("window %d has %d unconfirmed messages", w.Index, w.Counts[record.Unconfirmed])
 			}
+		}
+	})(t)
+}
+
+// silent is a session that does not call OnClosed.
+type silent struct{ drivers.Session }
+
+func (s silent) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	spec.OnClosed = func(error) {}
+	return s.Session.Publisher(ctx, spec)
+}
+
+// A confirm with ErrClosed is enough for another connection.
+func TestRepublishWithoutOnClosed(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s, b := resilient(t, "confirm-each", drivers.ByGuide)
+		s.wrap = func(session drivers.Session) drivers.Session { b.Session = session; return silent{b} }
+		b.confirms = true
+		m := s.play(t.Context())
+		a := m.Accounting(1)
+		if a.Sent < 1900 || a.Confirmed != a.Sent || a.Missing != 0 || b.lost.Load() < 40 {
+			t.Errorf("%+v, %d lost by the links", a, b.lost.Load())
 		}
 	})(t)
 }

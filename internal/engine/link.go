@@ -65,6 +65,14 @@ func (l *link[C]) open(ctx context.Context) error {
 // fail marks the current connection as broken after an error of a call. Only the owner calls it.
 func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
 
+// lost marks the current connection as broken, from any goroutine.
+func (l *link[C]) lost(err error) {
+	l.mu.Lock()
+	number := l.number
+	l.mu.Unlock()
+	l.onClosed(number, err)
+}
+
 // onClosed marks a connection as broken, wakes the owner and records the event. Callbacks of earlier connections are
 // ignored.
 func (l *link[C]) onClosed(number int64, err error) {

@@ -599,6 +599,9 @@ func (p *publisher) onConfirm(token uint64, err error) {
 	}
 	if err != nil && errors.Is(err, drivers.ErrClosed) && p.again.add(uint32(token)) {
 		p.recorder.waitsSince(s.send)
+		if !p.perMessage() {
+			p.link.lost(err) // the driver may call OnClosed later, or not at all
+		}
 		return
 	}
 	p.recorder.confirm(s, err, now)
