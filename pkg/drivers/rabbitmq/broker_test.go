@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -432,5 +434,37 @@ func TestSpread(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// failingWrites is a connection whose writes fail when fails is set. Reads wait, so that nothing else reports the break.
+type failingWrites struct {
+	net.Conn
+	fails *atomic.Bool
+}
+
+func (f failingWrites) Write(p []byte) (int, error) {
+	if f.fails.Load() {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	return f.Conn.Write(p)
+}
+
+// The library returns the error of a write before it marks the connection as closed. Each such error wraps ErrClosed.
+func TestFailedWriteIsAClosedLink(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	var fails atomic.Bool
+	dial := r.session.env.Dial
+	r.session.env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return failingWrites{conn, &fails}, err
+	}
+	for range 20 {
+		fails.Store(false)
+		p, _ := r.publisher(drivers.FireAndForget, nil)
+		fails.Store(true)
+		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); !errors.Is(err, drivers.ErrClosed) {
+			t.Fatalf("Publish over a broken connection gives %v", err)
+		}
 	}
 }

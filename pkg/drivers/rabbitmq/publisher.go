@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -179,9 +180,11 @@ func (p *publisher) guard(ctx context.Context) {
 	})
 }
 
-// refused explains why the library did not accept a message. The error wraps ErrClosed if the link is broken.
+// refused explains why the library did not accept a message. The error wraps ErrClosed if the link is broken. The library
+// returns the error of a failed write before it marks the connection as closed.
 func (p *publisher) refused(err error) error {
-	if p.lease.IsClosed() || p.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) {
+	var write net.Error
+	if p.lease.IsClosed() || p.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || errors.As(err, &write) {
 		return fmt.Errorf("publish at %s: %w: %w", p.lease.address, drivers.ErrClosed, err)
 	}
 	return fmt.Errorf("publish at %s: %w", p.lease.address, err)
