@@ -78,8 +78,8 @@ type runtimeMetrics struct {
 	simulated  bool  // the runtime is not measured
 }
 
-// newRuntimeMetrics starts to measure, except with the path of a simulated proc file system. The caller must close it, so
-// that another attempt can report the runtime.
+// newRuntimeMetrics starts to measure. With the path of a simulated proc file system, it does not measure the runtime.
+// The caller must close it, so that another attempt can report the runtime.
 func newRuntimeMetrics(delays *netsim.Delays, proc string) *runtimeMetrics {
 	r := &runtimeMetrics{delays: delays, at: clock.Now(), simulated: proc != defaultProc}
 	r.histograms.read(nil)

@@ -2,8 +2,9 @@ package engine
 
 import "sync"
 
-// again holds the messages of one publisher that are to be sent again, because their link broke before the confirm. They stay in flight. The confirm side and the publisher add messages, and the publisher takes them.
-// nil is valid: nothing is sent again.
+// again contains the messages of one publisher that are to be sent again, because their link broke before the confirm.
+// They stay in flight. The confirm side and the publisher add messages, and the publisher takes them. nil is valid:
+// nothing is sent again.
 type again struct {
 	mu     sync.Mutex
 	tokens []uint32

@@ -191,8 +191,8 @@ func (c choosing) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return c.choose(c.Session).Publisher(ctx, spec)
 }
 
-// The broker stored the messages, and the link broke before their confirms. Their second delivery is a duplicate. One more
-// message may be published while the link breaks: it was not stored.
+// The broker stored the messages, and the link broke before their confirms. Their second delivery is a duplicate. One
+// more message may be published while the link breaks: it was not stored.
 func TestRepublishedAreDuplicates(t *testing.T) {
 	bubbled(func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {

@@ -380,8 +380,8 @@ type Placer interface {
 // they block.
 type Publisher interface {
 	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
-	// error the message was not accepted: OnConfirm is not called, but the message may have been sent. Publish never
-	// sends a message twice.
+	// error the message was not accepted: OnConfirm is not called, but the message may have been sent. Publish sends a
+	// message twice only with ByLibrary.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of
 	// confirm-each, after each batch of confirm-batch, before it waits in confirm-window, and at the end.

@@ -128,7 +128,7 @@ func (g *going) cancel(t *testing.T, r *rig, run string) {
 	select {
 	case <-g.ended:
 	case <-ctx.Done():
-		t.Fatalf("ctl run goes on %v after ctl runs cancel", patience)
+		t.Fatalf("ctl run has not ended %v after ctl runs cancel", patience)
 	}
 }
 
