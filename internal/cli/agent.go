@@ -80,7 +80,9 @@ func (o *agentOptions) add(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&o.cloud, "cloud-identity", false,
 		"allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
-	f.StringVar(&o.cfg.Name, "name", host, "register as `name`, which must be unique in the fleet")
+	f.StringVar(&o.cfg.Name, "name", host,
+		"register as `name`, which must be unique in the fleet (default: the name of the host)")
+	f.Lookup("name").DefValue = "" // so that the help is the same on all hosts
 	f.StringVar(&o.cfg.Dir, "dir", "",
 		"store the temporary files of tasks in `folder` (default: the system's temporary folder)")
 	f.IntVar(&o.cfg.Slots, "slots", 1,

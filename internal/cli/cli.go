@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/terminal"
 )
@@ -51,6 +52,19 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
+func init() { cobra.AddTemplateFunc("wrapped", wrapped) }
+
+// wrapped wraps the paragraphs of a help text at 100 columns. Paragraphs with indented lines stay as they are.
+func wrapped(text string) string {
+	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
+	for i, p := range paragraphs {
+		if !strings.Contains(p, "\n ") {
+			paragraphs[i] = display.Hang(p, 100, 0)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
 // execute runs a command tree and returns the exit code of its error. Control characters are escaped in the output to
 // standard error and to terminals.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -66,6 +80,8 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.Version = version()
 	root.Flags().Bool("version", false, "print the version") // -v is --verbose
 	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
+	root.SetHelpTemplate("{{with or .Long .Short}}{{wrapped .}}\n\n{{end}}{{.UsageString}}")
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK

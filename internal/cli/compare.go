@@ -55,7 +55,7 @@ Exit codes:
   8  with --fail-on-regression: none is worse, but one is inconclusive or not compared`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
   ctl compare --by broker --metric publish.rate --metric publish.p99 latest
-  ctl compare --match mode,threads --effect 10% -o html -f diff.html 20260102-150405-quick-3f9c latest
+  ctl compare --match mode,threads --effect 10% -o html 20260102-150405-quick-3f9c latest
   ctl compare --fail-on-regression 20260102-150405-quick-3f9c latest`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),

@@ -126,7 +126,8 @@ func fleetAdd() *cobra.Command {
 func fleetChange(verb, short, then string, change func(*keys.Credentials, ...string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " DIR NAME...",
-		Short:   short + "; after the control plane has reloaded its configuration, " + then,
+		Short:   short,
+		Long:    short + ". After the control plane has reloaded its configuration, " + then + ".",
 		Example: "  ctl fleet " + verb + " creds load-3",
 		Args:    arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {

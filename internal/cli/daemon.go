@@ -68,7 +68,8 @@ On SIGTERM or Ctrl-C the controller starts no further task. It hands over when t
 until their deadlines, or for --stop-within. A second signal aborts the tasks in flight and removes their topologies. A
 third signal ends the controller at once.`,
 		Example: `  controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
-  controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep --nats-config creds/nats.conf --creds creds/controller.nk
+  controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep \
+    --nats-config creds/nats.conf --creds creds/controller.nk
   controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

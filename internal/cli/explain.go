@@ -57,7 +57,7 @@ options of every driver.`,
 				return nil
 			}
 			err := fmt.Errorf("explain %q: no value, flag or field has this name", name)
-			if near := plan.ClosestMatch(name, explained()); near != "" {
+			if near := plan.ClosestMatch(name, append(matrix.Siblings(name), explained()...)); near != "" {
 				return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean %q?", err, near)}
 			}
 			return exit{ExitBadMatrix, fmt.Errorf("%w; list all fields: ctl explain", err)}

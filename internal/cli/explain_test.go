@@ -17,6 +17,8 @@ func TestExplainAndDrivers(t *testing.T) {
 		{[]string{"explain", "backlog"}, ExitOK, "flag backlog: consumers did not keep up"},
 		{[]string{"explain", "publishers.maxInFlight"}, ExitOK, "default 1000): confirm-window: maximum number"},
 		{[]string{"explain", "e2e.p98"}, ExitBadMatrix, "did you mean \"e2e.p90\"?"},
+		{[]string{"explain", "publisher"}, ExitBadMatrix, "did you mean \"publishers\"?"},
+		{[]string{"explain", "consumers.prefech"}, ExitBadMatrix, "did you mean \"consumers.prefetch\"?"},
 		{[]string{"explain", "xyzxyzxyz"}, ExitBadMatrix, "list all fields: ctl explain"},
 		{[]string{"explain"}, ExitOK, "#Matrix: {"},
 		{[]string{"drivers"}, ExitOK, "nats "},

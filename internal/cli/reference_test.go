@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lockstep/internal/display"
 )
 
 // subcommands matches the lines of a help text that list commands.
@@ -42,14 +44,17 @@ func document(t *testing.T, b *strings.Builder, program string, path []string) {
 	t.Helper()
 	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl,
 		"controller": Controller, "agent": Agent}[program]
+	name := strings.Join(append([]string{program}, path...), " ")
 	var out, faults bytes.Buffer
 	if code := run(t.Context(), append(append([]string{}, path...), "--help"), nil, &out, &faults); code != 0 {
 		t.Fatalf("%s %s --help: %d\n%s", program, strings.Join(path, " "), code, &faults)
 	}
-	name := strings.Join(append([]string{program}, path...), " ")
-	host, _ := os.Hostname() // a default of the agent
-	text := strings.ReplaceAll(out.String(), fmt.Sprintf("(default %q)", host), "(default: the host's)")
-	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(text))
+	for line := range strings.Lines(out.String()) {
+		if display.Width(strings.TrimRight(line, "\n")) > 100 {
+			t.Errorf("help of %s: a line has more than 100 columns: %s", name, line)
+		}
+	}
+	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(out.String()))
 	_, list, any := strings.Cut(out.String(), "Available Commands:\n")
 	if any {
 		list, _, _ = strings.Cut(list, "\n\n")

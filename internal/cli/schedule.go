@@ -73,7 +73,7 @@ func scheduleAdd() *cobra.Command {
 no effect until it is added again with --replace. The matrix must not contain secrets. It can contain references such as
 ${env:NAME}, which are resolved on the hosts of the agents.`,
 		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
-  ctl schedule add --name weekly --cron @weekly --tz UTC --overlap queue-one --hook compare --hook chat matrices/full.cue`,
+  ctl schedule add --name weekly --cron @weekly --overlap queue-one --hook compare matrices/full.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 	}
 	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Client,

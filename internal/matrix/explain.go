@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
@@ -20,9 +21,42 @@ type Field struct {
 // Explain returns the description of a field by its path, such as "publishers.maxInFlight". A path starts at the top
 // level of a matrix or in its cell template. known is false if there is no such field.
 func Explain(path string) (f Field, known bool) {
+	defs := definitions()
+	names := strings.Split(path, ".")
+	for _, start := range []string{"#Matrix", "#Cell"} {
+		if field := find(defs, defs[start], names); field != nil {
+			return describe(field), true
+		}
+	}
+	return f, false
+}
+
+// Siblings returns the paths of all fields beside the field with a path, which need not exist itself.
+func Siblings(path string) (paths []string) {
+	defs := definitions()
+	names := strings.Split(path, ".")
+	parents := names[:len(names)-1]
+	for _, start := range []string{"#Matrix", "#Cell"} {
+		within := defs[start]
+		if len(parents) > 0 {
+			field := find(defs, within, parents)
+			if field == nil {
+				continue
+			}
+			within = field.Value
+		}
+		for _, name := range childNames(defs, within) {
+			paths = append(paths, strings.Join(append(slices.Clone(parents), name), "."))
+		}
+	}
+	return paths
+}
+
+// definitions returns the definitions of the schema by name.
+func definitions() map[string]ast.Expr {
 	file, err := parser.ParseFile("schema.cue", schema.Source, parser.ParseComments)
 	if err != nil {
-		return f, false // a test parses the schema
+		return nil // a test parses the schema
 	}
 	defs := map[string]ast.Expr{}
 	for _, d := range file.Decls {
@@ -32,13 +66,30 @@ func Explain(path string) (f Field, known bool) {
 			}
 		}
 	}
-	names := strings.Split(path, ".")
-	for _, start := range []string{"#Matrix", "#Cell"} {
-		if field := find(defs, defs[start], names); field != nil {
-			return describe(field), true
+	return defs
+}
+
+// childNames returns the names of the fields of an expression, and of definitions that it refers to.
+func childNames(defs map[string]ast.Expr, within ast.Expr) (names []string) {
+	ast.Walk(within, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.Ident:
+			if d, is := defs[x.Name]; is && d != within {
+				names = append(names, childNames(defs, d)...)
+			}
+		case *ast.StructLit:
+			for _, e := range x.Elts {
+				if field, is := e.(*ast.Field); is {
+					if name, _, err := ast.LabelName(field.Label); err == nil {
+						names = append(names, name)
+					}
+				}
+			}
+			return false
 		}
-	}
-	return f, false
+		return true
+	}, nil)
+	return names
 }
 
 // find returns the field with a path below an expression, through definitions that the expression refers to. A field

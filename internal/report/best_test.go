@@ -171,7 +171,7 @@ func TestStandInsAreNotRanked(t *testing.T) {
 	if want := "FerretDB, a stand-in for MongoDB (test) | MongoDB (real)"; facts["Broker"] != want {
 		t.Errorf("brokers %q, want %q", facts["Broker"], want)
 	}
-	if want := "majority (stand-in for MongoDB): broker=test"; !strings.Contains(facts["Confirm"], want) {
+	if want := "majority (stand-in for MongoDB) (broker=test)"; !strings.Contains(facts["Confirm"], want) {
 		t.Errorf("confirms %q, want %q in them", facts["Confirm"], want)
 	}
 }

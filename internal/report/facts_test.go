@@ -66,7 +66,7 @@ func TestFacts(t *testing.T) {
 	}))
 	for name, want := range map[string]string{
 		"Broker":      "RabbitMQ 3.10.0, 3 nodes (two) | RabbitMQ 4.1.3 (one)",
-		"Confirm":     "disk: broker=one | memory: broker=two",
+		"Confirm":     "disk (broker=one) | memory (broker=two)",
 		"Load":        "1 publishing and 1 consuming agent",
 		"Measurement": "10.0 s",
 		"Resilience": "messages of a broken connection are published again (vendor guide) (one) | " +
@@ -149,10 +149,13 @@ func TestNext(t *testing.T) {
 		done int
 		want string
 	}{
-		"all is well":         {nil, 2, "compare with an earlier run"},
-		"a task was not run":  {nil, 1, "run the remaining tasks: ctl run --resume r1"},
-		"backlog":             {backlog(0), 2, "measure latency without a backlog"},
-		"backlog at a rate":   {backlog(100), 2, "compare with an earlier run"},
+		"all is well":        {nil, 2, "compare with an earlier run"},
+		"a task was not run": {nil, 1, "run the remaining tasks: ctl run --resume r1"},
+		"backlog":            {backlog(0), 2, "measure latency without a backlog"},
+		"backlog at a rate":  {backlog(100), 2, "compare with an earlier run"},
+		"an unreachable broker": {func(_ *plan.Cell, o *plan.Outcome, _ int) {
+			o.Verdict, o.Failure = plan.Unknown, plan.FailedUnreachable
+		}, 2, "check the brokers: ctl doctor m.cue"},
 		"a task has an error": {func(_ *plan.Cell, o *plan.Outcome, _ int) { o.Verdict = plan.Unknown }, 2, ""},
 	} {
 		run, outcomes := pair(x.edit)

@@ -58,8 +58,8 @@ func (c *cell) label() string {
 	return label
 }
 
-// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis that
-// distinguishes them, or cell by cell.
+// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis
+// that distinguishes them, or cell by cell.
 func (l *labelled) meanings() []string {
 	if len(l.labels) < 2 {
 		return l.labels
@@ -67,7 +67,7 @@ func (l *labelled) meanings() []string {
 	where := l.places()
 	var lines []string
 	for _, label := range l.labels {
-		lines = append(lines, label+": "+strings.Join(where[label], ", "))
+		lines = append(lines, label+" ("+strings.Join(where[label], ", ")+")")
 	}
 	return lines
 }

@@ -58,7 +58,8 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 	return text
 }
 
-// Next suggests one command after a run; empty: there is a failure, which comes first.
+// Next suggests one command after a run. It is empty after a failure, unless the failure is a broker that the agents
+// could not reach.
 func Next(run plan.Run, outcomes []plan.Outcome) string {
 	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool {
 		return slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return rateText(w) != maxRate })
@@ -66,6 +67,9 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 	switch {
 	case NotRun(run, outcomes) != "":
 		return "run the remaining tasks: ctl run --resume " + run.ID
+	case slices.ContainsFunc(outcomes, func(o plan.Outcome) bool { return o.Failure == plan.FailedUnreachable }) &&
+		run.Source.File != "":
+		return "check the brokers: ctl doctor " + run.Source.File
 	case len(Failures(run, outcomes)) > 0:
 		return ""
 	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {

@@ -87,8 +87,8 @@ type Declaration struct {
 	Notes []string
 	// Resilience is who sends messages again whose link broke before their confirm. "" means NoResilience.
 	Resilience Resilience
-	// Label is a short description of the meaning of a confirm: "quorum, majority written", "classic transient, one
-	// node". Tables show it, because confirms with different meanings are not comparable.
+	// Label is a short description of the meaning of a confirm: "quorum, confirm: written to disk by
+	// the majority". Tables show it, because confirms with different meanings are not comparable.
 	Label string
 }
 

@@ -115,18 +115,18 @@ func label(o *options, use drivers.Use) string {
 	if !use.Mode.Confirmed() {
 		return kind + ", core publish, at most once"
 	}
-	written := "in memory"
-	if file {
-		written = "written, not synced"
-		if o.Sync == "always" {
-			written = "synced to disk"
-		} else if !o.Embedded {
-			written = "written, synced as the server is set"
-		}
-	}
-	where := "of one server"
+	servers := "one server"
 	if o.Replicas > 1 {
-		where = "of the majority"
+		servers = "the majority"
 	}
-	return fmt.Sprintf("%s, confirm: %s %s", kind, written, where)
+	confirm := "in memory of " + servers
+	switch {
+	case file && o.Sync == "always":
+		confirm = "synced to disk by " + servers
+	case file && o.Embedded:
+		confirm = "written by " + servers + ", not synced"
+	case file:
+		confirm = "written by " + servers + ", synced as configured there"
+	}
+	return kind + ", confirm: " + confirm
 }

@@ -169,9 +169,9 @@ func label(o *options, use drivers.Use) string {
 	kind, confirm := "", ""
 	switch {
 	case o.Queue.Type == quorum:
-		kind, confirm = "quorum", "majority written to disk"
+		kind, confirm = "quorum", "written to disk by the majority"
 	case o.Queue.Type == stream:
-		kind, confirm = "stream over AMQP 0.9.1", "majority written"
+		kind, confirm = "stream over AMQP 0.9.1", "written by the majority"
 	case use.Persistent && o.durable():
 		kind, confirm = "classic durable", "written to disk"
 	case o.durable():
