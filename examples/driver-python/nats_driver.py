@@ -32,7 +32,7 @@ DESCRIPTION = {
             "resilience": "guide",
         },
         {"when": {"options.resilience": "none"}, "resilience": "none"},
-        {"when": {"persistent": True}, "label": "stream on disk, confirm: written, synced as the server is set"},
+        {"when": {"persistent": True}, "label": "stream on disk, confirm: written by one server, synced as configured there"},
         {"when": {"mode": ["fire-and-forget", "connection-per-message"]}, "label": "core publish, at most once"},
         {"when": {"prefetch": {"above": 16384}}, "rejections": ["this driver asks for at most 16384 messages at a time: give a smaller prefetch"]},
     ],
