@@ -230,7 +230,7 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 }
 
 // longPoints is a number of points that exceeds a message.
-const longPoints = 100_000
+const longPoints = 70_000
 
 // longHistory returns that many points, unless the query limits them.
 func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {

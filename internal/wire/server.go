@@ -147,6 +147,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts.JetStreamMaxMemory = embeddedMemory + max(0, cfg.Record-recordBytes)*5/2
 	opts.MaxPayload, opts.MaxPending, opts.MaxControlLine = MaxMessage, keys.MaxPending, keys.MaxControlLine
 	opts.MaxConn, opts.MaxSubs = cmp.Or(opts.MaxConn, keys.MaxConnections), cmp.Or(opts.MaxSubs, keys.MaxSubscriptions)
+	opts.AuthTimeout = cmp.Or(opts.AuthTimeout, keys.AuthTimeout)
 	opts.MaxClosedClients = cmp.Or(opts.MaxClosedClients, closedClients)
 	opts.SyncAlways, opts.SyncInterval = cfg.Dir != "" && cfg.Sync == 0, cfg.Sync
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true

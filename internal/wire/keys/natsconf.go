@@ -23,6 +23,7 @@ const (
 	MaxConnections   = 30_000          // more than all accounts together: none can use up those of another
 	MaxSubscriptions = 4096            // per connection
 	MaxControlLine   = 4 << 10         // bytes, including subjects
+	AuthTimeout      = 10              // seconds for a client to authenticate; saturated hosts need more than the default, 2
 	MaxPending       = 16 * MaxPayload // bytes for a client that does not read; then it is disconnected
 )
 
@@ -62,9 +63,10 @@ tls {
   cert_file: %q
   key_file: %q
   min_version: "1.2"
+  timeout: %d
 }
 %s`, name, clientPort, MaxPayload, MaxPending, MaxConnections, MaxSubscriptions, MaxControlLine,
-		file("server.crt"), file("server.key"), cluster)
+		file("server.crt"), file("server.key"), AuthTimeout, cluster)
 }
 
 // routes returns the configuration by which the servers of a cluster connect to each other, with the same certificates.
