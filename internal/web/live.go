@@ -186,8 +186,8 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 			rate  func(runview.Flow) float64
 			shown bool
 		}{
-			{"sent", func(f runview.Flow) float64 { return f.Send }, true},
-			{"received", func(f runview.Flow) float64 { return f.Receive }, f.Consumes},
+			{"publish", func(f runview.Flow) float64 { return f.Send }, true},
+			{"consume", func(f runview.Flow) float64 { return f.Receive }, f.Consumes},
 		} {
 			if !kind.shown || len(lines) == chart.Series {
 				continue

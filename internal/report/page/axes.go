@@ -49,7 +49,7 @@ type shown struct{ value, name string }
 var measures = []measure{
 	{title: "Capacity", label: "msg/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low",
 		high: "capacity.high"},
-	{title: "Throughput", label: "msg/s", values: []shown{{"publish.rate", "sent"}, {"consume.rate", "received"}}},
+	{title: "Throughput", label: "msg/s", values: []shown{{"publish.rate", "publish"}, {"consume.rate", "consume"}}},
 	{title: "Publish latency", label: "publish call to confirm (log)", log: true,
 		values: []shown{{"publish.p50", "p50"}, {"publish.p99", "p99"}, {"publish.max", "max"}}},
 	{title: "End-to-end latency", label: "intended send time or publish call to delivery (log)", log: true,

@@ -161,9 +161,9 @@ func (c partPeriods) rates() figure {
 		name    string
 		shown   bool
 	}{
-		{record.Sent, "sent", true},
+		{record.Sent, "publish", true},
 		{record.Confirmed, "confirmed", judge.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
-		{record.Received, "received", c.task.Cell.Workload.Consumers.Nodes > 0},
+		{record.Received, "consume", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {
 		if k.shown {
