@@ -195,7 +195,7 @@ func wait(ctx context.Context, t *testing.T, b *browser.Browser, site string) st
 	for {
 		page := visit(ctx, t, b, site)
 		id := eval[string](ctx, t, page,
-			`[...document.querySelectorAll("section[aria-labelledby=active] tbody tr")].filter(r => r.innerText.includes("running")).map(r => r.querySelector("a").innerText).join()`)
+			`[...document.querySelectorAll("section[aria-labelledby=active] tbody tr")].filter(r => r.innerText.includes("running")).map(r => r.querySelector("a").pathname.slice("/runs/".length)).join()`)
 		if id != "" {
 			return id
 		}
