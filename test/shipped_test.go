@@ -151,7 +151,7 @@ func TestMatrixFull(t *testing.T) {
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
-	_, table, _ := strings.Cut(r.text, "Every broker, every mode")
+	_, table, _ := strings.Cut(r.text, "Throughput")
 	for _, broker := range append([]string{"loopback"}, fullBrokers...) {
 		row := regexp.MustCompile(`(?m)^` + broker + ` +1 +1 +(.*)$`).FindString(table)
 		if row == "" {
@@ -196,8 +196,17 @@ func TestMatrixMqperf(t *testing.T) {
 			t.Errorf("the table for %s has other columns than the article's:\n%.600s", broker, table)
 		}
 	}
-	for _, summary := range []string{"Throughput: the highest", "Publish latency: the lowest",
-		"End-to-end latency: the lowest"} {
+	// More threads increase the throughput of a system whose publishers wait for confirms.
+	for _, broker := range []string{"rabbitmq-mirrored", "rabbitmq-quorum", "artemis-pair", "kafka-acks-all"} {
+		rate := func(threads string) float64 {
+			return r.metric(r.at("broker="+broker, "threads="+threads), "publish.rate")
+		}
+		if long() && rate("5") < 1.2*rate("1") {
+			t.Errorf("%s: %.0f messages per second by five threads, %.0f by one", broker, rate("5"), rate("1"))
+		}
+	}
+	for _, summary := range []string{"Throughput: highest", "Publish latency: lowest",
+		"End-to-end latency: lowest"} {
 		_, table, found := strings.Cut(r.text, summary)
 		table, _, _ = strings.Cut(table, "each row is the valid cell")
 		for _, broker := range mqperfBrokers {
@@ -236,9 +245,30 @@ func TestMatrixBindings(t *testing.T) {
 			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
 		}
 	}
+	if long() {
+		r.bindingsCost()
+	}
 	head := report.Build(r.plan, r.outcomes)[0].Head
 	if want := []string{"Consumers", "Bindings/Queue", "Memory", "of it metadata", "Erlang processes", "CPU", "Consume msg/s"}; !slices.Equal(head, want) {
 		t.Errorf("the table has the columns %q, want those of the study: %q", head, want)
+	}
+}
+
+// bindingsCost checks the study's finding: the number of bindings of a queue does not change the number of Erlang
+// processes. Bindings are metadata.
+func (r record) bindingsCost() {
+	for _, broker := range []string{"one", "three"} {
+		of := func(bindings, value string) float64 {
+			return r.metric(r.at("broker="+broker, "bindings="+bindings, "churn=0"), value)
+		}
+		one, hundred := of("1", "broker.erlang_processes.p50"), of("100", "broker.erlang_processes.p50")
+		if hundred < 0.97*one || hundred > 1.03*one {
+			r.t.Errorf("%s: %v Erlang processes with one binding per queue, %v with a hundred", broker, one, hundred)
+		}
+		one, hundred = of("1", "broker.memory.metadata.p50"), of("100", "broker.memory.metadata.p50")
+		if hundred <= one {
+			r.t.Errorf("%s: %v bytes of metadata with one binding per queue, %v with a hundred", broker, one, hundred)
+		}
 	}
 }
 
