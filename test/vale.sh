@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the writing rules of tools/vale/README.md in documentation, web pages and the string literals of Go files.
+# Checks the writing rules of tools/vale/README.md in documentation, web pages, the string literals of Go files, and the
+# comments of matrices.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -15,6 +16,14 @@ literals() {
 	rm -rf "$out/go"
 	"$out/prose" "$out/go" "$@" && (cd "$out/go" && pages .) | sed 's/\.go\.html:/.go:/'
 }
+# comments checks the comments of CUE files. Line N of FILE.cue.md contains the comment in line N of FILE.cue.
+comments() {
+	mkdir -p "$out/cue"
+	for file; do
+		awk '{ print match($0, /^[ \t]*\/\/ ?/) ? substr($0, RLENGTH + 1) : "" }' "$file" >"$out/cue/$(basename "$file").md"
+	done
+	(cd "$out/cue" && pages .) | sed 's/\.cue\.md:/.cue:/'
+}
 
 # Every line of the fixtures that names a rule has exactly one finding, and it is of that rule.
 cd tools/vale/testdata
@@ -25,4 +34,5 @@ cd - >/dev/null
 
 pages $(git ls-files '*.md' '*.html' | grep -v /testdata/) || failed=1
 literals $(git ls-files '*.go' | grep -vE '_test\.go$|/testdata/') || failed=1
+comments matrices/*.cue || failed=1
 exit $failed
