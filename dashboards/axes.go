@@ -6,8 +6,8 @@ import (
 
 const theBroker = theRun + " and r.broker == ${broker:doublequote}"
 
-// acrossAxis is a table of a field: a row for each value of the chosen axis, in the order of the matrix, which is that
-// in which tasks ran, and a column for all that a cell has besides.
+// acrossAxis is a table of a field: one row per value of the chosen axis, in the order of the matrix, and one column per
+// combination of the other axes.
 func acrossAxis(field string) string {
 	return `import "strings"
 
@@ -39,7 +39,7 @@ named
 `
 }
 
-// axes shows one broker along an axis of the matrix.
+// axes is the dashboard of one broker along an axis of the matrix.
 func axes() *dashboard.DashboardBuilder {
 	run := aRun("run", "Run", "runs with outcomes in the time range, latest first", "")
 	d := base("One broker across axes", "broker",

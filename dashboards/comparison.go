@@ -4,8 +4,8 @@ import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
 const eitherRun = "(r.run == ${before:doublequote} or r.run == ${after:doublequote})"
 
-// sides defines, for the cells of two runs, the chosen value before and after: the median of the usable repetitions,
-// how many there were, the least and the greatest, and how far the truth may be off.
+// sides defines the chosen value of the cells of two runs: the median of the usable repetitions, their number, minimum
+// and maximum, and the error bound.
 const sides = sound + `sided = (field) => outcomes
   |> filter(fn: (r) => r._field == field)
 ` + usable + `  |> toFloat()
@@ -24,9 +24,9 @@ both = join(tables: {n: names, v: join(tables: {before: middle(which: "before"),
 
 `
 
-// spread is a table of both sides with how far their repetitions are apart. Of what was zero before there is no change
-// in percent. A bound is the largest of the repetitions', as in the tables: each holds for its own. What drop is given
-// has a type to Flux, and what it gives has none: union wants one for both.
+// spread is a table of both sides with the range of their repetitions. A value that was zero has no change in percent.
+// An error bound is the largest of the repetitions, as in the tables. The result of drop has no type in Flux, but union
+// requires equal types.
 const spread = `bound = (which) => union(tables: [
     side(which: which) |> map(fn: (r) => ({cell: r.cell, _value: 0.0, side: r.side})),
     sided(field: ${value:doublequote} + ".bound") |> filter(fn: (r) => r.side == which),
@@ -58,7 +58,7 @@ union(tables: [
   |> sort(columns: ["change"])
 `
 
-// onlyOne lists cells that only one of the runs has the value of.
+// onlyOne lists the cells for which only one of the runs has the value.
 const onlyOne = `values
   |> first()
   |> group(columns: ["cell"])
@@ -69,7 +69,7 @@ const onlyOne = `values
   |> map(fn: (r) => ({cell: r.cell, only: if r.before > 0 then "before" else "after"}))
 `
 
-// comparison shows two runs side by side, matched by the ids of their cells.
+// comparison is the dashboard of two runs, matched by the ids of their cells.
 func comparison() *dashboard.DashboardBuilder {
 	d := base("Comparison of two runs", "compare",
 		"Cells of two runs with the same id: the same workload and broker name. Differences are between medians over repetitions, as in the tables; invalid repetitions count only if there are no valid ones. The dashboard does not test significance: compare the ranges.").

@@ -12,8 +12,8 @@ func ofRun(measurement string) string {
 `
 }
 
-// rates adds up what was due inside the measurement and what was not, second by second, and then takes the mean of the
-// seconds that there are: pauses between tasks are gaps and no zeros.
+// rates adds the messages of the measurement and those outside it, per second, and averages the existing seconds. Pauses
+// between tasks are gaps, not zeros.
 const rates = perSecondOf + `  |> aggregateWindow(every: v.windowPeriod, fn: mean, createEmpty: false, timeSrc: "_start")
 `
 
@@ -23,20 +23,20 @@ const perSecondOf = `  |> group(columns: ["_measurement", "_field"])
     _value: (if exists r["true"] then r["true"] else 0.0) + (if exists r["false"] then r["false"] else 0.0)}))
 `
 
-// worst takes the highest second of each interval: quantiles have no mean.
+// worst is the highest second of each interval, because quantiles cannot be averaged.
 const worst = `  |> aggregateWindow(every: v.windowPeriod, fn: max, createEmpty: false, timeSrc: "_start")
 `
 
 const rateFields = `(r._field == "publish.rate" or r._field == "confirm.rate" or r._field == "consume.rate")`
 
-// sinceBefore is the time range and six hours before it, for what adds up since a task began.
+// sinceBefore is the time range and the six hours before it, for counts since the start of a task.
 const sinceBefore = `import "experimental"
 
 from(bucket: v.defaultBucket)
   |> range(start: experimental.subDuration(d: 6h, from: v.timeRangeStart), stop: v.timeRangeStop)
 `
 
-// waiting is what was sent and not received yet, over all subscriptions.
+// waiting is the number of messages that were published and not yet received, over all subscriptions.
 const waiting = sinceBefore + `  |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == ${run:doublequote} and (r._field == "expected" or r._field == "unique"))
   |> group(columns: ["_measurement", "cell", "repetition", "attempt", "_field"])
   |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
@@ -51,13 +51,12 @@ const waiting = sinceBefore + `  |> filter(fn: (r) => r._measurement == "lockste
   |> keep(columns: ["_time", "_value", "_field", "_measurement"])
 `
 
-// events are rows with the columns that marks and tables of events have.
+// events are rows with the columns of annotations and tables of events.
 const events = `  |> map(fn: (r) => ({_time: r._time, text: r._value, tags: r.kind, agent: if exists r.agent then r.agent else "", cell: if exists r.cell then r.cell else ""}))
   |> group()
 `
 
-// eventsOfRun are the marks of a run. A run has few tasks at a time, and what links did is of more interest than how
-// many they were.
+// eventsOfRun are the annotations of a run, with each event of a connection.
 func eventsOfRun(kinds string) string {
 	return ofRun("lockstep_event") + `  |> filter(fn: (r) => r._field == "text" and ` + kinds + `)
 ` + events
@@ -65,12 +64,11 @@ func eventsOfRun(kinds string) string {
 
 var (
 	taskKinds  = orList("kind", "run-start", "run-stop", "task-start", "task-stop")
-	foundKinds = orList("kind", "worse", "better", "rule") // what ctl history digest found
+	foundKinds = orList("kind", "worse", "better", "rule") // findings of ctl history digest
 	linkKinds  = "not " + taskKinds + " and not " + foundKinds
 )
 
-// brokerMetrics are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues
-// of their own, one for each.
+// brokerMetrics are fields of lockstep_broker, with one series per node and workload group.
 func brokerMetrics(fields ...string) string {
 	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }
@@ -101,7 +99,7 @@ func perAgent(measurement, fields, fn string) string {
 
 const byAgent, byNode = "${__field.labels.agent}", "${__field.name} · ${__field.labels.node}"
 
-// live is the dashboard of a current run.
+// live is the dashboard of a run in progress.
 func live() *dashboard.DashboardBuilder {
 	d := base("Live run", "live",
 		"The current state of a run. The metrics of a second reach InfluxDB two to three seconds after it.").
@@ -125,7 +123,7 @@ func live() *dashboard.DashboardBuilder {
 `)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
 }
 
-// nowPanels are the row of numbers.
+// nowPanels is the row of numbers.
 func nowPanels() []builder {
 	counted := func(ref, name, filter, value string) flux {
 		return ask(ref, strings.Replace(sinceBefore, "6h", "14d", 1)+`  |> filter(fn: (r) => `+filter+` and r.run == ${run:doublequote})

@@ -1,5 +1,5 @@
-// Command dashboards writes the Grafana dashboards that ship with Lockstep, as the files beside it. It is a Go module
-// of its own, so that what it is built of stays out of the product.
+// Command dashboards writes the Grafana dashboards of Lockstep into its own folder. It is a separate Go module, so that
+// Lockstep does not depend on its libraries.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 //go:generate go run .
 
-// folder is where the dashboards are shown; Grafana wants the titles in it to be different ones.
+// folder contains the dashboards in Grafana. Titles must be unique within a folder.
 const folder = "Lockstep"
 
 // board is one dashboard and the name of its file.
@@ -61,7 +61,7 @@ func render(b board) ([]byte, error) {
 		}
 	}
 	for i := range d.Links {
-		d.Links[i].Placement = nil // in sight, as ever
+		d.Links[i].Placement = nil // visible
 	}
 	for i := range d.Annotations.List {
 		d.Annotations.List[i].Placement = nil

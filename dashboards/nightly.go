@@ -9,13 +9,13 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 )
 
-// scheduledRuns is how many runs before a run are its past.
+// scheduledRuns is the number of earlier runs with which a run is compared.
 const scheduledRuns = 7
 
 const theCells = theMatrix + " and contains(value: r.cell, set: [${cell:doublequote}])"
 
-// history defines a row for each cell and run: the median of a field over usable repetitions, at the time at which the
-// run's first outcome came.
+// history defines one row per cell and run: the median of a field over the usable repetitions, at the time of the run's
+// first outcome.
 func history(field string) string {
 	return outcomes(theCells) + sound + `values = outcomes
   |> filter(fn: (r) => ` + field + `)
@@ -40,7 +40,7 @@ history = join(tables: {n: names, v: join(tables: {v: middle, t: when}, on: ["ru
 `
 }
 
-// overNights are the lines of a field.
+// overNights are the series of a field.
 func overScheduledRuns(field string) string {
 	return history(field) + `history
   |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "value", _measurement: "history", name: r.name}))
@@ -49,9 +49,9 @@ func overScheduledRuns(field string) string {
 `
 }
 
-// regressions are the cells and runs in which the chosen value is worse than the median of the runs before. Rates and
-// capacities get worse by falling, all else by rising; a rise from zero has no percentage, and is always one. A cell
-// with fewer than three runs before has no past.
+// regressions are the cells and runs in which the chosen value is worse than the median of the earlier runs. For rates and
+// capacities, lower is worse; for other values, higher. A rise from zero has no percentage and is always a regression. A
+// cell with fewer than three earlier runs is not compared.
 func regressions() string {
 	var before []string
 	for k := 1; k <= scheduledRuns; k++ {
@@ -159,7 +159,7 @@ join(tables: {c: counts, t: when}, on: ["run"])
 `)}, names: [][2]string{{"_time", "first outcome"}}}))
 }
 
-// versions is a band for each broker, which changes its colour with what was tested.
+// versions has one band per broker. Its colour changes with the version and the settings.
 func versions() builder {
 	return statetimeline.NewPanelBuilder().Title("Systems under test").Description("Version reported by each broker. A change of the fingerprint, which means different settings, starts a new band.").
 		Datasource(source()).Span(12).Height(9).NoValue("no broker reported a version").DisplayName("${__field.labels.broker}").

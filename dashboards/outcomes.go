@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// outcomes defines what a query draws from, in Flux: outcomes, those that filter takes, and names, what their cells are
-// called.
+// outcomes defines the inputs of a query in Flux: outcomes, which filter selects, and names, the names of their cells.
 func outcomes(filter string) string {
 	return fmt.Sprintf(`outcomes = %s  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and %s)
 
@@ -21,7 +20,7 @@ names = outcomes
 `, inRange, filter)
 }
 
-// sound defines the runs and cells that have a valid outcome, for usable.
+// sound defines the runs and cells with a valid outcome, for usable.
 const sound = `sound = outcomes
   |> filter(fn: (r) => r._field == "agents" and r.verdict == "valid")
   |> group()
@@ -31,8 +30,8 @@ const sound = `sound = outcomes
 
 `
 
-// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a guarantee where
-// there are none; and none that failed.
+// usable selects the outcomes that tables use: the valid ones of a cell, or else the invalid ones. Failed outcomes are
+// excluded.
 const usable = `  |> filter(fn: (r) => r.verdict == "valid" or r.verdict == "invalid" and not contains(value: r.run + " " + r.cell, set: sound))
 `
 
@@ -45,8 +44,7 @@ const (
 	theValue  = "r._field == ${value:doublequote}"
 )
 
-// medians is a table with a row for each cell of outcomes and a column for each value: the median of its usable
-// repetitions.
+// medians is a table with one row per cell and one column per value: the median of the usable repetitions.
 func medians(fields ...string) string {
 	return sound + `medians = outcomes
   |> filter(fn: (r) => ` + orList("_field", fields...) + `)
@@ -62,7 +60,7 @@ join(tables: {v: medians, n: names}, on: ["cell"])
 `
 }
 
-// everything is a table with a row for each outcome and a column for each of these fields that any has.
+// everything is a table with one row per outcome and one column per field that exists.
 func everything(fields ...string) string {
 	keep := []string{"_time", "repetition", "verdict"}
 	for _, f := range fields {

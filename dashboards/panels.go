@@ -13,7 +13,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// Units, as Grafana calls them.
+// Units of Grafana.
 const (
 	perSecond = "cps"
 	seconds   = "s"
@@ -25,24 +25,24 @@ const (
 	none      = "none"
 )
 
-// Colours that people who do not see all colours tell apart (Okabe and Ito).
+// Colours that are distinguishable with colour blindness (Okabe and Ito).
 const (
 	blue, orange, green, red = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 	sky, pink, grey          = "#56B4E9", "#CC79A7", "#999999"
 )
 
-// look is what a panel has besides its queries.
+// look contains the settings of a panel except its queries.
 type look struct {
 	title, doc    string
 	unit          string
 	width, height uint32
 	queries       []flux
-	legend        string            // how a series is called, in Grafana's words; "": by its field
+	legend        string            // name of a series, in Grafana's syntax; "": its field
 	colours       map[string]string // by the series' name
-	names         [][2]string       // of columns or series: what they are called instead, in order
-	units         [][2]string       // of columns, where they differ
+	names         [][2]string       // names shown for columns or series, in order
+	units         [][2]string       // of columns that differ
 	decimals      *float64
-	empty         string // what is shown where there is nothing
+	empty         string // text shown without data
 }
 
 func (l look) targets() []cog.Builder[variants.Dataquery] {
@@ -53,7 +53,7 @@ func (l look) targets() []cog.Builder[variants.Dataquery] {
 	return all
 }
 
-// whenEmpty is what people read where there is nothing to draw.
+// whenEmpty is the text of a panel without data.
 func (l look) whenEmpty() string {
 	if l.empty == "" {
 		return "nothing in this time range"
@@ -78,7 +78,7 @@ func (l look) dress(by func(name string, p []dashboard.DynamicConfigValue)) {
 	}
 }
 
-// lines draws series over time, on an axis that begins at zero; a gap in the data is a gap in the line.
+// lines draws series over time, on an axis from zero. A gap in the data is a gap in the line.
 func lines(l look) *timeseries.PanelBuilder {
 	p := timeseries.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
 		Unit(l.unit).Min(0).Span(l.width).Height(l.height).Interval("1s").NoValue(l.whenEmpty()).
@@ -94,14 +94,14 @@ func lines(l look) *timeseries.PanelBuilder {
 	return p
 }
 
-// bars counts things in intervals.
+// bars draws counts per interval.
 func bars(l look) *timeseries.PanelBuilder {
 	return lines(l).DrawStyle(common.GraphDrawStyleBars).FillOpacity(60).LineWidth(0).BarAlignment(common.BarAlignmentAfter).
 		ShowPoints(common.VisibilityModeNever).Decimals(0).
 		Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
 }
 
-// columns draws a bar for each row and numeric column of a table, named by its first column.
+// columns draws one bar per row and numeric column of a table. The first column contains the names.
 func columns(l look, x string) *barchart.PanelBuilder {
 	p := barchart.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
 		Unit(l.unit).Min(0).Span(l.width).Height(l.height).NoValue(l.whenEmpty()).XField(x).
@@ -117,7 +117,7 @@ func columns(l look, x string) *barchart.PanelBuilder {
 func grid(l look) *table.PanelBuilder {
 	p := table.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
 		Unit(l.unit).Span(l.width).Height(l.height).NoValue(l.whenEmpty()).Filterable(true).CellHeight(common.TableCellHeightSm).
-		// which the published schema wants
+		// which the published schema requires
 		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
 	if l.decimals != nil {
 		p.Decimals(*l.decimals)
@@ -126,7 +126,7 @@ func grid(l look) *table.PanelBuilder {
 	return p
 }
 
-// number shows the last value of each series, large.
+// number shows the last value of each series in large type.
 func number(l look) *stat.PanelBuilder {
 	p := stat.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
 		Unit(l.unit).Span(l.width).Height(l.height).Interval("1s").NoValue(l.whenEmpty()).
@@ -142,7 +142,7 @@ func number(l look) *stat.PanelBuilder {
 	return p
 }
 
-// base is what all dashboards share; name is that of the file.
+// base contains the common settings of dashboards. name is the name of the file.
 func base(title, name, doc string) *dashboard.DashboardBuilder {
 	d := dashboard.NewDashboardBuilder(title).Uid("lockstep-" +
 		name).Description(doc).Tags([]string{"lockstep"}).Timezone("browser").
@@ -154,7 +154,7 @@ func base(title, name, doc string) *dashboard.DashboardBuilder {
 	return d.Links(links)
 }
 
-// event is a query whose rows are marks on every panel.
+// event is a query whose rows are annotations in all panels.
 func event(name, colour, query string) *dashboard.AnnotationQueryBuilder {
 	return dashboard.NewAnnotationQueryBuilder().Name(name).Datasource(source()).Enable(true).Hide(false).IconColor(colour).Target(ask("Anno", query))
 }

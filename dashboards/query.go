@@ -13,7 +13,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 )
 
-// The data source's type, and the name that provisioning gives it.
+// The type of the data source, and its name in the provisioning files.
 const (
 	sourceType = "influxdb"
 	sourceUID  = "lockstep"
@@ -34,7 +34,7 @@ func (q flux) Equals(other variants.Dataquery) bool {
 	return reflect.DeepEqual(&q, other) || reflect.DeepEqual(q, other)
 }
 
-// Validate wants what Grafana needs to ask.
+// Validate checks that a query has the fields that Grafana requires.
 func (q flux) Validate() error {
 	switch {
 	case q.RefID == "":
@@ -48,7 +48,7 @@ func (q flux) Validate() error {
 	return nil
 }
 
-// Build makes flux a builder of itself.
+// Build implements the library's interface for builders.
 func (q flux) Build() (variants.Dataquery, error) { return q, q.Validate() }
 
 func ask(ref, query string) flux {
@@ -61,7 +61,7 @@ func source() common.DataSourceRef {
 
 func ptr[T any](v T) *T { return &v }
 
-// register registers the types that the dashboard library needs to read dashboards.
+// register registers the types that the dashboard library needs for decoding.
 func register() {
 	plugins.RegisterDefaultPlugins()
 	cog.NewRuntime().RegisterDataqueryVariant(variants.DataqueryConfig{

@@ -2,7 +2,7 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// summary is the dashboard of one run, or of its finished part.
+// summary is the dashboard of one run, or of its completed part.
 func summary() *dashboard.DashboardBuilder {
 	d := base("Run summary", "run",
 		"The results of a run. The tables of the record also state why a value has no number, and its accuracy.").
@@ -38,7 +38,7 @@ func summary() *dashboard.DashboardBuilder {
 	return d
 }
 
-// verdictPanels are the numbers on top.
+// verdictPanels is the row of numbers at the top.
 func verdictPanels() []builder {
 	colours := map[string]string{"valid": green, "invalid": red, "unknown": grey}
 	return []builder{

@@ -11,13 +11,12 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// inRange begins every query: the data source's bucket, in the time range that is shown.
+// inRange is the beginning of every query: the bucket of the data source and the time range of the dashboard.
 const inRange = `from(bucket: v.defaultBucket)
   |> range(start: v.timeRangeStart, stop: v.timeRangeStop)
 `
 
-// chosen is a variable whose values a query finds. Values are the first column of text, in order: the first is chosen
-// when the dashboard is opened.
+// chosen is a variable with the values of a query: its first text column, in order. The first value is the default.
 func chosen(name, label, doc, query string) *dashboard.QueryVariableBuilder {
 	text := strings.TrimSpace(query) + "\n"
 	return dashboard.NewQueryVariableBuilder(name).Label(label).Description(doc).Datasource(source()).
@@ -25,7 +24,7 @@ func chosen(name, label, doc, query string) *dashboard.QueryVariableBuilder {
 		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Sort(dashboard.VariableSortDisabled).AllowCustomValue(true)
 }
 
-// distinct lists the values of a column of what was filtered; the latest first, where its values begin with their time.
+// distinct lists the values of a column after a filter, without repetition; in descending order if order is "true".
 func distinct(column, order string) string {
 	return fmt.Sprintf(`  |> keep(columns: [%[1]q])
   |> group()
@@ -35,7 +34,7 @@ func distinct(column, order string) string {
 `, column, order)
 }
 
-// aRun chooses among the runs that have outcomes in the time range.
+// aRun selects one of the runs with outcomes in the time range.
 func aRun(name, label, doc, filter string) *dashboard.QueryVariableBuilder {
 	return chosen(name, label, doc, inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and r._field == "agents"`+filter+`)
 `+distinct("run", "true"))
@@ -46,14 +45,14 @@ func aMatrix() *dashboard.QueryVariableBuilder {
 `+distinct("matrix", "false"))
 }
 
-// values are what comparisons and histories show of a cell.
+// values are the values of a cell in comparisons and histories.
 var values = []string{
 	"publish.rate", "consume.rate", "confirm.rate", "publish.p50", "publish.p99", "publish.p99.9",
 	"publish.intended.p99", "e2e.p50", "e2e.p99", "e2e.p99.9",
 	"broker.cpu.mean", "broker.memory.p50", "agent.cpu", "lost", "capacity",
 }
 
-// aValue chooses a column of the tables.
+// aValue selects a column of the tables.
 func aValue() *dashboard.CustomVariableBuilder {
 	return fixed("value", "Value",
 		"a value; rates in 1/s, latencies in s, CPU in cores, memory in bytes", values)
