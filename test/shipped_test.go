@@ -249,7 +249,8 @@ func TestMatrixBindings(t *testing.T) {
 		r.bindingsCost()
 	}
 	head := report.Build(r.plan, r.outcomes)[0].Head
-	if want := []string{"Consumers", "Bindings/Queue", "Memory", "of it metadata", "Erlang processes", "CPU", "Consume msg/s"}; !slices.Equal(head, want) {
+	if want := []string{"Consumers", "Bindings/Queue", "Memory", "of it metadata", "Erlang processes", "CPU", "Consume msg/s",
+		"Declaration", "To first delivery"}; !slices.Equal(head, want) {
 		t.Errorf("the table has the columns %q, want those of the study: %q", head, want)
 	}
 }

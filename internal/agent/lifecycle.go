@@ -51,8 +51,9 @@ type lifecycle struct {
 	engine *engine.Engine
 	early  []record.Event // events before there was an engine
 
-	tornDown     bool // used only by run
-	handInFailed bool // used only by run
+	declared     time.Duration // of the topology, by the agent with index 0; used only by run
+	tornDown     bool          // used only by run
+	handInFailed bool          // used only by run
 }
 
 // newLifecycle accepts an assignment. Metrics of the host begin here.
@@ -183,9 +184,11 @@ func (l *lifecycle) open(ctx context.Context, _ wire.Release) error {
 func (l *lifecycle) declare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.work.Connect.D())
 	defer cancel()
+	began := time.Now()
 	if err := l.session.current().Setup(ctx, engine.Topology(l.assignment.Task)); err != nil {
 		return fmt.Errorf("declare topology: %w", err)
 	}
+	l.declared = max(1, time.Since(began)) // 0: not reported
 	return nil
 }
 
@@ -475,7 +478,7 @@ func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) 
 		if err != nil { // the task continues
 			l.event(drivers.EventNotice, "describe broker: "+err.Error())
 		}
-		a.Subject = &subject
+		a.Subject, a.Declared = &subject, plan.Duration(l.declared)
 	case step == wire.StepPublishers && failure == nil:
 		a.Placement = l.placement(ctx)
 	case step == wire.StepMeasure:

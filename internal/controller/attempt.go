@@ -740,7 +740,7 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	}
 	p.arrival = v
 	if v.Subject != nil {
-		p.subject = v.Subject
+		p.subject, p.Declared = v.Subject, v.Declared
 	}
 	if v.Phase != "" {
 		p.Phase = v.Phase

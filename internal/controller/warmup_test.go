@@ -67,6 +67,12 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if v := o.Values["publish.p99"]; v.Number > 0.15 {
 			t.Errorf("send p99 %v: the slow start is in it", v.Number)
 		}
+		if v := o.Values["topology.first"]; v.NA != "" || v.Number < 0.2 || v.Number > 0.25 {
+			t.Errorf("the first delivery was %v s (%s) after the start, want the 200 ms of the slow start", v.Number, v.NA)
+		}
+		if v := o.Values["topology.declare"]; v.NA != "" {
+			t.Errorf("no time of the declaration: %s", v.NA)
+		}
 		dir, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,13 +29,14 @@ type consumer struct {
 	opening        atomic.Bool   // the consumer is active and is opening its link
 	done           chan struct{}
 
-	mu           sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
-	deliveries   *record.Recorder // nil until the start is known
-	sources      []source         // by publisher
-	lastDelivery int64
-	interrupted  int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
-	activeSince  int64 // ns since T0
-	gaps         gapDetector
+	mu         sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
+	deliveries *record.Recorder // nil until the start is known
+	sources    []source         // by publisher
+	// times of deliveries, ns since T0; 0: none
+	firstDelivery, lastDelivery int64
+	interrupted                 int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
+	activeSince                 int64 // ns since T0
+	gaps                        gapDetector
 }
 
 // source is the state of one publisher's messages at one consumer.
@@ -189,6 +191,9 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.e.bindings.receive(c.e, env, d.Body, now)
 		return
 	}
+	if c.firstDelivery == 0 {
+		c.firstDelivery = cmp.Or(now, 1)
+	}
 	c.lastDelivery = now
 	if c.gaps.ends(now) {
 		since := c.waitsSince()
@@ -314,9 +319,9 @@ func (c *consumer) depart() {
 // cutOff reports whether the consumer is active but has no link. Messages for it may then still be at the broker.
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
-// flush passes all recorded deliveries to the collector. It returns the times of the last delivery and of the last
-// interruption of deliveries, ns since T0.
-func (c *consumer) flush() (delivery, interrupted int64) {
+// flush passes all recorded deliveries to the collector. It returns the times of the first and the last delivery and of
+// the last interruption of deliveries, ns since T0.
+func (c *consumer) flush() (first, last, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deliveries != nil {
@@ -326,7 +331,7 @@ func (c *consumer) flush() (delivery, interrupted int64) {
 	if at := c.link.lastBreak(); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
-	return c.lastDelivery, interrupted
+	return c.firstDelivery, c.lastDelivery, interrupted
 }
 
 // finish records the open gap at the end. The consumer is closed.

@@ -325,11 +325,14 @@ func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
 	}
-	var lastDelivery, lastInterrupted int64
+	var firstDelivery, lastDelivery, lastInterrupted int64
 	cutOff := 0
 	for _, c := range e.consumers {
-		delivery, interrupted := c.flush()
-		lastDelivery, lastInterrupted = max(lastDelivery, delivery), max(lastInterrupted, interrupted)
+		first, last, interrupted := c.flush()
+		if firstDelivery == 0 || first != 0 && first < firstDelivery {
+			firstDelivery = first
+		}
+		lastDelivery, lastInterrupted = max(lastDelivery, last), max(lastInterrupted, interrupted)
 		if c.cutOff() {
 			cutOff++
 		}
@@ -344,7 +347,8 @@ func (e *Engine) Take(final bool) record.Part {
 	e.mu.Lock()
 	part := e.last
 	e.mu.Unlock()
-	part.LastDelivery, part.LastInterrupted, part.Apart, part.Bindings = lastDelivery, lastInterrupted, cutOff, bindings
+	part.FirstDelivery, part.LastDelivery, part.LastInterrupted = firstDelivery, lastDelivery, lastInterrupted
+	part.Apart, part.Bindings = cutOff, bindings
 	part.Events = e.journal.take(final)
 	part.Windows, part.Sets = e.collector.Take()
 	part.Gaps = e.collector.TakeGaps()

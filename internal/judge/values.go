@@ -93,6 +93,9 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"recovery.confirm":  func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
 		"recovery.delivery": func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].recovery },
 
+		"topology.declare": declared,
+		"topology.first":   firstDelivery,
+
 		"spread.leaders":    unevenLeaders,
 		"spread.publishers": unevenness(func(p *plan.Placement) map[string]int { return p.Publishers }),
 		"spread.consumers":  unevenness(func(p *plan.Placement) map[string]int { return p.Consumers }),
@@ -201,6 +204,23 @@ func lost(m *measurements) plan.Value {
 		return plan.Value{NA: NAUndrained}
 	}
 	return number(m.ledger.Lost)
+}
+
+func declared(m *measurements) plan.Value {
+	for _, a := range m.in.facts.Agents {
+		if a.Declared > 0 {
+			return plan.Value{Number: a.Declared.D().Seconds()}
+		}
+	}
+	return plan.Value{NA: NANotReported}
+}
+
+func firstDelivery(m *measurements) plan.Value {
+	at := m.in.record.FirstDelivery()
+	if at == 0 {
+		return plan.Value{NA: NANoSamples}
+	}
+	return plan.Value{Number: (time.Duration(at) + m.in.warmup()).Seconds()}
 }
 
 var unevenLeaders = unevenness(func(p *plan.Placement) map[string]int { return p.Leaders })

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/plan"
 )
@@ -35,6 +36,24 @@ func TestEveryFlagHasACondition(t *testing.T) {
 	slices.Sort(flags)
 	if want := slices.Sorted(slices.Values(plan.Flags())); !slices.Equal(flags, want) {
 		t.Errorf("conditions for %q, want %q", flags, want)
+	}
+}
+
+// The first delivery counts from the start of the load, before the warm-up. The declaration is that of any agent.
+func TestDeclarationAndFirstDelivery(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	x.last.FirstDelivery = int64(-750 * time.Millisecond)
+	x.facts.Agents[1].Declared = plan.Duration(3 * time.Second)
+	o := x.judge()
+	near(t, o, "topology.first", x.task.Cell.Workload.Warmup.D().Seconds()-0.75)
+	near(t, o, "topology.declare", 3)
+	x = newWorld(nil)
+	x.steady(1000, atOnce)
+	o = x.judge()
+	if first, declare := o.Values["topology.first"], o.Values["topology.declare"]; first.NA != NANoSamples ||
+		declare.NA != NANotReported {
+		t.Errorf("without facts: first delivery %+v, declaration %+v", first, declare)
 	}
 }
 

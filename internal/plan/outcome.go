@@ -196,6 +196,8 @@ type AgentPart struct {
 	Error   string   `json:"error,omitempty"` //
 	Skew    Duration `json:"skew,omitempty"`  // actual minus agreed start
 	Version string   `json:"version,omitempty"`
+	// duration of the declaration of the topology, by one agent of the task or group
+	Declared Duration `json:"declared,omitempty"`
 	// when the agent was ready; nil: it was not, or nothing is known
 	Placement *Placement `json:"placement,omitempty"`
 }

@@ -138,7 +138,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 // and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
-		s.LastInterrupted}
+		s.FirstDelivery, s.LastInterrupted}
 	for _, w := range s.Windows {
 		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
 		times = append(times, w.Start, index*second)

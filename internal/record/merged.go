@@ -26,6 +26,7 @@ type Merged struct {
 	bindings      bindings
 	clocks        map[string]string
 	last          map[string]Last
+	firstDelivery int64
 	clockSamples  map[string][]ClockSample
 	reportedUntil map[string]int64
 	skews         map[string]time.Duration
@@ -79,6 +80,9 @@ func (m *Merged) Add(s Snapshot) bool {
 	m.probes = append(m.probes, s.Probes...)
 	m.addNotes(s)
 	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Delivery: s.LastDelivery})
+	if m.firstDelivery == 0 || s.FirstDelivery != 0 && s.FirstDelivery < m.firstDelivery {
+		m.firstDelivery = s.FirstDelivery
+	}
 	if s.Busiest.Active > 0 {
 		m.busiest[s.Agent] = s.Busiest
 	}
@@ -291,6 +295,13 @@ func (m *Merged) LastOfEach() map[string]Last {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.last)
+}
+
+// FirstDelivery returns the time of the first delivery to any agent, in ns since T0; 0: there was none.
+func (m *Merged) FirstDelivery() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.firstDelivery
 }
 
 // Last returns the last times of all agents together.

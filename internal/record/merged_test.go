@@ -128,9 +128,10 @@ func TestMergeOfWindows(t *testing.T) {
 func TestMergeOfNotes(t *testing.T) {
 	m := NewMerged()
 	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2},
-		Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastDelivery: 8})
+		Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, FirstDelivery: 2, LastDelivery: 8})
 	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond,
-		LastSend: -6, LastDelivery: 2})
+		LastSend: -6, FirstDelivery: 2, LastDelivery: 2})
+	m.Add(Snapshot{Agent: "c", Seq: 1, At: 4, FirstDelivery: -3})
 	m.Add(Snapshot{Agent: "b", Seq: 1, At: 4, Events: []Event{{At: 1, Kind: "closed"}}})
 	if h := m.Hosts(); len(h) != 1 || len(h["a"]) != 2 || h["a"][0] != (HostSample{At: 3, AgentCPU: 1}) ||
 		h["a"][1].At != 9 {
@@ -139,6 +140,9 @@ func TestMergeOfNotes(t *testing.T) {
 	want := []Event{{At: 1, Agent: "b", Kind: "closed"}, {At: 5, Agent: "a", Kind: EventGap, Nanos: 3}}
 	if got := m.Events(); !slices.Equal(got, want) {
 		t.Errorf("events %+v, want %+v", got, want)
+	}
+	if m.FirstDelivery() != -3 {
+		t.Errorf("first delivery %d, want that of c", m.FirstDelivery())
 	}
 	if m.Last().Send != -4 || m.Last().Confirm != 0 || m.Last().Delivery != 8 {
 		t.Errorf("last send %d, confirm %d, delivery %d", m.Last().Send, m.Last().Confirm, m.Last().Delivery)

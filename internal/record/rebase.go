@@ -73,6 +73,7 @@ func (m *Merged) shift(by int64) {
 	for agent, l := range m.last {
 		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Delivery, by)}
 	}
+	m.firstDelivery = shiftLast(m.firstDelivery, by)
 	if !m.epoch.IsZero() {
 		m.epoch = m.epoch.Add(time.Duration(by))
 	}
@@ -96,7 +97,7 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	}
 	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
 		shiftLast(s.LastDelivery, by)
-	s.LastInterrupted = shiftLast(s.LastInterrupted, by)
+	s.FirstDelivery, s.LastInterrupted = shiftLast(s.FirstDelivery, by), shiftLast(s.LastInterrupted, by)
 	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
 	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
 	if !s.Epoch.IsZero() {

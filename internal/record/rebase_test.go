@@ -16,7 +16,7 @@ func filled(seq uint64, at int64) Snapshot {
 		Host: HostSample{At: at, AgentCPU: 1}, Events: []Event{{At: at, Kind: "k"}},
 		Probes:   []ProbeSample{{At: at, Name: "p"}},
 		Bindings: []BindingDelivery{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at,
-		LastConfirm: at + 1, LastDelivery: at + 2,
+		LastConfirm: at + 1, LastDelivery: at + 2, FirstDelivery: at + 2,
 		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 
@@ -50,7 +50,7 @@ func TestRebase(t *testing.T) {
 			"events": {want.Events(), m.Events()},
 			"gaps":   {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()},
 			"clocks": {want.ClockSamples(), m.ClockSamples()}, "heard": {want.ReportedUntil(), m.ReportedUntil()},
-			"last": {want.Last(), m.Last()}, "each last": {want.LastOfEach(), m.LastOfEach()},
+			"first": {want.FirstDelivery(), m.FirstDelivery()}, "last": {want.Last(), m.Last()}, "each last": {want.LastOfEach(), m.LastOfEach()},
 			"epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
 			"bindings": {want.bindings.first, m.bindings.first}, "others": {want.bindings.others, m.bindings.others},
 		} {

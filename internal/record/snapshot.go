@@ -114,6 +114,7 @@ type Part struct {
 	Events                              []Event
 	Bindings                            []BindingDelivery
 	LastSend, LastConfirm, LastDelivery int64
+	FirstDelivery                       int64 // of the task, ns since T0; 0: none
 	// LastInterrupted is when a consumer last had deliveries that it can no longer acknowledge, ns since T0; 0: never.
 	// See Snapshot.
 	LastInterrupted int64
@@ -161,6 +162,8 @@ type Snapshot struct {
 	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, ns since T0; 0: none
 	LastConfirm  int64             `json:"lastConfirm,omitempty"`
 	LastDelivery int64             `json:"lastDelivery,omitempty"`
+	// FirstDelivery is the first delivery of the task to this agent, ns since T0; 0: none.
+	FirstDelivery int64 `json:"firstDelivery,omitempty"`
 	// LastInterrupted is when a consumer's link last broke, or when a consumer may have acknowledged too late. The
 	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
 	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.

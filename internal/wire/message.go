@@ -174,7 +174,9 @@ type Arrival struct {
 	Begin   int64         `json:"begin,omitempty"` // StepMeasure: the start that the agent has set, ns since T0
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
-	Limits  *plan.Limits  `json:"limits,omitempty"` // the result of an assignment with Ceiling
+	// StepOpen, from the agent with index 0: duration of the declaration of the topology
+	Declared plan.Duration `json:"declared,omitempty"`
+	Limits   *plan.Limits  `json:"limits,omitempty"` // the result of an assignment with Ceiling
 	// StepPublishers: connections of this agent; from the agent with index 0, also leaders
 	Placement *plan.Placement `json:"placement,omitempty"`
 }
