@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 	"pkg/drivers/loopback": {"pkg/drivers"},
 	"pkg/drivers/nats":     {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/growth"},
 	"pkg/drivers/rabbitmq": {"pkg/drivers", "pkg/drivers/kit"},
-	"pkg/drivers/requests": {"pkg/drivers"},
+	"pkg/drivers/requests": {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/mongodb": {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/requests",
 		"pkg/drivers/internal/growth"},
 	"pkg/drivers/internal/amqp10":  {"pkg/drivers", "pkg/drivers/kit"},

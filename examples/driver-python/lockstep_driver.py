@@ -108,7 +108,8 @@ class Confirms:
         self._channel.send({"type": "taken", "publisher": self._number, "count": count, "bytes": size})
 
     def confirm(self, numbers, kind="", message=""):
-        """Settles messages by number; kind is "" for those that the broker has, else "rejected" or "closed"."""
+        """Settles messages by number; kind is "" for those that the broker has, else "rejected" or "closed".
+        Call it once per answer of the broker: its messages get one time."""
         ranges = []
         for n in sorted(numbers):
             if ranges and ranges[-1][1] == n - 1:

@@ -77,9 +77,7 @@ func (p *breakingPublisher) breaks() {
 }
 
 func (p *breakingPublisher) fail() {
-	for _, token := range p.tokens {
-		p.spec.OnConfirm(token, drivers.ErrClosed)
-	}
+	p.spec.OnConfirms(p.tokens, drivers.ErrClosed)
 	p.tokens = nil
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -59,6 +60,34 @@ func BenchmarkWholePath(b *testing.B) {
 			}
 			if err := e.Close(context.Background()); err != nil {
 				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkConfirms records confirms that come in calls of 1 and 1,000 messages.
+func BenchmarkConfirms(b *testing.B) {
+	for _, size := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			w := plan.Default()
+			w.Publishers.Mode, w.Publishers.MaxInFlight = "confirm-window", size
+			a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
+				Publishers: plan.Share{Count: 1, Total: 1}}
+			e, err := New(Config{Assignment: a, Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, tokens := e.publishers[0], make([]uint64, size)
+			p.begin(record.NewCollector(0))
+			b.ReportAllocs()
+			for n := 0; n < b.N; n += size {
+				for i := range tokens {
+					token, _ := p.window.take()
+					s := &p.window.slots[token]
+					s.sequence, s.out, tokens[i] = p.sequence, true, uint64(token)
+					p.sequence++
+				}
+				p.spec.OnConfirms(tokens, nil)
 			}
 		})
 	}

@@ -203,13 +203,15 @@ func (c *churn) number() uint64 {
 	return n
 }
 
-// confirmed records a confirmed message. Only confirmed messages can count as lost by a binding.
-func (c *churn) confirmed(number uint64) {
+// confirmed records confirmed messages. Only confirmed messages can count as lost by a binding.
+func (c *churn) confirmed(messages []*churnMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.e.timeline.now()
-	c.rec.Window(now, c.e.timeline.contains(now)).Counts[record.BindingSent]++
-	c.sent.Add(number)
+	c.rec.Window(now, c.e.timeline.contains(now)).Counts[record.BindingSent] += int64(len(messages))
+	for _, m := range messages {
+		c.sent.Add(m.number)
+	}
 }
 
 func (c *churn) flush() {

@@ -26,7 +26,8 @@ type churnLink struct {
 
 	link link[drivers.Publisher]
 
-	pending sync.Map // token to *churnMessage
+	pending sync.Map        // token to *churnMessage
+	batch   []*churnMessage // buffer of onConfirms
 }
 
 // churnMessage is a message in flight.
@@ -48,7 +49,7 @@ func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Pub
 		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: maxChurnInFlight, Batch: 1,
 		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node),
 		Connection: churnConnection,
-		OnConfirm:  l.onConfirm,
+		OnConfirms: l.onConfirms,
 		OnReturn:   func([]byte) {}, // messages are not mandatory
 		OnClosed:   onClosed,
 	})
@@ -93,19 +94,25 @@ func (l *churnLink) reopen(ctx context.Context) bool {
 	return ok
 }
 
-func (l *churnLink) onConfirm(token uint64, err error) {
-	m := l.forget(token)
-	if m == nil {
+func (l *churnLink) onConfirms(tokens []uint64, err error) {
+	batch := l.batch[:0]
+	for _, token := range tokens {
+		if m := l.forget(token); m != nil {
+			batch = append(batch, m)
+			continue
+		}
 		l.c.e.Event(drivers.EventNotice,
-			fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token,
-				l.queue))
-		return
+			fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token, l.queue))
 	}
 	if err == nil {
-		l.c.confirmed(m.number)
+		l.c.confirmed(batch)
 	}
-	m.b.unconfirmed.Done()
-	<-l.slots
+	for _, m := range batch {
+		m.b.unconfirmed.Done()
+		<-l.slots
+	}
+	clear(batch)
+	l.batch = batch
 }
 
 // forget removes a message from those in flight. It returns nil if the token is not in flight.

@@ -15,7 +15,7 @@ type slot struct {
 }
 
 // inflight holds the slots of one publisher. Tokens are slot numbers, so confirms may come in any order. One goroutine
-// takes slots (the publisher). Calls of find and release (the confirm side) are serialised. The two sides share no
+// takes slots (the publisher). Calls of find, free and release (the confirm side) are serialised. The two sides share no
 // lock.
 type inflight struct {
 	slots []slot
@@ -24,10 +24,11 @@ type inflight struct {
 
 	firstFree, lastFree int64 // release times of the first and the last slot of the last collect
 
-	ring []uint32 // released slots that the publisher has not collected
-	mask uint64
-	head uint64        // next to read; used by the publisher
-	tail atomic.Uint64 // next to write; written by the confirm side
+	ring  []uint32 // free slots that the publisher has not collected
+	mask  uint64
+	head  uint64        // next to read; used by the publisher
+	tail  atomic.Uint64 // end of the released slots; written by the confirm side
+	freed uint64        // next to write; used by the confirm side
 
 	want     atomic.Uint64 // value of tail at which the publisher is to be woken
 	released chan struct{} // holds one token when the publisher is to check again
@@ -99,14 +100,19 @@ func (f *inflight) find(token uint64) *slot {
 	return &f.slots[token]
 }
 
-// release frees the slot of a token that find returned. Called by the confirm side.
-func (f *inflight) release(token uint64, now int64) {
+// free frees the slot of a token that find returned. The publisher cannot take it before release. Called by the confirm
+// side.
+func (f *inflight) free(token uint64, now int64) {
 	s := &f.slots[token]
 	s.out, s.free = false, now
-	tail := f.tail.Load()
-	f.ring[tail&f.mask] = uint32(token)
-	f.tail.Store(tail + 1)
-	if tail+1 >= f.want.Load() {
+	f.ring[f.freed&f.mask] = uint32(token)
+	f.freed++
+}
+
+// release passes the slots to the publisher that were freed since the last call. Called by the confirm side.
+func (f *inflight) release() {
+	f.tail.Store(f.freed)
+	if f.freed >= f.want.Load() {
 		f.wake()
 	}
 }

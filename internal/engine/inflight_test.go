@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
 )
 
 func newTestInflight(n int) *inflight {
@@ -24,7 +28,10 @@ func TestInflightBoundsAndReuses(t *testing.T) {
 	if token, ok := f.take(); ok {
 		t.Fatalf("took slot %d although three of three are in flight", token)
 	}
-	if f.release(1, 55); f.outstanding() != 2 {
+	if f.free(1, 55); f.outstanding() != 3 {
+		t.Fatalf("before the release %d are out, want 3", f.outstanding())
+	}
+	if f.release(); f.outstanding() != 2 {
 		t.Fatalf("after one release %d are out, want 2", f.outstanding())
 	}
 	if token, ok := f.take(); !ok || token != 1 || f.firstFree != 55 {
@@ -39,7 +46,7 @@ func TestInflightRefusesWhatIsNotOut(t *testing.T) {
 	if s := f.find(uint64(token)); s != &f.slots[token] {
 		t.Errorf("found %p for a token in flight, want its slot", s)
 	}
-	f.release(uint64(token), 0)
+	f.free(uint64(token), 0)
 	if f.find(uint64(token)) != nil || f.find(99) != nil {
 		t.Error("found a slot for a token that is not in flight")
 	}
@@ -59,8 +66,9 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 			}
 			r.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 			for _, h := range held {
-				f.release(uint64(h), 1)
+				f.free(uint64(h), 1)
 			}
+			f.release()
 		}
 	}()
 	deadline := time.After(2 * time.Minute)
@@ -81,4 +89,32 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 		f.stopWaiting()
 	}
 	close(out)
+}
+
+// The messages of one call of OnConfirms have one time. A token that is not in flight does not affect the others.
+func TestConfirmsOfOneCallHaveOneTime(t *testing.T) {
+	const n = 1000
+	s := newSubject(t, func(w *plan.Workload) {
+		w.Publishers.Mode, w.Publishers.MaxInFlight, w.Publishers.Threads = "confirm-window", n, 1
+	})
+	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, c := e.publishers[0], record.NewCollector(0)
+	p.begin(c)
+	var tokens []uint64
+	for range n {
+		token, _ := p.window.take()
+		p.window.slots[token].out, p.window.slots[token].sequence = true, uint64(token)
+		tokens = append(tokens, uint64(token))
+	}
+	p.spec.OnConfirms(append(tokens, 0), nil)
+	if left := p.window.outstanding(); left != 0 || p.window.firstFree != p.window.lastFree {
+		t.Errorf("%d of %d messages are in flight; the others were released from %d to %d, want one time", left, n,
+			p.window.firstFree, p.window.lastFree)
+	}
+	if all := p.recorder.acknowledged; all.Add(n - 1) {
+		t.Error("the last message is not recorded as confirmed")
+	}
 }

@@ -140,7 +140,10 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 	}
 	token, _ := p.window.take()
 	p.window.slots[token].out = true
-	time.AfterFunc(50*time.Millisecond, func() { p.window.release(uint64(token), 1) })
+	time.AfterFunc(50*time.Millisecond, func() {
+		p.window.free(uint64(token), 1)
+		p.window.release()
+	})
 	if !p.await(t.Context(), 1) {
 		t.Error("the link counts as broken, although it was opened again")
 	}

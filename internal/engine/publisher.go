@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 // publisher is one publishing thread. The methods are in the order of a message's path. The pacer waits for the send
 // time, the payload is made, the driver publishes, the broker confirms. The recorder records each step. The publisher's
-// goroutine owns everything but the confirms. The driver calls OnConfirm, one call at a time. The two sides share only
+// goroutine owns everything but the confirms. The driver calls OnConfirms, one call at a time. The two sides share only
 // the window and the recorder, each with its own part.
 type publisher struct {
 	e      *Engine
@@ -77,7 +78,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		flow:  record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue),
 		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
 	if p.mode.Confirmed() {
-		p.spec.OnConfirm = p.onConfirm
+		p.spec.OnConfirms = p.onConfirms
 		if r := a.Task.Cell.Resilience; r != "" && r != plan.NoResilience {
 			p.again = &again{}
 		}
@@ -578,34 +579,53 @@ func (p *publisher) republish() {
 // giveUp completes the messages that were still to be sent again when the drain or the run ended. It is called when the
 // link is closed.
 func (p *publisher) giveUp() {
+	tokens := p.again.take()
+	if len(tokens) == 0 {
+		return
+	}
 	now := p.e.timeline.now()
 	if p.e.timeline.ends() != notYetKnown {
 		now = min(now, p.e.timeline.drainEnds())
 	}
-	for _, token := range p.again.take() {
-		p.recorder.confirm(&p.window.slots[token], drivers.ErrClosed, now)
-		p.window.release(uint64(token), now)
+	for _, token := range tokens {
+		p.recorder.confirmFailed(&p.window.slots[token], false, now)
+		p.window.free(uint64(token), now)
 	}
+	p.window.release()
 }
 
-// onConfirm records a confirm before it releases the slot. When nothing is in flight, everything is therefore recorded.
-func (p *publisher) onConfirm(token uint64, err error) {
-	now := p.e.timeline.now()
-	s := p.window.find(token)
-	if s == nil {
-		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight",
-			token, p.index))
-		return
-	}
-	if err != nil && errors.Is(err, drivers.ErrClosed) && p.again.add(uint32(token)) {
-		p.recorder.waitsSince(s.send)
-		if !p.perMessage() {
-			p.link.lost(err) // the driver may call OnClosed later, or not at all
+// onConfirms records confirms before it releases their slots. When nothing is in flight, everything is therefore
+// recorded. All confirms of one call have one time.
+func (p *publisher) onConfirms(tokens []uint64, err error) {
+	now, earliest := p.e.timeline.now(), int64(math.MaxInt64)
+	rejected := err != nil && errors.Is(err, drivers.ErrRejected)
+	again := p.again != nil && err != nil && errors.Is(err, drivers.ErrClosed)
+	for _, token := range tokens {
+		s := p.window.find(token)
+		switch {
+		case s == nil:
+			p.e.Event(drivers.EventNotice,
+				fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight", token, p.index))
+			continue
+		case again:
+			p.again.add(uint32(token))
+			p.recorder.waitsSince(s.send)
+			continue
+		case err == nil:
+			p.recorder.confirm(s, now)
+			earliest = min(earliest, s.send)
+		default:
+			p.recorder.confirmFailed(s, rejected, now)
 		}
-		return
+		p.window.free(token, now)
 	}
-	p.recorder.confirm(s, err, now)
-	p.window.release(token, now)
+	if earliest != math.MaxInt64 {
+		p.recorder.endGap(now, earliest)
+	}
+	p.window.release()
+	if again && !p.perMessage() {
+		p.link.lost(err) // the driver may call OnClosed later, or not at all
+	}
 }
 
 func (p *publisher) onReturn(body []byte) {

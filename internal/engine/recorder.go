@@ -2,11 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
 )
 
 // recorder records one publisher's messages. Three sides write to it, each to its own fields: the publisher's
@@ -82,37 +80,43 @@ func (r *recorder) waitsSince(send int64) {
 	}
 }
 
-// confirm records the confirm or rejection of a message in flight. The confirm side calls it.
-func (r *recorder) confirm(s *slot, err error, now int64) {
+// confirm records the confirm of a message in flight. The confirm side calls it, and endGap after the messages of one
+// call.
+func (r *recorder) confirm(s *slot, now int64) {
 	w := r.confirms.Window(now, r.timeline.belongs(s.intended, s.send))
-	switch {
-	case err == nil:
-		w.Counts[record.Confirmed]++
-		w.Record(record.Publish, now-s.send)
-		if r.paced {
-			w.Record(record.PublishIntended, now-s.intended)
-		}
-		r.acknowledged.Add(s.sequence)
-		r.lastConfirm = now
-		since := s.send
-		if oldest := r.unconfirmed.Load(); oldest != 0 {
-			r.unconfirmed.confirmed(oldest)
-			since = min(since, oldest)
-		}
-		if r.gaps.ends(now) {
-			r.gaps.keep(r.confirms, now, since)
-		}
-		r.gaps.came(now)
-	case errors.Is(err, drivers.ErrRejected):
+	w.Counts[record.Confirmed]++
+	w.Record(record.Publish, now-s.send)
+	if r.paced {
+		w.Record(record.PublishIntended, now-s.intended)
+	}
+	r.acknowledged.Add(s.sequence)
+}
+
+// endGap ends the time without a confirm. since is the earliest send time of the messages that were confirmed at now.
+func (r *recorder) endGap(now, since int64) {
+	r.lastConfirm = now
+	if oldest := r.unconfirmed.Load(); oldest != 0 {
+		r.unconfirmed.confirmed(oldest)
+		since = min(since, oldest)
+	}
+	if r.gaps.ends(now) {
+		r.gaps.keep(r.confirms, now, since)
+	}
+	r.gaps.came(now)
+}
+
+// confirmFailed records that a message in flight was rejected, or that its confirm was lost. The confirm side calls it.
+func (r *recorder) confirmFailed(s *slot, rejected bool, now int64) {
+	w := r.confirms.Window(now, r.timeline.belongs(s.intended, s.send))
+	if rejected {
 		w.Counts[record.Rejected]++
 		w.Record(record.PublishFailed, now-s.send)
 		r.rejected.Add(s.sequence)
-		r.waitsSince(s.send)
-	default:
+	} else {
 		w.Counts[record.Unconfirmed]++
 		r.failedAfter(w, s.intended, s.send, now)
-		r.waitsSince(s.send)
 	}
+	r.waitsSince(s.send)
 }
 
 // takeBack records a message that the broker returned as unroutable.

@@ -288,12 +288,14 @@ type PublisherSpec struct {
 	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
 	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
-	// OnConfirm is called exactly once for each message that Publish accepted in a confirmed mode, and never in other
-	// modes. err is nil, or wraps ErrRejected or ErrClosed. Calls are serialised per publisher, from any goroutine,
-	// possibly before Publish returns. OnConfirm does not block and does not call the publisher. When Close returns, it
-	// was called for all accepted messages.
-	OnConfirm func(token uint64, err error)
-	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirm. It must not
+	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps ErrRejected
+	// or ErrClosed. A driver passes all messages of one answer of the broker in one call, when it arrives, because the
+	// engine records one time for them. Each message that Publish accepted in a confirmed mode is passed exactly once,
+	// and none in other modes. Calls are serialised per publisher, from any goroutine, possibly before Publish returns.
+	// OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When Close returns, it
+	// was called for all accepted messages. It is not nil in confirmed modes.
+	OnConfirms func(tokens []uint64, err error)
+	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirms. It must not
 	// keep body. Calls are serialised per publisher.
 	OnReturn func(body []byte)
 	// Waiting records when Publish or Flush waits for the broker. Blocked writes are recorded separately, for
@@ -333,7 +335,7 @@ const ChurnKey uint32 = 1 << 31
 
 // Message is one message to publish.
 type Message struct {
-	Token uint64 // passed to OnConfirm
+	Token uint64 // passed to OnConfirms
 	// binding of the queue, message group, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo the
 	// number of bindings, groups or partitions.
 	Key  uint32
@@ -380,7 +382,7 @@ type Placer interface {
 // they block.
 type Publisher interface {
 	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
-	// error the message was not accepted: OnConfirm is not called, but the message may have been sent. Publish sends a
+	// error the message was not accepted: OnConfirms is not called, but the message may have been sent. Publish sends a
 	// message twice only with ByLibrary.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of

@@ -45,12 +45,14 @@ type observedSession struct {
 }
 
 func (s observedSession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	number, to, confirm := s.o.number.Add(1), s.o.stamps.Load(), spec.OnConfirm
-	spec.OnConfirm = func(token uint64, err error) {
-		if err == nil {
-			to.take(loopback.Stamp{Kind: loopback.Confirmed, At: time.Now(), Publisher: number, Token: token})
+	number, to, confirm := s.o.number.Add(1), s.o.stamps.Load(), spec.OnConfirms
+	spec.OnConfirms = func(tokens []uint64, err error) {
+		if now := time.Now(); err == nil {
+			for _, token := range tokens {
+				to.take(loopback.Stamp{Kind: loopback.Confirmed, At: now, Publisher: number, Token: token})
+			}
 		}
-		confirm(token, err)
+		confirm(tokens, err)
 	}
 	p, err := s.Session.Publisher(ctx, spec)
 	return observedPublisher{p, number, to}, err

@@ -114,7 +114,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
 		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode,
 		Connection: drivers.Exclusive,
-		OnConfirm:  n.confirm, OnClosed: n.close,
+		OnConfirms: n.confirm, OnClosed: n.close,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -155,13 +155,15 @@ type diary struct {
 	received  int
 }
 
-func (n *diary) confirm(_ uint64, err error) {
+func (n *diary) confirm(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err != nil {
-		n.errors = append(n.errors, err)
-	} else {
-		n.confirmed++
+	for range tokens {
+		if err != nil {
+			n.errors = append(n.errors, err)
+		} else {
+			n.confirmed++
+		}
 	}
 }
 

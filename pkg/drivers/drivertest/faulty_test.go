@@ -165,11 +165,15 @@ func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
 	return c, err
 }
 
-// onConfirm is a fault that replaces OnConfirm.
+// onConfirm is a fault that replaces OnConfirms, per message.
 func onConfirm(change func(spec *drivers.PublisherSpec, token uint64, err error, call func(uint64, error))) faulty {
 	return faulty{pubSpec: func(spec *drivers.PublisherSpec) {
-		call, own := spec.OnConfirm, *spec
-		spec.OnConfirm = func(token uint64, err error) { change(&own, token, err, call) }
+		call, own := spec.OnConfirms, *spec
+		spec.OnConfirms = func(tokens []uint64, err error) {
+			for _, token := range tokens {
+				change(&own, token, err, func(token uint64, err error) { call([]uint64{token}, err) })
+			}
+		}
 	}}
 }
 
@@ -227,7 +231,7 @@ func readsLate(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publishe
 		err := flush(ctx)
 		held = &m
 		if spec.Mode.Confirmed() {
-			spec.OnConfirm(m.Token, nil)
+			spec.OnConfirms([]uint64{m.Token}, nil)
 		}
 		return err
 	}

@@ -103,7 +103,7 @@ func confirmFaults() []fault {
 		{"confirms what is not to be confirmed", faulty{publisher: func(p drivers.Publisher,
 			spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
-				spec.OnConfirm(m.Token, nil)
+				spec.OnConfirms([]uint64{m.Token}, nil)
 				return p.Publish(ctx, m)
 			}}
 		}}, []string{"mode/fire-and-forget", "mode/connection-per-message"}},
@@ -112,7 +112,7 @@ func confirmFaults() []fault {
 		{"reads bodies after the confirm", faulty{publisher: readsLate, declare: func(d *drivers.Declaration) {
 			d.Capabilities.CopiesBody = false
 		}, pubSpec: func(s *drivers.PublisherSpec) {
-			s.OnConfirm = func(uint64, error) {}
+			s.OnConfirms = func([]uint64, error) {}
 		}}, []string{"mode/confirm-window"}},
 	}
 }
@@ -146,7 +146,7 @@ func publisherFaults() []fault {
 		{"loses some keys", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
 				if m.Key > 1<<30 {
-					spec.OnConfirm(m.Token, nil)
+					spec.OnConfirms([]uint64{m.Token}, nil)
 					return nil
 				}
 				return p.Publish(ctx, m)
@@ -206,11 +206,11 @@ func waitingClose() faulty {
 
 func returnsLate() faulty {
 	return faulty{pubSpec: func(s *drivers.PublisherSpec) {
-		onReturn, onConfirm := s.OnReturn, s.OnConfirm
+		onReturn, onConfirms := s.OnReturn, s.OnConfirms
 		var returned []byte
 		s.OnReturn = func(b []byte) { returned = slices.Clone(b) }
-		s.OnConfirm = func(token uint64, err error) {
-			onConfirm(token, err)
+		s.OnConfirms = func(tokens []uint64, err error) {
+			onConfirms(tokens, err)
 			if returned != nil {
 				onReturn(returned)
 				returned = nil

@@ -73,7 +73,7 @@ type sender struct {
 	confirmed bool // the mode has confirms
 	copied    bool // the driver must not use bodies after Publish
 	pub       drivers.Publisher
-	busy      atomic.Bool // in OnConfirm
+	busy      atomic.Bool // in OnConfirms
 	closings  atomic.Int64
 
 	mu    sync.Mutex
@@ -89,7 +89,7 @@ func token(publisher uint32, seq uint64) uint64 {
 
 // spec returns spec with callbacks that record events.
 func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
-	spec.OnConfirm = s.onConfirm
+	spec.OnConfirms = s.onConfirms
 	spec.OnReturn = s.onReturn
 	spec.OnClosed = func(error) { s.closings.Add(1) }
 	return spec
@@ -115,21 +115,30 @@ func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *se
 	return s
 }
 
-func (s *sender) onConfirm(token uint64, err error) {
+func (s *sender) onConfirms(tokens []uint64, err error) {
 	if !s.busy.CompareAndSwap(false, true) {
-		s.c.errorf("OnConfirm is called twice at a time for one publisher")
+		s.c.errorf("OnConfirms is called twice at a time for one publisher")
 		return
 	}
 	defer s.busy.Store(false)
 	runtime.Gosched()
+	if len(tokens) == 0 {
+		s.c.errorf("OnConfirms is called without tokens")
+	}
+	for _, token := range tokens {
+		s.onConfirm(token, err)
+	}
+}
+
+func (s *sender) onConfirm(token uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.sent[token]
 	switch {
 	case !s.confirmed:
-		s.c.errorf("OnConfirm is called in a mode without confirms")
+		s.c.errorf("OnConfirms is called in a mode without confirms")
 	case o == nil:
-		s.c.errorf("OnConfirm has token %#x, which was not sent", token)
+		s.c.errorf("OnConfirms has token %#x, which was not sent", token)
 	case o.confirms > 0:
 		s.c.errorf("message %d is confirmed again (first %v, now %v)", o.seq, o.err, err)
 	default:

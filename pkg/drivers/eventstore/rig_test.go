@@ -105,12 +105,14 @@ type heard struct {
 	react     func(drivers.Delivery) error
 }
 
-func (n *heard) onConfirm(_ uint64, err error) {
+func (n *heard) onConfirms(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.confirmed++
-	if err != nil {
-		n.errors = append(n.errors, err)
+	for range tokens {
+		n.confirmed++
+		if err != nil {
+			n.errors = append(n.errors, err)
+		}
 	}
 }
 
@@ -156,7 +158,7 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	n := &heard{}
 	spec := drivers.PublisherSpec{
 		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
-		OnConfirm: n.onConfirm, OnClosed: n.onClosed,
+		OnConfirms: n.onConfirms, OnClosed: n.onClosed,
 	}
 	if change != nil {
 		change(&spec)

@@ -46,7 +46,11 @@ func benchmark(b *testing.B, s drivers.Session, size int) {
 	}
 	places := make(chan struct{}, 1000)
 	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
-		OnConfirm: func(uint64, error) { <-places }})
+		OnConfirms: func(tokens []uint64, _ error) {
+			for range tokens {
+				<-places
+			}
+		}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func talk(t *testing.T, d *Driver) {
 	must(err)
 	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		Node: drivers.AnyNode, Connection: 1,
-		OnConfirm: func(uint64, error) { close(confirmed) }})
+		OnConfirms: func([]uint64, error) { close(confirmed) }})
 	must(err)
 	must(p.Publish(ctx, drivers.Message{Token: 1 << 60, Key: 7, Body: []byte("hello")}))
 	for _, what := range []chan struct{}{confirmed, received} {

@@ -27,18 +27,20 @@ func newLedger() *ledger {
 	return &ledger{accepted: map[uint64]bool{}, confirms: map[uint64]error{}, closed: make(chan error, 10)}
 }
 
-func (l *ledger) onConfirm(token uint64, err error) {
+func (l *ledger) onConfirms(tokens []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, twice := l.confirms[token]; twice {
-		l.again++
+	for _, token := range tokens {
+		if _, twice := l.confirms[token]; twice {
+			l.again++
+		}
+		l.confirms[token] = err
 	}
-	l.confirms[token] = err
 }
 
 func (l *ledger) spec() drivers.PublisherSpec {
 	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
-		OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
+		OnConfirms: l.onConfirms, OnClosed: func(err error) { l.closed <- err }}
 }
 
 // A process that violates the protocol or ends is the end of its session. Every accepted message has one confirm, which

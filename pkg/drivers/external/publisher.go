@@ -20,7 +20,7 @@ type publisher struct {
 	room chan struct{} // capacity 1: messages were taken, or the publisher has ended
 	once sync.Once
 
-	telling sync.Mutex // locked during OnConfirm and OnReturn: one call at a time
+	telling sync.Mutex // locked during OnConfirms and OnReturn: one call at a time
 	tokens  []uint64   // buffer
 
 	mu      sync.Mutex
@@ -127,8 +127,8 @@ func (p *publisher) confirm(ranges [][2]uint64, refusal error) error {
 	var err error
 	p.tokens, err = p.account.settle(p.tokens[:0], ranges)
 	p.mu.Unlock()
-	for _, token := range p.tokens {
-		p.spec.OnConfirm(token, refusal)
+	if len(p.tokens) > 0 {
+		p.spec.OnConfirms(p.tokens, refusal)
 	}
 	if err != nil {
 		return fmt.Errorf("confirm of publisher %d: %w", p.id, err)
@@ -170,8 +170,8 @@ func (p *publisher) settle(why error) {
 	p.settled = true
 	rest := p.account.rest()
 	p.mu.Unlock()
-	for _, token := range rest {
-		p.spec.OnConfirm(token, why)
+	if len(rest) > 0 {
+		p.spec.OnConfirms(rest, why)
 	}
 }
 

@@ -112,9 +112,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	case spec.Persistent && !can.Persistent:
 		return nil, fmt.Errorf("connect publisher: persistent messages: %w", drivers.ErrUnsupported)
 	}
-	if spec.OnConfirm == nil {
-		spec.OnConfirm = func(uint64, error) {}
-	}
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
 		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
 	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{

@@ -160,7 +160,7 @@ func TestPartitionsWithoutKeys(t *testing.T) {
 		_, got := r.consumer(nil, nil)
 		n := &heard{}
 		p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
-			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: drivers.Exclusive, OnConfirm: n.confirm})
+			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: drivers.Exclusive, OnConfirms: n.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}

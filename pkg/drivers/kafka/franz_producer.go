@@ -13,12 +13,12 @@ import (
 // franzProducer passes records to franz-go, which builds batches itself. Records are reused, so that a message needs no
 // allocation here.
 type franzProducer struct {
-	client   *franzClient
-	tell     func(uint64, error)
-	confirms bool
-	keyed    bool
-	lingers  bool // batches wait for linger or a flush
-	room     *room
+	client     *franzClient
+	onConfirms func([]uint64, error)
+	confirms   bool
+	keyed      bool
+	lingers    bool // batches wait for linger or a flush
+	room       *room
 
 	mu   sync.Mutex // locked while a record is passed to the library
 	over bool
@@ -35,7 +35,7 @@ type franzProducer struct {
 // record is a message inside the library.
 type record struct {
 	kgo.Record
-	token    uint64
+	token    [1]uint64
 	onResult func(*kgo.Record, error)
 }
 
@@ -50,7 +50,7 @@ func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
 	r := o.take()
-	r.token = m.Token
+	r.token[0] = m.Token
 	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...)}
 	if o.keyed {
 		r.Partition = int32(m.Key % uint32(o.client.session.options.Partitions))
@@ -76,13 +76,14 @@ func (o *franzProducer) take() *record {
 	return r
 }
 
-// settle is the library's callback for the result of a record. It is called from one goroutine at a time.
+// settle is the library's callback for the result of a record. It is called from one goroutine at a time. The library
+// does not report the end of a response, so each record has its own call of OnConfirms.
 func (o *franzProducer) settle(r *record, err error) {
 	if err != nil {
 		err = o.verdict(err)
 	}
 	if o.confirms {
-		o.tell(r.token, err)
+		o.onConfirms(r.token[:], err)
 	}
 	bytes := len(r.Value)
 	o.backMu.Lock()

@@ -119,8 +119,7 @@ func (c *franzClient) producer(ctx context.Context, spec drivers.PublisherSpec) 
 			return nil, err
 		}
 	}
-	o := &franzProducer{client: c, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
-		keyed: spec.Keyed,
+	o := &franzProducer{client: c, onConfirms: spec.OnConfirms, confirms: spec.Mode.Confirmed(), keyed: spec.Keyed,
 		lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
 			spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
 		emptied: make(chan struct{}, 1)}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // attempts returns the number of attempts per request of kafka-go's Writer. 0 is its default, ten.
@@ -54,7 +55,7 @@ func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (pr
 			return nil, err
 		}
 	}
-	p := &goProducer{link: c.link, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
+	p := &goProducer{link: c.link, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, confirmed: spec.Mode.Confirmed(),
 		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
 	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
 	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
@@ -107,13 +108,13 @@ func kerrOf(err error) error {
 
 // goProducer passes one publisher's messages to a Writer, which reports the result of each batch.
 type goProducer struct {
-	link     *link
-	writer   *kafka.Writer
-	tell     func(uint64, error)
-	confirms bool
-	room     *room
-	ctx      context.Context // of writes
-	cancel   context.CancelFunc
+	link      *link
+	writer    *kafka.Writer
+	confirms  kit.Confirms
+	confirmed bool // the mode has confirms
+	room      *room
+	ctx       context.Context // of writes
+	cancel    context.CancelFunc
 
 	mu   sync.Mutex // locked while a message is passed to the Writer: a Close at the same time would wait for ever
 	over bool
@@ -157,10 +158,11 @@ func (p *goProducer) completed(messages []kafka.Message, err error) {
 	size := 0
 	for _, m := range messages {
 		size += len(m.Value)
-		if p.confirms {
-			p.tell(m.WriterData.(goRecord).token, err)
+		if p.confirmed {
+			p.confirms.Add(m.WriterData.(goRecord).token, err)
 		}
 	}
+	p.confirms.Report()
 	p.room.exit(len(messages), size)
 }
 

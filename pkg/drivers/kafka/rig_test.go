@@ -97,10 +97,12 @@ type heard struct {
 	handling func()
 }
 
-func (n *heard) confirm(token uint64, err error) {
+func (n *heard) confirm(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.tokens, n.errs = append(n.tokens, token), append(n.errs, err)
+	for _, token := range tokens {
+		n.tokens, n.errs = append(n.tokens, token), append(n.errs, err)
+	}
 }
 
 func (n *heard) closed(err error) {
@@ -139,7 +141,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 	n := &heard{}
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode,
 		MaxInFlight: 1000, Batch: 25, Keyed: true,
-		Connection: drivers.Exclusive, OnConfirm: n.confirm, OnClosed: n.closed})
+		Connection: drivers.Exclusive, OnConfirms: n.confirm, OnClosed: n.closed})
 	if err != nil {
 		r.t.Fatal(err)
 	}

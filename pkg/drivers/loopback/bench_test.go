@@ -54,7 +54,7 @@ func publishDeliver(b *testing.B, size, batch int) {
 	}
 	p, err := s.Publisher(b.Context(), drivers.PublisherSpec{
 		Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
-		OnConfirm: func(uint64, error) { confirmed++ },
+		OnConfirms: func(tokens []uint64, _ error) { confirmed += len(tokens) },
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -8,10 +8,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// confirmer calls onConfirm for each message when its confirm is due, from one goroutine.
+// confirmer calls onConfirms when confirms are due, from one goroutine.
 type confirmer struct {
-	now       func() int64
-	onConfirm func(token uint64, err error)
+	now        func() int64
+	onConfirms func(tokens []uint64, err error)
+	tokens     []uint64 // messages that take removed; used by the goroutine
+	err        error    // their result
 
 	mu      sync.Mutex
 	pending later[pending]
@@ -27,8 +29,8 @@ type pending struct {
 	err   error
 }
 
-func newConfirmer(now func() int64, onConfirm func(uint64, error)) *confirmer {
-	return &confirmer{now: now, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}),
+func newConfirmer(now func() int64, onConfirms func([]uint64, error)) *confirmer {
+	return &confirmer{now: now, onConfirms: onConfirms, changed: make(chan struct{}, 1), broken: make(chan struct{}),
 		done: make(chan struct{})}
 }
 
@@ -61,24 +63,28 @@ func (c *confirmer) isBroken() bool {
 	}
 }
 
-// take removes the next confirm if it is due, or if the link is broken, in which case the confirm fails. Otherwise it
-// returns how long to wait; -1 means until a change.
-func (c *confirmer) take() (p pending, wait time.Duration, closed bool) {
+// take moves the confirms to tokens that are due and have the same result. All confirms fail if the link is broken. If
+// none is due, it returns how long to wait; -1 means until a change.
+func (c *confirmer) take() (wait time.Duration, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	due, has := c.pending.next()
 	if !has {
-		return p, -1, c.closed
+		return -1, c.closed
 	}
-	broken := c.isBroken()
-	if wait = time.Duration(due - c.now()); wait > 0 && !broken {
-		return p, wait, false
+	broken, now := c.isBroken(), c.now()
+	if due > now && !broken {
+		return time.Duration(due - now), false
 	}
-	p = c.pending.take()
+	c.tokens, c.err = c.tokens[:0], c.pending.items[0].what.err
 	if broken {
-		p.err = fmt.Errorf("loopback link broke before the confirm: %w", drivers.ErrClosed)
+		c.err = fmt.Errorf("loopback link broke before the confirm: %w", drivers.ErrClosed)
 	}
-	return p, 0, false
+	for has && (broken || due <= now && c.pending.items[0].what.err == c.err) {
+		c.tokens = append(c.tokens, c.pending.take().token)
+		due, has = c.pending.next()
+	}
+	return 0, false
 }
 
 func (c *confirmer) loop() {
@@ -86,12 +92,12 @@ func (c *confirmer) loop() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		p, wait, closed := c.take()
+		wait, closed := c.take()
 		switch {
 		case closed:
 			return
 		case wait == 0:
-			c.onConfirm(p.token, p.err)
+			c.onConfirms(c.tokens, c.err)
 			continue
 		case wait > 0:
 			timer.Reset(wait)

@@ -40,7 +40,7 @@ func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := drivers.PublisherSpec{Topology: topology, Mode: mode, OnConfirm: a.confirm}
+	spec := drivers.PublisherSpec{Topology: topology, Mode: mode, OnConfirms: a.confirm}
 	p, err := s.Publisher(t.Context(), spec)
 	for i := range n {
 		if err != nil {
@@ -70,10 +70,12 @@ func (a *account) receive(ds []drivers.Delivery) error {
 	return nil
 }
 
-func (a *account) confirm(token uint64, err error) {
+func (a *account) confirm(tokens []uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.confirms[token], a.when[token] = err, time.Since(a.started)
+	for _, token := range tokens {
+		a.confirms[token], a.when[token] = err, time.Since(a.started)
+	}
 }
 
 func upTo(n int) []int {
@@ -162,7 +164,7 @@ func TestBurstIsBounded(t *testing.T) {
 		s, topology := open(t, `,"rate":1000,"burst":5`)
 		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
 		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
-			OnConfirm: a.confirm})
+			OnConfirms: a.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +271,7 @@ func TestStallsAndSlowStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
-			OnConfirm: a.confirm})
+			OnConfirms: a.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,7 @@ type publisher struct {
 	number   uint64      // identifies the publisher in stamps
 
 	mu     sync.Mutex // locked during all of Publish, including waits and the confirm
+	token  [1]uint64  // buffer of OnConfirms
 	endMu  sync.Mutex
 	ended  atomic.Bool
 	notice *drivers.Notice
@@ -35,11 +36,11 @@ type publisher struct {
 func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
 	p := &publisher{
 		session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
-		confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil, sequence: &sequence{}, stop: make(chan struct{}),
+		confirms: spec.Mode.Confirmed(), sequence: &sequence{}, stop: make(chan struct{}),
 		notice: drivers.NewNotice(spec.OnClosed),
 	}
 	if p.tap, p.number = s.broker.tapped(); p.tap != nil && p.confirms {
-		p.spec.OnConfirm = tapConfirms(p.tap, p.number, spec.OnConfirm)
+		p.spec.OnConfirms = tapConfirms(p.tap, p.number, spec.OnConfirms)
 	}
 	p.fast = len(p.queues) == 1 && s.options.plain() && p.tap == nil
 	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each &&
@@ -50,7 +51,7 @@ func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publishe
 		p.limiter = s.broker.limiter(s.options.Rate, s.options.Burst)
 	}
 	if s.options.confirmsLater() && p.confirms {
-		p.later = newConfirmer(s.broker.now, p.spec.OnConfirm)
+		p.later = newConfirmer(s.broker.now, p.spec.OnConfirms)
 	}
 	return p
 }
@@ -69,13 +70,15 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		switch p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes) {
 		case taken:
 			if p.confirms {
-				p.spec.OnConfirm(m.Token, nil)
+				p.token[0] = m.Token
+				p.spec.OnConfirms(p.token[:], nil)
 			}
 			p.mu.Unlock()
 			return nil
 		case takenYield:
 			if p.confirms {
-				p.spec.OnConfirm(m.Token, nil)
+				p.token[0] = m.Token
+				p.spec.OnConfirms(p.token[:], nil)
 			}
 			p.mu.Unlock()
 			runtime.Gosched()
@@ -118,7 +121,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		p.store(queues, body, ready)
 	}
 	if f.rejected {
-		return p.confirm(m.Token, f.confirmDelay, fmt.Errorf("rejected by the option reject: %w", drivers.ErrRejected))
+		return p.confirm(m.Token, f.confirmDelay, errRejected)
 	}
 	return p.confirm(m.Token, f.confirmDelay, nil)
 }
@@ -211,12 +214,15 @@ func (p *publisher) store(queues []*queue, body []byte, ready int64) {
 
 const unbounded = int(^uint(0) >> 1)
 
+var errRejected = fmt.Errorf("rejected by the option reject: %w", drivers.ErrRejected)
+
 func (p *publisher) confirm(token uint64, delay int64, err error) error {
 	if !p.confirms {
 		return nil
 	}
 	if p.later == nil {
-		p.spec.OnConfirm(token, err)
+		p.token[0] = token
+		p.spec.OnConfirms(p.token[:], err)
 		return nil
 	}
 	if !p.later.add(token, err, p.due(delay)) {

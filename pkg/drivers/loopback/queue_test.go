@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +59,31 @@ func TestCapacityBlocks(t *testing.T) {
 	})
 }
 
+// TestConfirmsDueTogether checks that confirms with the same result that are due at one time come in one call.
+func TestConfirmsDueTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, `,"confirmDelay":"5ms","reject":4`)
+		var calls [][]uint64
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+			OnConfirms: func(tokens []uint64, _ error) { calls = append(calls, slices.Clone(tokens)) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for token := range uint64(6) {
+			if token == 5 {
+				time.Sleep(time.Millisecond)
+			}
+			if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = p.Close()
+		if want := [][]uint64{{0, 1, 2}, {3}, {4}, {5}}; !reflect.DeepEqual(calls, want) {
+			t.Errorf("calls with tokens %v, want %v: message 3 is rejected, message 5 is later", calls, want)
+		}
+	})
+}
+
 // TestCut breaks links with delayed confirms and unacknowledged deliveries. OnClosed of each link waits for that of the
 // other: no link breaks only after the work that another one's end causes.
 func TestCut(t *testing.T) {
@@ -74,9 +101,9 @@ func TestCut(t *testing.T) {
 		}
 		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{
 			Topology: topology, Mode: drivers.ConfirmWindow, OnClosed: onClosed,
-			OnConfirm: func(_ uint64, err error) {
+			OnConfirms: func(tokens []uint64, err error) {
 				if errors.Is(err, drivers.ErrClosed) {
-					failed++
+					failed += len(tokens)
 				}
 			},
 		})
@@ -154,7 +181,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
-		OnConfirm: func(uint64, error) {}})
+		OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

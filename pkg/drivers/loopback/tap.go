@@ -13,7 +13,7 @@ type StampKind uint8
 // The kinds of stamps.
 const (
 	Accepted  StampKind = iota // Publish was called
-	Confirmed                  // OnConfirm is called next, without an error
+	Confirmed                  // OnConfirms is called next, without an error
 	Delivered                  // the handler is called next
 )
 
@@ -57,12 +57,14 @@ func (b *broker) tapped() (f func(Stamp), publisher uint64) {
 	return taps.byBroker[b.name], taps.publishers
 }
 
-func tapConfirms(f func(Stamp), publisher uint64, onConfirm func(uint64, error)) func(uint64, error) {
-	return func(token uint64, err error) {
-		if err == nil {
-			f(Stamp{Kind: Confirmed, At: time.Now(), Publisher: publisher, Token: token})
+func tapConfirms(f func(Stamp), publisher uint64, onConfirms func([]uint64, error)) func([]uint64, error) {
+	return func(tokens []uint64, err error) {
+		if now := time.Now(); err == nil {
+			for _, token := range tokens {
+				f(Stamp{Kind: Confirmed, At: now, Publisher: publisher, Token: token})
+			}
 		}
-		onConfirm(token, err)
+		onConfirms(tokens, err)
 	}
 }
 

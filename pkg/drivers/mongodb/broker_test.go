@@ -266,7 +266,7 @@ func TestLimitsAreFilled(t *testing.T) {
 	s := labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env)
 	labtest.SetUp(t, s, &topology)
 	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
-		MaxInFlight: 20})
+		MaxInFlight: 20, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestMissingCollectionOfASubscription(t *testing.T) {
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
-		Batch: 5})
+		Batch: 5, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,8 @@ func TestProbeCountsMessages(t *testing.T) {
 // After the visibility timeout, another consumer can claim a message, which is then marked as redelivered.
 func TestVisibilityEnds(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "300ms"}`), nil)
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach})
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach,
+		OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,33 +160,30 @@ var errNotTried = errors.New("not tried after an earlier message of its insert w
 
 // judge sets the verdict of each message from the server's answer.
 func (i *inserter) judge(c *mongo.Collection, err error, verdicts []error) {
-	reject := func(at int, why error) {
-		if verdicts[at] == nil {
-			verdicts[at] = fmt.Errorf("%w: insert into %s: %w", drivers.ErrRejected, c.Name(), why)
+	reject := func(from, to int, why error) {
+		rejected := fmt.Errorf("%w: insert into %s: %w", drivers.ErrRejected, c.Name(), why)
+		for at := from; at < to; at++ {
+			if verdicts[at] == nil {
+				verdicts[at] = rejected
+			}
 		}
 	}
 	var several mongo.BulkWriteException
 	if !errors.As(err, &several) {
-		for at := range verdicts {
-			reject(at, err) // the whole command was rejected
-		}
+		reject(0, len(verdicts), err) // the whole command was rejected
 		return
 	}
 	last := -1
 	for _, one := range several.WriteErrors {
 		if one.Index >= 0 && one.Index < len(verdicts) {
-			reject(one.Index, one.WriteError)
+			reject(one.Index, one.Index+1, one.WriteError)
 			last = max(last, one.Index)
 		}
 	}
 	if i.ordered && last >= 0 {
-		for at := last + 1; at < len(verdicts); at++ {
-			reject(at, errNotTried)
-		}
+		reject(last+1, len(verdicts), errNotTried)
 	}
 	if several.WriteConcernError != nil {
-		for at := range verdicts {
-			reject(at, several.WriteConcernError)
-		}
+		reject(0, len(verdicts), several.WriteConcernError)
 	}
 }

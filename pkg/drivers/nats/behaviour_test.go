@@ -58,10 +58,12 @@ type confirms struct {
 func connect(t *testing.T, s *session, spec drivers.PublisherSpec) (drivers.Publisher, *confirms) {
 	t.Helper()
 	c := &confirms{closed: make(chan error, 1)}
-	spec.OnConfirm = func(_ uint64, err error) {
+	spec.OnConfirms = func(tokens []uint64, err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.errs = append(c.errs, err)
+		for range tokens {
+			c.errs = append(c.errs, err)
+		}
 	}
 	spec.OnClosed = func(err error) { c.closed <- err }
 	p, err := s.Publisher(t.Context(), spec)

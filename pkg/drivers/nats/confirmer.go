@@ -12,15 +12,16 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
-// confirmer converts the broker's replies into calls of OnConfirm, one at a time. The calls come from the library's
+// confirmer converts the broker's replies into calls of OnConfirms, one at a time. The calls come from the library's
 // goroutine of the subscription. In modes where each message waits for its confirm, they come from Publish.
 type confirmer struct {
-	link  *link
-	slots *slots
-	tell  func(token uint64, err error)
-	sub   *client.Subscription
+	link     *link
+	slots    *slots
+	confirms kit.Confirms
+	sub      *client.Subscription
 
 	prompt  bool             // Publish waits for the confirm; changed by Publish only
 	replies chan *client.Msg // used if prompt
@@ -41,14 +42,11 @@ type confirmer struct {
 func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
-		link: on, tell: spec.OnConfirm, stop: make(chan struct{}), progress: make(chan struct{}, 1),
+		link: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, stop: make(chan struct{}), progress: make(chan struct{}, 1),
 		settled:  make(chan struct{}),
 		slots:    newSlots(inbox, inFlight(spec)),
 		prompt:   spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,
 		patience: patience,
-	}
-	if c.tell == nil {
-		c.tell = func(uint64, error) {}
 	}
 	if err := c.subscribe(inbox + "*"); err != nil {
 		return nil, err
@@ -104,7 +102,8 @@ func (c *confirmer) onReply(m *client.Msg) {
 	}
 	if token, mine := at.settle(); mine {
 		c.count.Add(1)
-		c.tell(token, verdict(m))
+		c.confirms.Add(token, verdict(m))
+		c.confirms.Report()
 	}
 	if c.closing.Load() {
 		select {
@@ -202,9 +201,10 @@ func (c *confirmer) fail() {
 			if cause == nil {
 				cause = fmt.Errorf("confirm from %s: %w", c.link.address, drivers.ErrClosed)
 			}
-			c.tell(token, cause)
+			c.confirms.Add(token, cause)
 		}
 	}
+	c.confirms.Report()
 }
 
 // close waits up to grace for the outstanding confirms. Then it fails the rest.

@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// OnReturn is called before OnConfirm. Otherwise a returned message would count as delivered.
+// OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
 	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
@@ -370,7 +370,7 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	var w drivers.Waiting
 	p, _ := r.publisher(drivers.ConfirmEach, func(spec *drivers.PublisherSpec) {
 		spec.Waiting = &w
-		spec.OnConfirm = func(uint64, error) { time.Sleep(work) }
+		spec.OnConfirms = func([]uint64, error) { time.Sleep(work) }
 	})
 	began := time.Now()
 	for i := range messages {
@@ -379,7 +379,7 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 		}
 	}
 	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
-		t.Errorf("waited for %v of %v, in which OnConfirm took %v", waited, took, messages*work)
+		t.Errorf("waited for %v of %v, in which OnConfirms took %v", waited, took, messages*work)
 	}
 }
 

@@ -68,9 +68,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	if spec.Persistent {
 		p.delivery = amqp.Persistent
 	}
-	if p.spec.OnConfirm == nil {
-		p.spec.OnConfirm = func(uint64, error) {}
-	}
 	if err := on.within(ctx, p.openChannel); err != nil {
 		_ = on.release()
 		return nil, fmt.Errorf("connect publisher: open channel at %s: %w", on.address, err)
@@ -149,10 +146,11 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		case <-confirm.Done():
 			p.spec.Waiting.End()
 			p.settler.settle(pending{confirm, m.Token})
+			p.settler.confirms.Report()
 			return nil
 		case <-ctx.Done():
 			p.spec.Waiting.End()
-			p.prompt = false // from now on only the settler calls OnConfirm, so that calls never overlap
+			p.prompt = false // from now on only the settler calls OnConfirms, so that calls never overlap
 		}
 	}
 	p.settler.add(pending{confirm, m.Token})

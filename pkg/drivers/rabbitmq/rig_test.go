@@ -66,7 +66,7 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	n := &notes{}
 	spec := drivers.PublisherSpec{
 		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: drivers.Exclusive,
-		OnConfirm: n.confirm, OnReturn: n.giveBack,
+		OnConfirms: n.confirm, OnReturn: n.giveBack,
 	}
 	if change != nil {
 		change(&spec)
@@ -106,12 +106,14 @@ type notes struct {
 	received int
 }
 
-func (n *notes) confirm(token uint64, err error) {
+func (n *notes) confirm(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.order = append(n.order, "confirm "+string(rune('0'+token)))
-	if err != nil {
-		n.errors = append(n.errors, err)
+	for _, token := range tokens {
+		n.order = append(n.order, "confirm "+string(rune('0'+token)))
+		if err != nil {
+			n.errors = append(n.errors, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // pending is a message whose confirm is outstanding.
@@ -14,21 +15,21 @@ type pending struct {
 	token   uint64
 }
 
-// settler calls OnConfirm and OnReturn, from one goroutine.
+// settler calls OnConfirms and OnReturn, from one goroutine.
 //
 // It waits for the library's deferred confirmations, in the order of publishing. The library creates one for each
-// message anyway. A listener of NotifyPublish has three disadvantages. It costs a timer and a channel operation per
+// message anyway. It joins those that are there, such as those of a multiple ack. A listener of NotifyPublish has three disadvantages. It costs a timer and a channel operation per
 // message. It loses a confirm if it is slow for 5 s. It receives an ack for a message that was rejected before a later
 // multiple ack.
 //
 // Returns come over an unbuffered channel. So the library's reader continues only after this goroutine has received the
-// return, and it reads the confirm of that message later. Therefore OnReturn is always called before OnConfirm of the
+// return, and it reads the confirm of that message later. Therefore OnReturn is always called before OnConfirms of the
 // same message.
 type settler struct {
-	channel   *amqp.Channel
-	onConfirm func(uint64, error)
-	onReturn  func([]byte)
-	returns   chan amqp.Return // nil: not mandatory, or closed
+	channel  *amqp.Channel
+	confirms kit.Confirms
+	onReturn func([]byte)
+	returns  chan amqp.Return // nil: not mandatory, or closed
 
 	mu      sync.Mutex
 	waiting []pending
@@ -39,7 +40,7 @@ type settler struct {
 
 func newSettler(p *publisher) *settler {
 	s := &settler{
-		channel: p.channel, onConfirm: p.spec.OnConfirm, onReturn: p.spec.OnReturn,
+		channel: p.channel, confirms: kit.Confirms{OnConfirms: p.spec.OnConfirms}, onReturn: p.spec.OnReturn,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if p.spec.Mandatory {
@@ -88,14 +89,20 @@ func (s *settler) run() {
 		ending := s.ending
 		s.mu.Unlock()
 		for _, p := range batch {
-			s.await(p)
+			select {
+			case <-p.confirm.Done():
+			default:
+				s.confirms.Report()
+				s.await(p)
+			}
 			s.settle(p)
 		}
 		if len(batch) == 0 && ending {
 			s.drainReturns()
 			return
 		}
-		if len(batch) > 0 {
+		if len(batch) > 0 { // otherwise Publish may use confirms
+			s.confirms.Report()
 			clear(batch)
 			continue
 		}
@@ -137,15 +144,15 @@ func (s *settler) drainReturns() {
 	}
 }
 
-// settle reports the result of a confirm. When the channel closes, the library counts outstanding messages as rejected.
+// settle adds the result of a confirm to confirms. When the channel closes, the library counts outstanding messages as rejected.
 // It marks the channel as closed before that, so that ErrClosed can be reported.
 func (s *settler) settle(p pending) {
 	switch {
 	case p.confirm.Acked():
-		s.onConfirm(p.token, nil)
+		s.confirms.Add(p.token, nil)
 	case s.channel.IsClosed():
-		s.onConfirm(p.token, drivers.ErrClosed)
+		s.confirms.Add(p.token, drivers.ErrClosed)
 	default:
-		s.onConfirm(p.token, drivers.ErrRejected)
+		s.confirms.Add(p.token, drivers.ErrRejected)
 	}
 }

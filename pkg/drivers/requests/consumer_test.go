@@ -224,7 +224,12 @@ func TestPublisherFillsTheWindow(t *testing.T) {
 				var confirmed int
 				p := New(Plan{
 					Spec: drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: c.window,
-						OnConfirm: func(uint64, error) { confirmed++; <-slots }},
+						OnConfirms: func(tokens []uint64, _ error) {
+							for range tokens {
+								confirmed++
+								<-slots
+							}
+						}},
 					Lanes: Concurrent(c.window, c.most), Most: c.most, Patience: time.Minute,
 					Lane: func(*drivers.Waiting) Publish {
 						return func(_ context.Context, batch []drivers.Message, _ []error) (int, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // grace is the maximum time that Close waits for running requests.
@@ -18,7 +19,7 @@ const grace = 2 * time.Second
 
 // Publish sends the messages of batch and waits for the answer. If they do not fit into one request, it sends only the
 // first ones. It sets verdicts[i], which is nil before, to the result for batch[i]: nil, or an error that wraps
-// drivers.ErrRejected. answered is the number of messages, from the first, that have a verdict. They are confirmed
+// drivers.ErrRejected. The same result of several messages is the same error. answered is the number of messages, from the first, that have a verdict. They are confirmed
 // immediately, and Publish is called again with the rest. An error explains why the others have no verdict, and breaks
 // the publisher. Each Publish is called from one goroutine at a time. Bodies are valid until it returns.
 type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
@@ -66,7 +67,8 @@ type Publisher struct {
 	guarded guarded
 
 	gathering  chan struct{} // one lane at a time takes messages from queue
-	confirming sync.Mutex
+	confirming sync.Mutex    // guards confirms
+	confirms   kit.Confirms
 	lanes      []*lane
 	running    sync.WaitGroup
 	once       sync.Once
@@ -83,10 +85,7 @@ type lane struct {
 // New creates a publisher.
 func New(plan Plan) *Publisher {
 	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
-		closing: make(chan struct{})}
-	if p.plan.Spec.OnConfirm == nil {
-		p.plan.Spec.OnConfirm = func(uint64, error) {}
-	}
+		closing: make(chan struct{}), confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
@@ -225,16 +224,23 @@ func (l *lane) settle(batch []drivers.Message) {
 	}
 }
 
-// confirm calls OnConfirm: with the verdict for the first answered messages, and with unanswered for the others.
+// confirm calls OnConfirms: with the verdict for the first answered messages, and with unanswered for the others.
 func (l *lane) confirm(batch []drivers.Message, answered int, unanswered error) {
 	p := l.p
 	p.confirming.Lock()
 	defer p.confirming.Unlock()
-	for i := range batch {
-		if i < answered {
-			p.plan.Spec.OnConfirm(batch[i].Token, l.verdicts[i])
-		} else {
-			p.plan.Spec.OnConfirm(batch[i].Token, unanswered)
+	for i := range batch[:answered] {
+		if l.verdicts[i] == nil {
+			p.confirms.Add(batch[i].Token, nil)
 		}
 	}
+	for i := range batch[:answered] {
+		if err := l.verdicts[i]; err != nil {
+			p.confirms.Add(batch[i].Token, err)
+		}
+	}
+	for i := range batch[answered:] {
+		p.confirms.Add(batch[answered+i].Token, unanswered)
+	}
+	p.confirms.Report()
 }

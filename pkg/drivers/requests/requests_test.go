@@ -27,6 +27,7 @@ type world struct {
 	under    int
 	most     int // maximum number of concurrent requests
 	confirms map[uint64][]error
+	calls    int // of OnConfirms
 	closed   []error
 }
 
@@ -35,10 +36,13 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 	plan := Plan{
 		Spec: drivers.PublisherSpec{
 			Mode: mode, MaxInFlight: 100, Batch: 10,
-			OnConfirm: func(token uint64, err error) {
+			OnConfirms: func(tokens []uint64, err error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				w.confirms[token] = append(w.confirms[token], err)
+				w.calls++
+				for _, token := range tokens {
+					w.confirms[token] = append(w.confirms[token], err)
+				}
 			},
 			OnClosed: func(err error) {
 				w.mu.Lock()
@@ -199,6 +203,10 @@ func TestBatches(t *testing.T) {
 			}
 			return nil
 		})
+		if want := 4; w.calls != want {
+			t.Errorf("%d calls of OnConfirms, want %d: two for the answer with a refused message, and one per other answer",
+				w.calls, want)
+		}
 		if len(w.closed) > 0 {
 			t.Errorf("a refused message closes the link: %v", w.closed)
 		}
@@ -370,7 +378,7 @@ func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 			var waiting drivers.Waiting
 			p := (&world{}).publisher(mode, func(plan *Plan) {
 				plan.Spec.Waiting = &waiting
-				plan.Spec.OnConfirm = func(uint64, error) { time.Sleep(time.Millisecond) }
+				plan.Spec.OnConfirms = func([]uint64, error) { time.Sleep(time.Millisecond) }
 				plan.Lane = func(waiting *drivers.Waiting) Publish {
 					return func(_ context.Context, batch []drivers.Message, _ []error) (int, error) {
 						time.Sleep(3 * time.Millisecond)

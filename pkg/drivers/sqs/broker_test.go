@@ -181,10 +181,12 @@ type account struct {
 func (a *account) publisher(r *rig, spec drivers.PublisherSpec) drivers.Publisher {
 	a.confirms = map[uint64]error{}
 	spec.Topology = r.topology
-	spec.OnConfirm = func(token uint64, err error) {
+	spec.OnConfirms = func(tokens []uint64, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.confirms[token] = err
+		for _, token := range tokens {
+			a.confirms[token] = err
+		}
 	}
 	spec.OnClosed = func(err error) {
 		a.mu.Lock()

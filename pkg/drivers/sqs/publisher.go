@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -211,18 +210,19 @@ func (n *sender) refuse(err error, verdicts []error) error {
 	if err == nil || !answered(err) || failedItself(err) {
 		return err
 	}
+	rejected := fmt.Errorf("%w: %w", drivers.ErrRejected, explain(err))
 	for i := range verdicts {
-		verdicts[i] = fmt.Errorf("%w: %w", drivers.ErrRejected, explain(err))
+		verdicts[i] = rejected
 	}
 	return nil
 }
 
-var errUnmentioned = errors.New("the answer to its request does not mention it")
+var errUnmentioned = fmt.Errorf("%w: the answer to its request does not mention it", drivers.ErrRejected)
 
 // judge sets the verdict of each message from the answer to its request.
 func judge(answer *sqs.SendMessageBatchOutput, verdicts []error) {
 	for i := range verdicts {
-		verdicts[i] = fmt.Errorf("%w: %w", drivers.ErrRejected, errUnmentioned)
+		verdicts[i] = errUnmentioned
 	}
 	for i := range answer.Successful {
 		if at, ok := entry(answer.Successful[i].Id, len(verdicts)); ok {

@@ -162,7 +162,7 @@ func (p *publisher) send(ctx context.Context, token uint64) error {
 		if settled {
 			return nil
 		}
-		p.prompt = false // from now on only the settler's goroutine calls OnConfirm, so that calls never overlap
+		p.prompt = false // from now on only the settler's goroutine calls OnConfirms, so that calls never overlap
 	}
 	p.settler.add(it)
 	return nil

@@ -16,11 +16,12 @@ type pending struct {
 	token   uint64
 }
 
-// settler calls OnConfirm with the broker's dispositions, from one goroutine. It waits for them in the order of
-// sending, in which the brokers settle the messages of one link.
+// settler calls OnConfirms with the broker's dispositions, from one goroutine. It waits for them in the order of
+// sending, in which the brokers settle the messages of one link. The library does not report which messages one
+// disposition settles, so each has its own call.
 type settler struct {
-	of        *publisher
-	onConfirm func(uint64, error)
+	of    *publisher
+	token [1]uint64 // buffer of OnConfirms
 
 	mu      sync.Mutex
 	waiting []pending
@@ -30,10 +31,7 @@ type settler struct {
 }
 
 func newSettler(p *publisher) *settler {
-	s := &settler{of: p, onConfirm: p.spec.OnConfirm, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	if s.onConfirm == nil {
-		s.onConfirm = func(uint64, error) {}
-	}
+	s := &settler{of: p, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go s.run()
 	return s
 }
@@ -107,13 +105,14 @@ func (s *settler) now(ctx context.Context, p *pending) bool {
 			err = nil
 		}
 	}
+	s.token[0] = p.token
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, s.of.lease.address, err)
-		s.onConfirm(p.token, err)
+		s.of.spec.OnConfirms(s.token[:], err)
 		s.of.broke(err)
 		return true
 	}
-	s.onConfirm(p.token, verdict(state))
+	s.of.spec.OnConfirms(s.token[:], verdict(state))
 	return true
 }
 

@@ -1,0 +1,27 @@
+package kit
+
+// Confirms joins successive messages with the same result for PublisherSpec.OnConfirms. Results are the same if they are
+// equal errors, which must be comparable, as those of fmt.Errorf are. It is not safe for concurrent use.
+type Confirms struct {
+	OnConfirms func(tokens []uint64, err error)
+
+	tokens []uint64
+	err    error // result of tokens
+}
+
+// Add adds a message. It reports the messages before it if their result differs.
+func (c *Confirms) Add(token uint64, err error) {
+	if err != c.err {
+		c.Report()
+		c.err = err
+	}
+	c.tokens = append(c.tokens, token)
+}
+
+// Report reports the messages that were added since the last call.
+func (c *Confirms) Report() {
+	if len(c.tokens) > 0 {
+		c.OnConfirms(c.tokens, c.err)
+		c.tokens = c.tokens[:0]
+	}
+}
