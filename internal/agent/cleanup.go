@@ -29,7 +29,7 @@ func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cl
 // Leftovers returns the broker's objects whose names begin with prefix, sorted. The error wraps drivers.ErrUnsupported
 // if the driver cannot list them with these options. Then only Teardown can remove leftovers.
 func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	cleaner, can := c.session.current().(drivers.Cleaner)
+	cleaner, can := drivers.As[drivers.Cleaner](c.session.current())
 	if !can {
 		return nil, fmt.Errorf("list leftovers: %w", drivers.ErrUnsupported)
 	}
@@ -39,7 +39,7 @@ func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Remove removes objects that Leftovers has returned.
 func (c *Cleanup) Remove(ctx context.Context, these []drivers.Leftover) error {
-	cleaner, can := c.session.current().(drivers.Cleaner)
+	cleaner, can := drivers.As[drivers.Cleaner](c.session.current())
 	if !can {
 		return fmt.Errorf("remove leftovers: %w", drivers.ErrUnsupported)
 	}

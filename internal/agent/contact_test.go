@@ -72,7 +72,7 @@ var (
 	contactStuck    = make(chan struct{})
 )
 
-func (d contactDriver) Info() drivers.Info { return drivers.Info{Name: d.name} }
+func (d contactDriver) Info() drivers.Info { return drivers.Info{Name: d.name, Declare: declareAll} }
 
 func (d contactDriver) Open(_ context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Password string }

@@ -25,7 +25,7 @@ type careless struct{ drivers.Driver }
 
 func init() { drivers.Register(careless{probeDriver{}}) }
 
-func (careless) Info() drivers.Info { return drivers.Info{Name: "careless"} }
+func (careless) Info() drivers.Info { return drivers.Info{Name: "careless", Declare: declareAll} }
 
 func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Address string }

@@ -493,7 +493,7 @@ func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) 
 func (l *lifecycle) placement(ctx context.Context) *plan.Placement {
 	var p plan.Placement
 	p.Publishers, p.Consumers = l.currentEngine().Nodes()
-	if placer, is := l.session.current().(drivers.Placer); is && l.assignment.Index == 0 {
+	if placer, is := drivers.As[drivers.Placer](l.session.current()); is && l.assignment.Index == 0 {
 		ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 		defer cancel()
 		var err error

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
 )
 
 // probe is a driver that counts the calls of its sessions.
@@ -47,7 +48,12 @@ type probeDriver struct{}
 
 func init() { drivers.Register(probeDriver{}) }
 
-func (probeDriver) Info() drivers.Info { return drivers.Info{Name: "probe"} }
+func (probeDriver) Info() drivers.Info { return drivers.Info{Name: "probe", Declare: declareAll} }
+
+// declareAll declares what loopback supports.
+func declareAll(_ json.RawMessage, use drivers.Use) drivers.Declaration {
+	return loopback.Driver{}.Info().Declare(json.RawMessage("{}"), use)
+}
 
 func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Probe, URL string }

@@ -49,7 +49,7 @@ func (p *prober) run(ctx context.Context) {
 	defer p.stop()
 	last := sync.OnceFunc(func() { close(p.last) })
 	defer last()
-	driver, can := p.session.current().(drivers.Prober)
+	driver, can := drivers.As[drivers.Prober](p.session.current())
 	if !can {
 		return
 	}

@@ -63,7 +63,7 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	opened, err := driver.Open(ctx, options, env)
+	opened, err := drivers.Checked(ctx, driver, options, env)
 	s.mu.Lock()
 	closed := s.closed
 	if err == nil {
@@ -145,7 +145,7 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	if s.broker.Via != "" {
 		subject.Endpoints = append(subject.Endpoints[:len(endpoints):len(endpoints)], "via "+s.broker.Via)
 	}
-	describer, can := driver.(drivers.Describer)
+	describer, can := drivers.As[drivers.Describer](driver)
 	if !can {
 		return subject, nil
 	}
@@ -166,7 +166,7 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 
 // clientProcesses returns the processes of the driver's client, except this one.
 func (s *session) clientProcesses() []int {
-	if o, is := s.current().(drivers.ClientProcesses); is {
+	if o, is := drivers.As[drivers.ClientProcesses](s.current()); is {
 		return o.Processes()
 	}
 	return nil

@@ -25,7 +25,11 @@ func init() { drivers.Register(parting{}) }
 
 func (parting) Info() drivers.Info {
 	info := loopback.Driver{}.Info()
+	declare := info.Declare
 	info.Name, info.Schema = "parting", "#Options: {...}"
+	info.Declare = func(_ json.RawMessage, use drivers.Use) drivers.Declaration {
+		return declare(json.RawMessage("{}"), use)
+	}
 	return info
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
 )
 
 // faulty is a driver whose broker cannot be reached, which is detected at a selected step. The error contains the
@@ -26,7 +27,12 @@ func faultyAt(address string) *faultyCounts {
 
 func init() { drivers.Register(faulty{}) }
 
-func (faulty) Info() drivers.Info { return drivers.Info{Name: "faulty", Schema: "#Options: {...}"} }
+func (faulty) Info() drivers.Info {
+	return drivers.Info{Name: "faulty", Schema: "#Options: {...}",
+		Declare: func(_ json.RawMessage, use drivers.Use) drivers.Declaration {
+			return loopback.Driver{}.Info().Declare(json.RawMessage("{}"), use)
+		}}
+}
 
 func (faulty) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (drivers.Session, error) {
 	var o struct{ Fail, URL string }

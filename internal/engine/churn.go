@@ -45,7 +45,7 @@ type churnBinding struct {
 }
 
 func (e *Engine) newChurn() (*churn, error) {
-	binder, can := e.cfg.Session.(drivers.Binder)
+	binder, can := drivers.As[drivers.Binder](e.cfg.Session)
 	if !can {
 		return nil, fmt.Errorf("make bindings while messages flow: %w: leave topology.churn out",
 			drivers.ErrUnsupported)

@@ -1,8 +1,6 @@
 package matrix
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	"lockstep/internal/plan"
@@ -39,7 +37,7 @@ func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Decl
 		d = w.m.drivers[b.Driver](plan.Unfilled(b.Options), use)
 		w.declared[question{b.Name, use}] = d
 	}
-	return d, append(beyond(b.Driver, d.Capabilities, use), d.Rejections...)
+	return d, append(d.Unsupported(b.Driver, use), d.Rejections...)
 }
 
 func useOf(w plan.Workload) drivers.Use {
@@ -55,39 +53,4 @@ func useOf(w plan.Workload) drivers.Use {
 		Simulated:     w.Network != plan.Network{} || w.FaultsConnections(),
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
-}
-
-// beyond returns the requirements of a use that the configuration does not support, in words.
-func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
-	var out []string
-	rejectIf := func(missing bool, format string, args ...any) {
-		if missing {
-			out = append(out, driver+" with these options "+fmt.Sprintf(format, args...))
-		}
-	}
-	rejectIf(!slices.Contains(has.Modes, use.Mode), "cannot publish %s (it can: %s)", use.Mode, list(has.Modes))
-	rejectIf(use.Mandatory && !has.Mandatory, "does not return unroutable messages (mandatory)")
-	rejectIf(use.Persistent && !has.Persistent, "cannot store messages persistently (persistent: true)")
-	rejectIf(!use.Persistent && !has.Transient, "always stores messages persistently (persistent: false)")
-	rejectIf(use.Subscriptions > 1 && !has.Subscriptions, "does not support several subscriptions")
-	rejectIf(use.Bindings > 1 && !has.Bindings, "does not support %d bindings per queue", use.Bindings)
-	rejectIf(use.Churn && !has.Churn, "does not support churn of bindings (topology.churn)")
-	rejectIf(use.Keys && !has.Keys, "does not use message keys (message.keys)")
-	if use.Consumers > 0 {
-		rejectIf(use.Nack && !has.Redelivery, "does not redeliver rejected messages (consumers.nack)")
-		rejectIf(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
-		rejectIf(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
-		rejectIf(use.ConsumerNode.Chosen() && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
-	}
-	rejectIf(use.PublisherNode.Chosen() && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
-	rejectIf(use.QueueNode.Chosen() && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
-	return out
-}
-
-func list[T ~string](all []T) string {
-	out := make([]string, len(all))
-	for i, x := range all {
-		out[i] = string(x)
-	}
-	return strings.Join(out, ", ")
 }

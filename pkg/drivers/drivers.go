@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned, wrapped with the reason, for functions that a driver did not declare.
+// ErrUnsupported is returned, wrapped with the reason, for functions that a driver did not declare. Checked returns it for
+// topologies and specs, so drivers do not check them.
 var ErrUnsupported = errors.New("not supported by this driver")
 
 // ErrClosed is the error of a confirm, a publish or OnClosed if the link to the broker was lost. Drivers wrap their
@@ -92,8 +93,8 @@ type Declaration struct {
 	Label string
 }
 
-// Capabilities are the supported features of a configuration. Expansion checks cells against them. drivertest tests
-// every declared feature, and that undeclared modes are rejected with ErrUnsupported.
+// Capabilities are the supported features of a configuration. Expansion checks cells against them, and Checked checks
+// calls. drivertest tests every declared feature.
 type Capabilities struct {
 	Modes             []Mode
 	Acks              []Ack
@@ -256,7 +257,8 @@ type Topology struct {
 	Consumers     int  // threads of all agents together, for sizing
 }
 
-// Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
+// Session is one agent's use of a broker during one task. Its methods are safe for concurrent use. Their arguments are
+// valid and were declared: see Checked.
 type Session interface {
 	// Setup declares the topology with empty queues. One agent calls it once per task. It is idempotent.
 	Setup(ctx context.Context, t Topology) error

@@ -53,29 +53,13 @@ type session struct {
 
 // Publisher connects a publisher to its queue, or to the queues of all subscriptions at once.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if err := s.use(spec.Topology); err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
+	s.task.Store(&spec.Topology)
 	return s.Session.Publisher(ctx, spec, target(spec.Topology, spec.Queue))
 }
 
 // Consumer connects a consumer to the queue of its subscription.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := s.use(spec.Topology); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
+	s.task.Store(&spec.Topology)
 	return s.Session.Consumer(ctx, spec, terminus(queue(spec.Topology, spec.Subscription, spec.Queue)), handle)
-}
-
-// use stores the topology for Probe, or returns an error if it is not supported.
-func (s *session) use(t drivers.Topology) error {
-	switch {
-	case t.Bindings > 1:
-		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
-	case t.QueueNode.Chosen():
-		return fmt.Errorf("%w: queues on node %q", drivers.ErrUnsupported, t.QueueNode)
-	}
-	s.task.Store(&t)
-	return nil
 }

@@ -42,9 +42,7 @@ func queues(t drivers.Topology) []string {
 
 // Setup creates a queue per subscription and queue index, and empties existing ones.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := s.use(t); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
+	s.task.Store(&t)
 	return s.empty(ctx, "set up", queues(t))
 }
 

@@ -5,7 +5,6 @@ package artemis
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"sync/atomic"
 
 	"lockstep/pkg/drivers"
@@ -46,9 +45,7 @@ var _ interface {
 
 // Publisher connects a publisher to the address of its queue.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if err := s.use(spec.Topology); err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
+	s.task.Store(&spec.Topology)
 	return s.Session.Publisher(ctx, spec, amqp10.Terminus{
 		Address: address(spec.Topology, spec.Queue), Capabilities: s.options.capabilities(spec.Topology),
 	})
@@ -58,25 +55,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 // that attaching creates nothing.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := s.use(spec.Topology); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
+	s.task.Store(&spec.Topology)
 	from := address(spec.Topology, spec.Queue) + "::" + s.options.queue(spec.Topology, spec.Subscription, spec.Queue)
 	return s.Session.Consumer(ctx, spec, amqp10.Terminus{Address: from,
 		Capabilities: s.options.capabilities(spec.Topology)}, handle)
-}
-
-// use stores the topology for Probe, or returns an error if it is not supported.
-func (s *session) use(t drivers.Topology) error {
-	switch {
-	case t.Subscriptions > 1 && s.options.Routing == anycast:
-		return fmt.Errorf("%w: %d subscriptions of an anycast address: each message goes to one of them",
-			drivers.ErrUnsupported, t.Subscriptions)
-	case t.Bindings > 1:
-		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
-	case t.QueueNode.Chosen():
-		return fmt.Errorf("%w: queues on node %q", drivers.ErrUnsupported, t.QueueNode)
-	}
-	s.task.Store(&t)
-	return nil
 }

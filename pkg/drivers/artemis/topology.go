@@ -32,9 +32,7 @@ type queueConfig struct {
 // Setup creates an address per queue, and on it a queue per subscription. It first removes existing addresses of these
 // names, with their messages and consumers.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := s.use(t); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
+	s.task.Store(&t)
 	if err := s.announce(ctx, t); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}

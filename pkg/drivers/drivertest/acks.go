@@ -210,9 +210,12 @@ func checkHandlerBlocks(c *check) {
 	u.Prefetch = 10
 	d := c.need(u)
 	r := c.rig(u)
-	g := newGate(errHandler)
+	g := newGate(nil)
+	if d.Capabilities.Redelivery {
+		g.after = errHandler
+	}
 	defer g.release()
-	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, true })
+	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, d.Capabilities.Redelivery })
 	s := r.sender(1)
 	s.send(10)
 	c.await(g.entered, "the first message")

@@ -20,7 +20,7 @@ func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	u.Consumers = u.Queues * u.Subscriptions
 	d := c.need(u)
 	r := c.rig(u)
-	binder, can := r.session.(drivers.Binder)
+	binder, can := drivers.As[drivers.Binder](r.session)
 	switch {
 	case !can:
 		c.fatalf("changing bindings while messages flow is declared, but the session is no Binder")

@@ -230,7 +230,7 @@ func (c *check) env() drivers.Env {
 func (c *check) session() drivers.Session { return c.sessionWith(c.h.Options) }
 
 func (c *check) sessionWith(options []byte) drivers.Session {
-	s, err := c.h.Driver.Open(c.ctx, options, c.env())
+	s, err := drivers.Checked(c.ctx, c.h.Driver, options, c.env())
 	c.must(err, "open a session")
 	c.cleanups = append(c.cleanups, func() {
 		c.within(c.wait, "Session.Close", func() { _ = s.Close() })

@@ -65,7 +65,7 @@ func checkCleaner(c *check) {
 
 // cleaner returns a new session, since the sessions of a killed run do not exist any more.
 func (c *check) cleaner() drivers.Cleaner {
-	s, can := c.session().(drivers.Cleaner)
+	s, can := drivers.As[drivers.Cleaner](c.session())
 	if !can {
 		c.notApplicable("the session is no Cleaner")
 	}

@@ -24,7 +24,14 @@ type dialing struct {
 	serial  bool
 }
 
-func (dialing) Info() drivers.Info { return loopback.Driver{}.Info() }
+func (dialing) Info() drivers.Info {
+	info := loopback.Driver{}.Info()
+	declare := info.Declare
+	info.Declare = func(_ json.RawMessage, use drivers.Use) drivers.Declaration {
+		return declare(json.RawMessage("{}"), use)
+	}
+	return info
+}
 
 func (d dialing) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Name, Address string }

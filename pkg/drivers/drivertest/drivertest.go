@@ -1,5 +1,5 @@
-// Package drivertest is the conformance suite of drivers. It proves that a driver supports what it declares, and
-// rejects what it does not declare. The engine needs no special cases for a driver that passes.
+// Package drivertest is the conformance suite of drivers. It proves that a driver supports what it declares. The engine
+// needs no special cases for a driver that passes.
 package drivertest
 
 import (

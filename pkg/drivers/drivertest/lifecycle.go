@@ -102,7 +102,7 @@ func checkDead(c *check) {
 
 // tryAll opens a session, sets up a topology and connects a publisher. It returns the first error.
 func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
-	s, err := c.h.Driver.Open(ctx, options, c.env())
+	s, err := drivers.Checked(ctx, c.h.Driver, options, c.env())
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func checkExclusive(c *check) {
 
 // checkDescribe requests the broker's description.
 func checkDescribe(c *check) {
-	d, ok := c.session().(drivers.Describer)
+	d, ok := drivers.As[drivers.Describer](c.session())
 	if !ok {
 		c.notApplicable("the session is no Describer")
 	}

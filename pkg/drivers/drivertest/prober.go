@@ -16,7 +16,7 @@ const probeLimit = time.Minute
 
 // prober returns the session of a rig as a Prober. The check does not apply if it is none.
 func (r *rig) prober() drivers.Prober {
-	p, can := r.session.(drivers.Prober)
+	p, can := drivers.As[drivers.Prober](r.session)
 	if !can {
 		r.c.notApplicable("the session is no Prober")
 	}

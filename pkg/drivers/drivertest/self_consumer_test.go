@@ -59,9 +59,6 @@ func consumerFaults() []fault {
 			call := s.OnClosed
 			s.OnClosed = func(err error) { go call(err) }
 		}}, []string{"cut/late"}},
-		{"takes any acknowledgement", faulty{declare: func(d *drivers.Declaration) {
-			d.Capabilities.Acks = []drivers.Ack{drivers.AckEach}
-		}}, []string{"ack/interval"}},
 	}
 }
 
@@ -102,9 +99,6 @@ func sessionFaults() []fault {
 			}
 			return raw, nil
 		}}, []string{"open/garbage"}},
-		{"takes any mode", faulty{declare: func(d *drivers.Declaration) {
-			d.Capabilities.Modes = []drivers.Mode{drivers.ConfirmWindow}
-		}}, []string{"mode/confirm-each", "mode/connection-per-message"}},
 		{"gives no label", faulty{declare: func(d *drivers.Declaration) { d.Label = "" }}, []string{"info"}},
 		{"declares something else each time", changing(), []string{"info"}},
 		{"does not empty in Setup", faulty{setup: func(s drivers.Session, ctx context.Context,

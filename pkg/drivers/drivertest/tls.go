@@ -72,11 +72,11 @@ func (c *check) exchange(options json.RawMessage) {
 	c.must(s.publish(c.ctx, 0, 64<<10), "publish")
 	s.send(20)
 	in.arrive(s.kept())
-	if d, ok := r.session.(drivers.Describer); ok {
+	if d, ok := drivers.As[drivers.Describer](r.session); ok {
 		_, err := d.Describe(c.ctx)
 		c.must(err, "Describe")
 	}
-	if p, ok := r.session.(drivers.Prober); ok {
+	if p, ok := drivers.As[drivers.Prober](r.session); ok {
 		metrics, err := p.Probe(c.ctx)
 		if !refused(err) {
 			c.must(err, "Probe")

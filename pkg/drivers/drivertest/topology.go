@@ -189,7 +189,7 @@ func checkInFlight(c *check) {
 	env, near := c.env(), newDialer()
 	c.cleanups = append(c.cleanups, near.close)
 	env.Dial, env.Forward = near.dial, near.forward
-	session, err := c.h.Driver.Open(c.ctx, c.h.Options, env)
+	session, err := drivers.Checked(c.ctx, c.h.Driver, c.h.Options, env)
 	c.must(err, "open another session")
 	c.cleanups = append(c.cleanups, func() { c.within(c.wait, "Session.Close", func() { _ = session.Close() }) })
 	in := (&rig{c: c, use: u, session: session, topology: r.topology}).inbox(nil)

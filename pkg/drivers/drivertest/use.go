@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"slices"
+	"strings"
 
 	"lockstep/pkg/drivers"
 )
@@ -31,22 +32,8 @@ func (c *check) declare(u drivers.Use) drivers.Declaration {
 // need returns the declaration for a use. The check does not apply if the driver does not support the use.
 func (c *check) need(u drivers.Use) drivers.Declaration {
 	d := c.declare(u)
-	can := d.Capabilities
-	switch {
-	case !slices.Contains(can.Modes, u.Mode):
-		c.notApplicable("mode %s is not declared", u.Mode)
-	case !slices.Contains(can.Acks, u.Ack):
-		c.notApplicable("acknowledgement %s is not declared", u.Ack)
-	case u.Subscriptions > 1 && !can.Subscriptions:
-		c.notApplicable("several subscriptions are not declared")
-	case u.Bindings > 1 && !can.Bindings:
-		c.notApplicable("several bindings are not declared")
-	case u.Churn && !can.Churn:
-		c.notApplicable("changing bindings while messages flow is not declared")
-	case u.Mandatory && !can.Mandatory:
-		c.notApplicable("mandatory is not declared")
-	case len(d.Rejections) > 0:
-		c.notApplicable("rejected: %v", d.Rejections)
+	if reasons := append(d.Unsupported(c.h.Driver.Info().Name, u), d.Rejections...); len(reasons) > 0 {
+		c.notApplicable("%s", strings.Join(reasons, "; "))
 	}
 	return d
 }
@@ -89,7 +76,7 @@ func (r *rig) teardown() {
 	if err := r.session.Teardown(ctx, r.topology); err == nil {
 		return
 	}
-	s, err := r.c.h.Driver.Open(ctx, r.c.h.Options, r.c.env())
+	s, err := drivers.Checked(ctx, r.c.h.Driver, r.c.h.Options, r.c.env())
 	if err != nil {
 		r.c.errorf("open a session for Teardown: %v", err)
 		return

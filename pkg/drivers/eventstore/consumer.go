@@ -53,13 +53,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 }
 
 func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
-	if err := checkConsumer(spec); err != nil {
-		return nil, err
-	}
-	if spec.Node.Chosen() && spec.Node != nodeLeader && len(s.endpoints) > 1 {
-		return nil, fmt.Errorf("node %q: only the leader has persistent subscriptions: %w", spec.Node,
-			drivers.ErrUnsupported)
-	}
 	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
 	if err != nil {
 		return nil, err
@@ -79,27 +72,6 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	go c.run()
 	on.Join(c)
 	return c, nil
-}
-
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval:
-	default:
-		return fmt.Errorf("acknowledgement %q: persistent subscriptions support explicit ones only: %w", spec.Ack,
-			drivers.ErrUnsupported)
-	}
-	switch {
-	case spec.Prefetch < 1:
-		return fmt.Errorf("a prefetch of %d: a subscriber has a buffer of a size: %w", spec.Prefetch,
-			drivers.ErrUnsupported)
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
-		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
-	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
-		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
-	}
-	return checkTopology(spec.Topology)
 }
 
 // subscribe joins the group. ctx limits the joining only, not the subscription.

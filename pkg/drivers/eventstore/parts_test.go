@@ -74,7 +74,12 @@ func TestStandInCluster(t *testing.T) {
 	in := &heard{}
 	r.consumer(in, nil)
 	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
-	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
+	checked, err := drivers.Checked(r.ctx, driver{}, urls, r.env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer checked.Close()
+	_, err = checked.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
 		Ack: drivers.AckEach, Node: "0"}, in.handle)
 	if !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("a consumer at the follower: %v", err)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,15 +48,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*publisher, error) {
-	switch {
-	case !slices.Contains(modes, spec.Mode):
-		return nil, fmt.Errorf("mode %q: every append is answered: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return nil, fmt.Errorf("mandatory messages: EventStoreDB does not return messages: %w", drivers.ErrUnsupported)
-	}
-	if err := checkTopology(spec.Topology); err != nil {
-		return nil, err
-	}
 	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
 	if err != nil {
 		return nil, err

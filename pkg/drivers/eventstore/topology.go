@@ -22,17 +22,6 @@ func groupName(t drivers.Topology, subscription int) string {
 	return t.Name + "-s" + strconv.Itoa(subscription)
 }
 
-func checkTopology(t drivers.Topology) error {
-	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
-	}
-	if t.Bindings > 1 {
-		return fmt.Errorf("topology %q: %d bindings for each queue: EventStoreDB routes nothing: %w", t.Name,
-			t.Bindings, drivers.ErrUnsupported)
-	}
-	return nil
-}
-
 // Setup creates the groups and sets the limits of the streams.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	s.used(t)
@@ -61,9 +50,6 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 // eachQueue calls do for all queues, up to 8 at a time, and returns the first error.
 func (s *session) eachQueue(ctx context.Context, t drivers.Topology,
 	do func(ctx context.Context, l *link, t drivers.Topology, queue int) error) error {
-	if err := checkTopology(t); err != nil {
-		return err
-	}
 	l, err := s.admin(ctx)
 	if err != nil {
 		return err

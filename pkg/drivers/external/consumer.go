@@ -35,7 +35,6 @@ type consumer struct {
 }
 
 func newConsumer(l *link, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
-	spec.Batch = max(spec.Batch, 1)
 	return &consumer{link: l, id: l.handle(), spec: spec, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
 		arrived: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 }

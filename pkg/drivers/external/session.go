@@ -99,19 +99,8 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return s.do(ctx, "tear down "+t.Name, outbound{Type: "teardown", Topology: topologyOf(t)})
 }
 
-// Publisher makes the driver connect a publisher. It rejects what the driver did not declare.
+// Publisher makes the driver connect a publisher.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	use := useOf(spec.Topology)
-	use.Mode, use.Persistent, use.Mandatory, use.PublisherNode = spec.Mode, spec.Persistent, spec.Mandatory, spec.Node
-	can := s.driver.description.declare(s.options, use).Capabilities
-	switch {
-	case !slices.Contains(can.Modes, spec.Mode):
-		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory && !can.Mandatory:
-		return nil, fmt.Errorf("connect publisher: mandatory messages: %w", drivers.ErrUnsupported)
-	case spec.Persistent && !can.Persistent:
-		return nil, fmt.Errorf("connect publisher: persistent messages: %w", drivers.ErrUnsupported)
-	}
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
 		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
 	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
@@ -124,19 +113,9 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-// Consumer makes the driver connect a consumer. It rejects what the driver did not declare.
+// Consumer makes the driver connect a consumer.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	use := useOf(spec.Topology)
-	use.Mode, use.Ack, use.Prefetch, use.ConsumerNode, use.Persistent = drivers.ConfirmWindow, spec.Ack, spec.Prefetch,
-		spec.Node, spec.Topology.Persistent
-	can := s.driver.description.declare(s.options, use).Capabilities
-	switch {
-	case !slices.Contains(can.Acks, spec.Ack):
-		return nil, fmt.Errorf("connect consumer: acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
-	case spec.Prefetch == 0 && !can.UnlimitedPrefetch:
-		return nil, fmt.Errorf("connect consumer: a prefetch without a limit: %w", drivers.ErrUnsupported)
-	}
 	c := newConsumer(s.link, spec, handle)
 	request := outbound{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
 		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
@@ -254,10 +233,4 @@ func (s *session) Close() error {
 		s.asking.Wait()
 	})
 	return nil
-}
-
-func useOf(t drivers.Topology) drivers.Use {
-	return drivers.Use{Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings, Publishers: t.Publishers,
-		Consumers: t.Consumers,
-		QueueNode: t.QueueNode, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode}
 }

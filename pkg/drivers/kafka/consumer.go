@@ -57,9 +57,6 @@ type message struct {
 // missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := checkConsumer(spec); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
 	s.remember(spec.Topology)
 	group := groupName(spec.Topology, spec.Subscription, spec.Queue)
 	if err := s.adopt(ctx, group); err != nil {
@@ -95,33 +92,6 @@ func newID() string {
 	b := make([]byte, 6)
 	_, _ = rand.Read(b) // never fails
 	return clientID + "-" + hex.EncodeToString(b)
-}
-
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch spec.Ack {
-	case drivers.AckEach:
-	case drivers.AckEvery:
-		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
-				spec.AckEvery, spec.Prefetch)
-		}
-	case drivers.AckInterval:
-		if spec.AckInterval <= 0 {
-			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
-		}
-	default:
-		return fmt.Errorf("ack %q: Kafka does not delete messages when it sends them: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	switch {
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Prefetch < 0:
-		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
-	}
-	if err := checkClientNode(spec.Node); err != nil {
-		return err
-	}
-	return checkTopology(spec.Topology)
 }
 
 // begin starts the source. If ctx ends first, it breaks the link, so that no call of the library keeps waiting.

@@ -102,7 +102,7 @@ func rejections(o *options, use drivers.Use) []string {
 			use.Mode))
 	}
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
-		if checkClientNode(node) != nil {
+		if node.Chosen() && node != nodeLeader {
 			reasons = append(reasons,
 				fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
 		}

@@ -44,9 +44,6 @@ const overhead = 128
 // partitions have answered. It does not wait for them in modes with a connection per message, which measure the time of
 // connecting.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if err := s.checkPublisher(spec); err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
 	s.remember(spec.Topology)
 	on, leave, err := s.join(ctx, spec)
 	if err != nil {
@@ -63,31 +60,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	on.link.connected()
 	on.link.watch(p, p.notice.Broke)
 	return p, nil
-}
-
-func (s *session) checkPublisher(spec drivers.PublisherSpec) error {
-	switch {
-	case !slices.Contains(drivers.Modes(), spec.Mode):
-		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mode.Confirmed() && s.options.acks == 0:
-		return fmt.Errorf("mode %s with acks 0, which gives no confirms: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return fmt.Errorf("mandatory messages: Kafka gives none back: %w", drivers.ErrUnsupported)
-	}
-	if err := checkClientNode(spec.Node); err != nil {
-		return err
-	}
-	return checkTopology(spec.Topology)
-}
-
-// checkClientNode rejects nodes other than the leader: clients publish and consume at a partition's leader only.
-func checkClientNode(node drivers.Node) error {
-	switch node {
-	case "", drivers.AnyNode, drivers.SpreadNode, nodeLeader:
-		return nil
-	}
-	return fmt.Errorf("place a client on node %q: with Kafka it is at the leader of each partition: %w", node,
-		drivers.ErrUnsupported)
 }
 
 // perMessage reports whether a publisher sends only one message.

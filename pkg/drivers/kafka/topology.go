@@ -40,20 +40,9 @@ func groupNames(t drivers.Topology) []string {
 	return names
 }
 
-func checkTopology(t drivers.Topology) error {
-	if t.Bindings > 1 {
-		return fmt.Errorf("%d bindings of a queue: a topic has none; keys choose partitions: %w", t.Bindings,
-			drivers.ErrUnsupported)
-	}
-	return nil
-}
-
 // Setup deletes existing topics and groups of these names, creates the topics, and returns when their leaders answer. A
 // group is created when its first consumer joins. It starts with the first message of the topic.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("set up %s: %w", t.Name, err)
-	}
 	s.remember(t)
 	err := s.remove(ctx, topicNames(t), groupNames(t))
 	if err == nil {

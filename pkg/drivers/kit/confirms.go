@@ -1,7 +1,7 @@
 package kit
 
-// Confirms joins successive messages with the same result for PublisherSpec.OnConfirms. Results are the same if they are
-// equal errors, which must be comparable, as those of fmt.Errorf are. It is not safe for concurrent use.
+// Confirms joins successive messages with the same result for PublisherSpec.OnConfirms. Results are the same if the
+// errors are equal. They must be comparable, as those of fmt.Errorf are. It is not safe for concurrent use.
 type Confirms struct {
 	OnConfirms func(tokens []uint64, err error)
 

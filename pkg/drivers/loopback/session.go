@@ -38,10 +38,6 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return fmt.Errorf("set up topology %q: it needs a name and at least one queue, subscription and binding",
-			t.Name)
-	}
 	s.broker.declare(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,9 +54,6 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 }
 
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if !slices.Contains(drivers.Modes(), spec.Mode) {
-		return nil, fmt.Errorf("connect publisher in mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -78,14 +71,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
-	default:
-		return nil, fmt.Errorf("connect consumer with acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	if err := checkConsumer(spec); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -104,20 +89,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	c.start()
 	return c, nil
-}
-
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch {
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Prefetch < 0:
-		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
-	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
-		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
-	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
-		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
-	}
-	return nil
 }
 
 func (s *session) Describe(context.Context) (drivers.Description, error) {

@@ -46,9 +46,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 
 func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := checkConsumer(spec); err != nil {
-		return nil, err
-	}
 	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, err
 	}
@@ -77,27 +74,6 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		plan.Settlers = min(maxConcurrent, requests.Concurrent(spec.Prefetch, plan.MostSettled))
 	}
 	return requests.NewConsumer(plan), nil
-}
-
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
-	default:
-		return fmt.Errorf("acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	switch {
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Prefetch < 0:
-		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
-	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
-		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
-	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
-		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
-	case spec.Subscription < 0 || spec.Subscription >= spec.Topology.Subscriptions:
-		return fmt.Errorf("subscription %d of %d", spec.Subscription, spec.Topology.Subscriptions)
-	}
-	return nil
 }
 
 // lease is a claimed message and the time that the claim set. The claim is valid while the document has this time.

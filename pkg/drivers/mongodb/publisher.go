@@ -28,7 +28,11 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
-	if err := s.checkPublisher(ctx, spec); err != nil {
+	err := s.exist(ctx, spec.Topology, spec.Queue)
+	if err == nil && !spec.Mode.Confirmed() {
+		err = s.checkSilence(ctx, spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	number := spec.Connection
@@ -56,24 +60,6 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	})
 	on.Join(p)
 	return p, nil
-}
-
-func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec) error {
-	switch {
-	case !slices.Contains(drivers.Modes(), spec.Mode):
-		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	case !spec.Mode.Confirmed() && !s.options.Unacknowledged:
-		return fmt.Errorf("mode %q with unacknowledged: false: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return fmt.Errorf("mandatory messages: MongoDB gives none back: %w", drivers.ErrUnsupported)
-	}
-	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
-		return err
-	}
-	if !spec.Mode.Confirmed() {
-		return s.checkSilence(ctx, spec)
-	}
-	return nil
 }
 
 // inserted returns the collections into which each message is inserted: one per subscription.

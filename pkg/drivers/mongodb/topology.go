@@ -31,21 +31,8 @@ func collections(t drivers.Topology) []string {
 	return all
 }
 
-func checkTopology(t drivers.Topology) error {
-	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
-	}
-	if t.Bindings > 1 {
-		return fmt.Errorf("%d bindings: a collection has no bindings: %w", t.Bindings, drivers.ErrUnsupported)
-	}
-	return nil
-}
-
 // Setup creates the collections with the index that claims use. Existing collections are dropped first.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
 	s.announce.Do(func() {
 		if doubt := s.server.doubt(&s.options, t.Persistent); doubt != "" {
 			s.env.Event(drivers.EventNotice, doubt)
@@ -85,9 +72,6 @@ func (s *session) make(ctx context.Context, db *mongo.Database, name string) err
 
 // Teardown drops the collections.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("tear down: %w", err)
-	}
 	if err := s.drop(ctx, collections(t)); err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
@@ -116,9 +100,6 @@ var errNotSetUp = errors.New("is not there: was the task set up in this database
 // exist returns an error if a collection of a queue does not exist, of any subscription. It checks each queue once per
 // session. Without the check, an insert would create a collection without the index.
 func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) error {
-	if err := checkTopology(t); err != nil {
-		return err
-	}
 	first := collectionName(t, 0, queue)
 	s.mu.Lock()
 	known := s.known[first]

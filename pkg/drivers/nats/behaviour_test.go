@@ -266,13 +266,6 @@ func TestRetentionOfStreams(t *testing.T) {
 	if d := declare([]byte(`{"embedded": true, "retention": "stream"}`), drivers.Use{}); len(d.Rejections) != 1 {
 		t.Errorf("an unknown retention is rejected with %v", d.Rejections)
 	}
-
-	q := open(t, []byte(`{"embedded": true, "name": "queue", "retention": "workqueue"}`), nil)
-	two := plain("queue")
-	two.Subscriptions = 2
-	if err := q.Setup(t.Context(), two); !errors.Is(err, drivers.ErrUnsupported) {
-		t.Errorf("two subscriptions of a work queue: %v", err)
-	}
 }
 
 // withheld is a connection whose received data waits for open.

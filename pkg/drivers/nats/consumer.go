@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,9 +50,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 }
 
 func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
-	if err := s.checkConsumer(spec); err != nil {
-		return nil, err
-	}
 	stream := streamName(spec.Topology, spec.Queue)
 	durable, restored, err := s.durable(ctx, spec, stream)
 	if err != nil {
@@ -88,25 +84,6 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 	on.watch(c, c.notice.Broke)
 	go c.run()
 	return c, nil
-}
-
-func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
-	if !slices.Contains(acks(&s.options), spec.Ack) {
-		return fmt.Errorf("acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	switch {
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Prefetch < 0:
-		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
-	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
-		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
-	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
-		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
-	case spec.Topology.Consumers == 0:
-		return errors.New("the topology was declared for no consumers, so its streams keep nothing for them")
-	}
-	return checkTopology(spec.Topology)
 }
 
 // acknowledgesAll reports whether an acknowledgement of the consumer may include all earlier messages. That needs a

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,7 @@ type publisher struct {
 // Publisher connects a publisher. In unconfirmed modes it uses NATS core publish. JetStream then stores the messages
 // without a reply.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if err := s.checkPublisher(ctx, spec); err != nil {
+	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, streamName(spec.Topology, spec.Queue))
@@ -58,21 +57,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	}
 	on.watch(p, p.notice.Broke)
 	return p, nil
-}
-
-func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec) error {
-	switch {
-	case !slices.Contains(drivers.Modes(), spec.Mode):
-		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return fmt.Errorf("mandatory messages: NATS gives none back: %w", drivers.ErrUnsupported)
-	case spec.Persistent && !s.options.file(true):
-		return fmt.Errorf(`persistent messages with storage: "memory": %w`, drivers.ErrUnsupported)
-	}
-	if err := checkTopology(spec.Topology); err != nil {
-		return err
-	}
-	return s.exists(ctx, spec.Topology, spec.Queue)
 }
 
 // Publish writes one message into the library's buffer, which a goroutine of the library flushes to the connection. It

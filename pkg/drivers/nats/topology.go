@@ -79,13 +79,6 @@ func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) je
 
 // Setup creates streams and consumers. Existing streams are emptied.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
-	if s.options.Retention == retentionWorkQueue && t.Subscriptions > 1 {
-		return fmt.Errorf("set up %s: %d subscriptions of a work queue: %w", t.Name, t.Subscriptions,
-			drivers.ErrUnsupported)
-	}
 	_, js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
@@ -97,13 +90,6 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	}
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, explain(err))
-	}
-	return nil
-}
-
-func checkTopology(t drivers.Topology) error {
-	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
 	}
 	return nil
 }
@@ -257,9 +243,6 @@ func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 
 // Teardown deletes the streams, and with them their consumers.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("tear down: %w", err)
-	}
 	_, js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)

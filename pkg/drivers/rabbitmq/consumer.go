@@ -49,9 +49,6 @@ type consumer struct {
 // messages.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := s.checkConsumer(spec); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
 	queue := s.options.queueName(spec.Topology, spec.Subscription, spec.Queue)
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, queue)
 	if err != nil {
@@ -76,34 +73,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	go c.run()
 	return c, nil
-}
-
-func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
-	if err := s.checkTopology(spec.Topology); err != nil {
-		return err
-	}
-	isStream := s.options.Queue.Type == stream
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckAutomatic:
-	case drivers.AckEvery:
-		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
-				spec.AckEvery, spec.Prefetch)
-		}
-	case drivers.AckInterval:
-		if spec.AckInterval <= 0 {
-			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
-		}
-	default:
-		return fmt.Errorf("ack %q: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	if isStream && spec.Ack == drivers.AckAutomatic {
-		return fmt.Errorf("%w: a stream queue cannot acknowledge automatically", drivers.ErrUnsupported)
-	}
-	if isStream && spec.Prefetch < 1 {
-		return fmt.Errorf("%w: a stream queue needs a prefetch of 1 or more", drivers.ErrUnsupported)
-	}
-	return nil
 }
 
 // position returns the offset of a subscription. A new consumer continues where its predecessor stopped.

@@ -40,15 +40,6 @@ type publisher struct {
 
 // Publisher opens a channel, in confirm mode if the mode requires it. spec decides which connection it uses.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if !known(spec.Mode) {
-		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	}
-	if spec.Mandatory && s.options.Exchange.Type == exchangeFanout {
-		return nil, fmt.Errorf("connect publisher: mandatory to a fanout exchange: %w", drivers.ErrUnsupported)
-	}
-	if err := s.checkTopology(spec.Topology); err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, s.options.queueName(spec.Topology, 0, spec.Queue))
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -73,15 +64,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		return nil, fmt.Errorf("connect publisher: open channel at %s: %w", on.address, err)
 	}
 	return p, nil
-}
-
-func known(mode drivers.Mode) bool {
-	for _, m := range drivers.Modes() {
-		if m == mode {
-			return true
-		}
-	}
-	return false
 }
 
 func (p *publisher) openChannel() error {

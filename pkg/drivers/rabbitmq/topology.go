@@ -96,23 +96,8 @@ func (r route) binding() amqp.Table {
 	return arguments
 }
 
-func (s *session) checkTopology(t drivers.Topology) error {
-	o := &s.options
-	if o.Exchange.Type == exchangeDefault && (t.Bindings > 1 || o.queueSets(t) > 1) {
-		return fmt.Errorf("%w: the default exchange has neither several bindings nor several subscriptions",
-			drivers.ErrUnsupported)
-	}
-	if o.Exchange.Type == exchangeFanout && t.Bindings > 1 {
-		return fmt.Errorf("%w: a fanout exchange has no several bindings", drivers.ErrUnsupported)
-	}
-	return nil
-}
-
 // Setup deletes existing queues and exchanges of these names, and declares them again, empty.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := s.checkTopology(t); err != nil {
-		return fmt.Errorf("set up %s: %w", t.Name, err)
-	}
 	if err := s.checkServer(); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}

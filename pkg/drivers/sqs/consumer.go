@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -42,9 +41,6 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 
 func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	if err := s.checkConsumer(spec); err != nil {
-		return nil, err
-	}
 	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection, true)
 	if err != nil {
 		return nil, err
@@ -64,24 +60,6 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		Grouped:         o.FIFO, // the message groups deliver nothing more before that
 		ReceivePatience: o.times.wait + o.times.confirm, Patience: o.times.confirm,
 	}), nil
-}
-
-func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
-	switch {
-	case !slices.Contains(acks(&s.options), spec.Ack):
-		return fmt.Errorf("acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
-	case spec.Batch < 1:
-		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
-	case spec.Prefetch < 0:
-		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
-	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
-		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
-	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
-		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
-	case spec.Subscription != 0:
-		return fmt.Errorf("subscription %d: %w", spec.Subscription, drivers.ErrUnsupported)
-	}
-	return nil
 }
 
 var systemAttributes = []types.MessageSystemAttributeName{

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -31,12 +30,6 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
-	switch {
-	case !slices.Contains(modes(), spec.Mode):
-		return nil, fmt.Errorf("mode %q: SQS answers every message: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return nil, fmt.Errorf("mandatory messages: SQS gives none back: %w", drivers.ErrUnsupported)
-	}
 	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection,
 		spec.Mode != drivers.ConnectionPerMessageConfirm)
 	if err != nil {

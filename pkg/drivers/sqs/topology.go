@@ -28,19 +28,6 @@ func (s *session) queueName(t drivers.Topology, queue int) string {
 	return name
 }
 
-func checkTopology(t drivers.Topology) error {
-	switch {
-	case t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1:
-		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
-	case t.Subscriptions > 1:
-		return fmt.Errorf("%d subscriptions: SQS has no fan-out (SNS does it, which is another service): %w",
-			t.Subscriptions, drivers.ErrUnsupported)
-	case t.Bindings > 1:
-		return fmt.Errorf("%d bindings: a queue has no bindings: %w", t.Bindings, drivers.ErrUnsupported)
-	}
-	return nil
-}
-
 // eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
 func (s *session) eachQueue(t drivers.Topology, do func(name string) error) error {
 	errs := make([]error, t.Queues)
@@ -60,9 +47,6 @@ func (s *session) eachQueue(t drivers.Topology, do func(name string) error) erro
 // Setup creates the queues, and purges existing ones. A purge of AWS takes up to a minute, and only one per minute is
 // allowed.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
 	if err := s.eachQueue(t, func(name string) error { return s.create(ctx, name) }); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
@@ -126,9 +110,6 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 
 // Teardown deletes the queues.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	if err := checkTopology(t); err != nil {
-		return fmt.Errorf("tear down: %w", err)
-	}
 	if err := s.eachQueue(t, func(name string) error { return s.remove(ctx, name) }); err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
@@ -152,9 +133,6 @@ func (s *session) remove(ctx context.Context, name string) error {
 
 // find returns the URL of a queue. It requests each URL once per session.
 func (s *session) find(ctx context.Context, t drivers.Topology, queue int) (string, error) {
-	if err := checkTopology(t); err != nil {
-		return "", err
-	}
 	name := s.queueName(t, queue)
 	s.mu.Lock()
 	at, known := s.urls[name]

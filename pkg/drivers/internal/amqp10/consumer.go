@@ -42,14 +42,10 @@ type consumer struct {
 // broker keeps messages for it before and after this call.
 func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus,
 	handle drivers.Handler) (drivers.Consumer, error) {
-	if err := checkConsumer(spec); err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
 	on, err := s.lease(ctx, spec.Connection)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	spec.Batch = max(spec.Batch, 1)
 	c := &consumer{
 		spec: spec, handle: handle, lease: on, notice: drivers.NewNotice(spec.OnClosed),
 		ended: make(chan struct{}), watching: make(chan struct{}),
@@ -62,24 +58,6 @@ func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from 
 	go c.run()
 	go c.watch()
 	return c, nil
-}
-
-func checkConsumer(spec drivers.ConsumerSpec) error {
-	switch spec.Ack {
-	case drivers.AckEach, drivers.AckAutomatic:
-	case drivers.AckEvery:
-		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
-				spec.AckEvery, spec.Prefetch)
-		}
-	case drivers.AckInterval:
-		if spec.AckInterval <= 0 {
-			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
-		}
-	default:
-		return fmt.Errorf("ack %q: %w", spec.Ack, drivers.ErrUnsupported)
-	}
-	return checkNode(spec.Node)
 }
 
 func (c *consumer) attach(ctx context.Context, from Terminus) (err error) {

@@ -3,7 +3,6 @@ package amqp10
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,9 +41,6 @@ type publisher struct {
 
 // Publisher opens a link to the terminus. spec decides which connection it uses.
 func (s *Session) Publisher(ctx context.Context, spec drivers.PublisherSpec, to Terminus) (drivers.Publisher, error) {
-	if err := checkPublisher(spec); err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
 	on, err := s.lease(ctx, spec.Connection)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -64,23 +60,6 @@ func (s *Session) Publisher(ctx context.Context, spec drivers.PublisherSpec, to 
 	}
 	go p.watch()
 	return p, nil
-}
-
-func checkPublisher(spec drivers.PublisherSpec) error {
-	switch {
-	case !slices.Contains(drivers.Modes(), spec.Mode):
-		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
-	case spec.Mandatory:
-		return fmt.Errorf("mandatory: %w", drivers.ErrUnsupported)
-	}
-	return checkNode(spec.Node)
-}
-
-func checkNode(n drivers.Node) error {
-	if n.Chosen() {
-		return fmt.Errorf("node %q: %w: the urls are for failing over", n, drivers.ErrUnsupported)
-	}
-	return nil
 }
 
 // attach opens an AMQP session with one link, so that publishers share only the connection.

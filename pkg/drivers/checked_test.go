@@ -1,0 +1,162 @@
+package drivers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// narrow is a driver that declares little, and counts the calls of its sessions.
+type narrow struct{ calls int }
+
+func (n *narrow) Info() Info {
+	return Info{Name: "narrow", Declare: func(_ json.RawMessage, use Use) Declaration {
+		d := Declaration{Capabilities: Capabilities{Modes: []Mode{FireAndForget}, Acks: []Ack{AckEvery, AckInterval}, Transient: true}}
+		if use.Queues > 3 {
+			d.Rejections = []string{"3 queues are enough"}
+		}
+		if use.Mode != FireAndForget || use.Ack == AckEach {
+			d.Rejections = append(d.Rejections, "declared for a mode or acknowledgement that the call does not have")
+		}
+		return d
+	}}
+}
+
+func (n *narrow) Open(context.Context, json.RawMessage, Env) (Session, error) {
+	return &narrowSession{driver: n}, nil
+}
+
+type narrowSession struct {
+	Session
+	driver *narrow
+}
+
+func (s *narrowSession) call() error { s.driver.calls++; return nil }
+
+func (s *narrowSession) Setup(context.Context, Topology) error    { return s.call() }
+func (s *narrowSession) Teardown(context.Context, Topology) error { return s.call() }
+func (s *narrowSession) Publisher(context.Context, PublisherSpec) (Publisher, error) {
+	return nil, s.call()
+}
+func (s *narrowSession) Consumer(context.Context, ConsumerSpec, Handler) (Consumer, error) {
+	return nil, s.call()
+}
+func (s *narrowSession) Describe(context.Context) (Description, error) { return Description{}, nil }
+
+// What was not declared, or is invalid, is rejected before the driver is called, with all reasons. Everything else
+// reaches the driver.
+func TestCheckedRejectsWhatIsNotDeclared(t *testing.T) {
+	const unsupported, invalid = true, false
+	valid := Topology{Name: "t", Queues: 2, Subscriptions: 1, Bindings: 1, Consumers: 1}
+	topology := func(change func(*Topology)) Topology {
+		topology := valid
+		change(&topology)
+		return topology
+	}
+	setUp := func(change func(*Topology)) func(Session) error {
+		return func(s Session) error { return s.Setup(t.Context(), topology(change)) }
+	}
+	publish := func(change func(*PublisherSpec)) func(Session) error {
+		return func(s Session) error {
+			spec := PublisherSpec{Topology: valid, Queue: 2, Mode: FireAndForget} // an unroutable queue is valid
+			change(&spec)
+			_, err := s.Publisher(t.Context(), spec)
+			return err
+		}
+	}
+	consume := func(change func(*ConsumerSpec)) func(Session) error {
+		return func(s Session) error {
+			spec := ConsumerSpec{Topology: valid, Queue: 1, Prefetch: 10, Batch: 1, Ack: AckEvery, AckEvery: 10}
+			change(&spec)
+			_, err := s.Consumer(t.Context(), spec, nil)
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		call        func(Session) error
+		unsupported bool
+		want        string // separated by "|"; "": the driver is called
+	}{
+		"set up":       {setUp(func(*Topology) {}), invalid, ""},
+		"no name":      {setUp(func(t *Topology) { t.Name = "" }), invalid, `topology ""`},
+		"no queue":     {setUp(func(t *Topology) { t.Queues = 0 }), invalid, "0 queues"},
+		"rejected":     {setUp(func(t *Topology) { t.Queues = 4 }), unsupported, "set up t: 3 queues are enough"},
+		"fan-out":      {setUp(func(t *Topology) { t.Subscriptions = 2 }), unsupported, "several subscriptions"},
+		"queue node":   {setUp(func(t *Topology) { t.QueueNode = "0" }), unsupported, "cannot place queues on node 0"},
+		"spread queue": {setUp(func(t *Topology) { t.QueueNode = SpreadNode }), invalid, ""},
+		"all at once": {setUp(func(t *Topology) { t.Bindings, t.Persistent = 3, true }), unsupported,
+			"3 bindings|persistently"},
+
+		"tear down": {func(s Session) error {
+			return s.Teardown(t.Context(), topology(func(t *Topology) { t.Subscriptions = 2 }))
+		}, invalid, ""},
+		"tear down nothing": {func(s Session) error { return s.Teardown(t.Context(), Topology{}) }, invalid, `topology ""`},
+
+		"publish":        {publish(func(*PublisherSpec) {}), invalid, ""},
+		"mode":           {publish(func(s *PublisherSpec) { s.Mode = ConfirmEach }), unsupported, "cannot publish confirm-each"},
+		"no mode":        {publish(func(s *PublisherSpec) { s.Mode = "" }), invalid, "no mode"},
+		"mandatory":      {publish(func(s *PublisherSpec) { s.Mandatory = true }), unsupported, "unroutable"},
+		"persistent":     {publish(func(s *PublisherSpec) { s.Persistent = true }), unsupported, "persistently"},
+		"keyed":          {publish(func(s *PublisherSpec) { s.Keyed = true }), unsupported, "message keys"},
+		"publisher node": {publish(func(s *PublisherSpec) { s.Node = "1" }), unsupported, "cannot place publishers on node 1"},
+
+		"consume":         {consume(func(*ConsumerSpec) {}), invalid, ""},
+		"ack":             {consume(func(s *ConsumerSpec) { s.Ack = AckAutomatic }), unsupported, `cannot acknowledge "automatic"`},
+		"no ack":          {consume(func(s *ConsumerSpec) { s.Ack = "" }), invalid, "no acknowledgement"},
+		"prefetch":        {consume(func(s *ConsumerSpec) { s.Prefetch = 0 }), unsupported, "unlimited prefetch"},
+		"negative":        {consume(func(s *ConsumerSpec) { s.Prefetch = -1 }), invalid, "prefetch -1"},
+		"nack":            {consume(func(s *ConsumerSpec) { s.Nack = true }), unsupported, "redeliver"},
+		"consumer node":   {consume(func(s *ConsumerSpec) { s.Node = "2" }), unsupported, "cannot place consumers on node 2"},
+		"queue":           {consume(func(s *ConsumerSpec) { s.Queue = 2 }), invalid, "queue 2 of 2"},
+		"subscription":    {consume(func(s *ConsumerSpec) { s.Subscription = 1 }), invalid, "subscription 1 of 1"},
+		"batch":           {consume(func(s *ConsumerSpec) { s.Batch = 0 }), invalid, "batch 0"},
+		"ack every 0":     {consume(func(s *ConsumerSpec) { s.AckEvery = 0 }), invalid, "every 0 messages"},
+		"ack never":       {consume(func(s *ConsumerSpec) { s.AckEvery = 11 }), invalid, "never comes"},
+		"interval":        {consume(func(s *ConsumerSpec) { s.Ack = AckInterval }), invalid, "every 0s"},
+		"for no consumer": {consume(func(s *ConsumerSpec) { s.Topology.Consumers = 0 }), invalid, "no consumers"},
+		"both": {consume(func(s *ConsumerSpec) { s.Batch, s.Nack = 0, true }), unsupported,
+			"connect consumer: batch 0|redeliver"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &narrow{}
+			s, err := Checked(t.Context(), d, nil, Env{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.call(s)
+			if c.want == "" {
+				if err != nil || d.calls != 1 {
+					t.Errorf("error %v after %d calls of the driver, want none after one", err, d.calls)
+				}
+				return
+			}
+			if err == nil || errors.Is(err, ErrUnsupported) != c.unsupported || d.calls != 0 {
+				t.Fatalf("error %v after %d calls of the driver; want one before it, and ErrUnsupported: %t", err, d.calls,
+					c.unsupported)
+			}
+			for want := range strings.SplitSeq(c.want, "|") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+// As finds the optional interfaces of a session, whether Checked opened it or not.
+func TestAs(t *testing.T) {
+	inner := &narrowSession{}
+	for _, s := range []Session{inner, &checked{Session: inner}} {
+		if _, is := As[Describer](s); !is {
+			t.Errorf("%T: Describer is not found", s)
+		}
+		if _, is := As[Prober](s); is {
+			t.Errorf("%T: Prober is found", s)
+		}
+		if got, _ := As[Session](s); got != inner {
+			t.Errorf("%T: the session is %v, want that of the driver", s, got)
+		}
+	}
+}
