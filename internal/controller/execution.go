@@ -122,7 +122,17 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
 	h := runview.New(x.run)
-	if err := x.journal.record.Review(ctx, func(e wire.Entry) { h.Apply(e, time.Now()) }); err != nil {
+	same := true
+	err = x.journal.record.Review(ctx, func(e wire.Entry) {
+		h.Apply(e, time.Now())
+		same = same && (e.Plan == nil || e.Plan.Same(x.run))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !same { // a record of two plans cannot be copied
+		err := fmt.Errorf("run %s is already recorded with another plan; submit it with another id", x.run.ID)
+		x.journal.end.Reason, x.journal.end.Detail = wire.EndRefused, err.Error()
 		return nil, nil, err
 	}
 	if setTimes(&x.journal.state, h, x.journal.end.Submission) {

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Run is one execution of a matrix: all decisions that were made before it began.
@@ -30,6 +32,23 @@ type Run struct {
 	Bases    []Base     `json:"bases,omitempty"` // baselines with which rules compare it
 	// Ceilings are the limits of the load generator for the loads of the run. Empty: it was not asked to measure them.
 	Ceilings []Ceiling `json:"ceilings,omitempty"`
+}
+
+// Same reports whether two plans are of one run, with the same tasks. A run may be resumed, and its record has one plan.
+func (r Run) Same(o Run) bool {
+	sameTask := func(a, b Task) bool { return a.ID == b.ID }
+	return r.Started.Equal(o.Started) && r.Source.SHA256 == o.Source.SHA256 &&
+		slices.EqualFunc(r.Tasks(), o.Tasks(), sameTask)
+}
+
+// CheckRunID returns an error unless an id of a run can name a folder, in which its record is stored.
+func CheckRunID(id string) error {
+	if id == "" || id == "latest" || id[0] == '.' || strings.ContainsAny(id, "/\\") ||
+		strings.ContainsFunc(id, unicode.IsControl) {
+		return fmt.Errorf("invalid id of a run: %.80q is not the name of a folder; "+
+			"use letters, digits, \".\", \"_\" and \"-\", with a letter or digit first", id)
+	}
+	return nil
 }
 
 // Order is the order of tasks: repetitions interleaved, optionally shuffled by a seed.

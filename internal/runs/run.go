@@ -82,8 +82,8 @@ func newRun(dir string, p plan.Run) *Run {
 // directory of the same run exists, Create opens it, so that a run can be resumed and a copy repeated. A directory of
 // another run is an error.
 func Create(root string, p plan.Run) (*Run, error) {
-	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
-		return nil, fmt.Errorf("create run: invalid id %q: it contains a path", p.ID)
+	if err := plan.CheckRunID(p.ID); err != nil {
+		return nil, fmt.Errorf("create run: %w", err)
 	}
 	p = p.Redacted()
 	p.Version = plan.RecordFormat
@@ -120,9 +120,7 @@ func reopen(root, dir string, p plan.Run) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	sameTask := func(a, b plan.Task) bool { return a.ID == b.ID }
-	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 ||
-		!slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
+	if !r.plan.Same(p) {
 		return nil, fmt.Errorf("create run %s: %s contains another run with this id; use another directory",
 			p.ID, dir)
 	}

@@ -4,6 +4,7 @@
 package schedule
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -34,6 +35,8 @@ const (
 	MaxWithin  = 7 * 24 * time.Hour
 	maxFlags   = 100
 	maxFlag    = 4 << 10
+	maxStored  = 4 << 20 // bytes of a schedule with its history
+	maxRunID   = 200     // bytes
 )
 
 // Schedule is one schedule with its state, as stored on the control plane. The text of its matrix contains no secrets.
@@ -123,16 +126,40 @@ func (d Definition) Check() error {
 // Read reads a stored schedule. The error is the reason why it cannot be used.
 func Read(r io.Reader) (Schedule, error) {
 	var s Schedule
-	if err := plan.Decode(r, plan.MaxDocument, &s); err != nil {
+	if err := plan.Decode(r, maxStored, &s); err != nil {
 		return s, fmt.Errorf("read schedule: %w", err)
 	}
 	if err := plan.CheckFormat(s.Version); err != nil {
 		return s, fmt.Errorf("read schedule %.80q: %w", s.Name, err)
 	}
-	if err := s.Check(); err != nil {
+	if err := errors.Join(s.Check(), s.checkState()); err != nil {
 		return s, fmt.Errorf("read schedule %.80q: %w", s.Name, err)
 	}
 	return s, nil
+}
+
+// checkState returns an error if the history is too long, or a run has an invalid id: clients write schedules, and ids
+// are used in paths and subjects.
+func (s *Schedule) checkState() error {
+	if len(s.History) > MaxHistory {
+		return fmt.Errorf("it has %d entries; the maximum is %d", len(s.History), MaxHistory)
+	}
+	var ids []string
+	for _, e := range s.History {
+		ids = append(ids, e.Run, e.Previous)
+	}
+	if s.Current != nil {
+		ids = append(ids, s.Current.Run, s.Current.Previous)
+	}
+	for _, id := range ids {
+		if id == "" { // a slot without a run
+			continue
+		}
+		if err := plan.CheckRunID(id); err != nil || len(id) > maxRunID {
+			return cmp.Or(err, fmt.Errorf("the id of a run has %d bytes; the maximum is %d", len(id), maxRunID))
+		}
+	}
+	return nil
 }
 
 // New returns a schedule whose slots begin after now. id distinguishes it from others of the same name.

@@ -24,10 +24,14 @@ type Submission struct {
 	Schedule string `json:"schedule,omitempty"`
 }
 
-// check returns an error unless the submission is of the run, and all its names are short enough for subjects.
+// check returns an error unless the submission is of the run, its record can be copied, and all its names are short
+// enough for subjects.
 func (s Submission) check(run string) error {
 	if s.Run.ID != run {
 		return fmt.Errorf("read submission: it contains run %.20q", s.Run.ID)
+	}
+	if err := plan.CheckRunID(run); err != nil {
+		return fmt.Errorf("read submission: %w", err)
 	}
 	names := []string{s.Schedule, s.Run.Name, s.By}
 	for _, t := range s.Run.Cells {

@@ -80,16 +80,21 @@ func agentToken(agent string) string {
 func RunStream(stream, run string) string {
 	name := EncodeToken(run)
 	if len(name) > 200 {
-		name = fmt.Sprintf("==%x", sha256.Sum256([]byte(run)))
+		name = hashed(run)
 	}
 	return stream + name
 }
 
+func hashed(name string) string { return fmt.Sprintf("==%x", sha256.Sum256([]byte(name))) }
+
 // EncodeToken encodes a name as one word of a subject. Letters, digits, "-" and "_" are unchanged; other bytes become
-// =hex.
+// =hex. Names of more than MaxName bytes are hashed: no name makes a subject too long for the server, whoever chose it.
 func EncodeToken(name string) string {
-	if name == "" {
+	switch {
+	case name == "":
 		return "="
+	case len(name) > MaxName:
+		return hashed(name)
 	}
 	var b strings.Builder
 	for i := range len(name) {

@@ -1,0 +1,95 @@
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+// putSchedule stores a schedule as ctl does, and returns the refusal.
+func (f *fleet) putSchedule(s schedule.Schedule) string {
+	f.t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	must(f.t, json.NewEncoder(z).Encode(s))
+	must(f.t, z.Close())
+	answer, err := f.dial("client.nk").RequestMsg(message("lockstep.client.schedule.put",
+		text(f.t, map[string]any{"Name": s.Name, "Value": b.Bytes()})), within)
+	must(f.t, err)
+	return answer.Header.Get("Lockstep-Error")
+}
+
+const tiny = `
+name: "tiny"
+brokers: loop: {driver: "loopback", options: name: "tiny"}
+axes: mode: ["confirm-window"]
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, rate: 1000, count: 50}
+	warmup: "0s"
+	measure: "5s"
+}
+tables: [{rows: ["mode"], values: ["publish.rate"]}]
+`
+
+// TestSchedulesWithInvalidState proves that the state of a schedule, which a client may write, is checked. The names of
+// its runs become words of subjects and parts of paths.
+func TestSchedulesWithInvalidState(t *testing.T) {
+	f := startFleet(t)
+	for what, change := range map[string]func(*schedule.Schedule){
+		"long run":     func(s *schedule.Schedule) { s.Current = &schedule.Entry{Run: tooLong, State: schedule.Starting} },
+		"other folder": func(s *schedule.Schedule) { s.Current = &schedule.Entry{Run: "../x", State: schedule.Submitted} },
+	} {
+		s := schedule.New(schedule.Definition{Name: strings.ReplaceAll(what, " ", "-"), Cron: "@yearly", Zone: "UTC", MissedRuns: schedule.MissedSkip,
+			Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: tiny}}, "id", "me",
+			time.Now())
+		change(&s)
+		if refusal := f.putSchedule(s); refusal == "" {
+			t.Errorf("%s: the schedule was stored", what)
+		}
+		f.alive(what)
+	}
+}
+
+// TestRunsThatCannotBeCopied proves that a submission is refused if no controller can copy its record. Records that were
+// not copied are never deleted, so a few of them would use the whole storage.
+func TestRunsThatCannotBeCopied(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	for _, id := range []string{"a/b", "..", ".hidden", "latest", "a\x00b"} {
+		r := aRun("x")
+		r.ID = id
+		answer, err := f.dial("client.nk").RequestMsg(submission(t, id, wire.Submission{Run: r}), within)
+		must(t, err)
+		if answer.Header.Get("Lockstep-Error") == "" {
+			t.Errorf("run %q was queued", id)
+		}
+	}
+	f.works("same")
+	r := aRun("same")
+	r.Cells[0].ID = "other"
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+	end := f.follow("same", func(wire.Entry) {})
+	if end.Reason != wire.EndRefused {
+		t.Errorf("another run with the id of a recorded one ended with %+v", end)
+	}
+}
+
+// TestLongNamesOfBaselines proves that a rule of a matrix cannot make the controller use a subject that is too long.
+func TestLongNamesOfBaselines(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	r := aRun("rule")
+	r.Cells[0].Require = []plan.Rule{{Text: "publish.rate no worse than baseline " + tooLong + " by 5%"}}
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+	end := f.follow("rule", func(wire.Entry) {})
+	if end.Reason != wire.EndDone || end.Ran != 1 {
+		t.Errorf("the run ended with %+v", end)
+	}
+	f.alive("a long name of a baseline")
+}
