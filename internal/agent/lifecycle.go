@@ -501,6 +501,10 @@ func (l *lifecycle) placement(ctx context.Context) *plan.Placement {
 			l.event(drivers.EventNotice, "find the leaders: "+l.session.clean(err.Error()))
 		}
 	}
+	if err := p.Check(); err != nil {
+		l.event(drivers.EventNotice, "the nodes are not reported: "+err.Error())
+		return nil
+	}
 	return &p
 }
 

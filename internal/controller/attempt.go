@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -533,10 +534,23 @@ func (a *attempt) teardown(ctx context.Context) {
 	}
 }
 
-// judged judges an attempt. If the judge panics because of reported data, the outcome is unknown, with the panic as the
-// failure.
+// maxOutcome is the maximum size of an outcome in bytes. An event of the record contains one.
+const maxOutcome = wire.MaxMessage / 4 * 3
+
+// judged judges an attempt. If reported data make the judge panic, or make an outcome that cannot be stored, the outcome
+// is unknown, with the error as the failure: such data must not end the run.
 func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
-	err := wire.Guard(log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
+	err := wire.Guard(log, "judge task "+t.ID, func() error {
+		o = judge.Judge(t, m, f)
+		text, err := json.Marshal(o)
+		if err == nil && len(text) > maxOutcome {
+			err = fmt.Errorf("%d bytes exceed the limit of %d", len(text), maxOutcome)
+		}
+		if err != nil {
+			err = fmt.Errorf("store outcome with the reports of its agents: %w", err)
+		}
+		return err
+	})
 	if err != nil {
 		o = judge.Judge(t, record.NewMerged(), judge.Facts{Failure: err.Error(), Started: f.Started, Ended: f.Ended})
 	}

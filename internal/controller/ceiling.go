@@ -27,6 +27,8 @@ const (
 	ceilingLimit = 5 * time.Second
 	// ceilingAge is the time after which a ceiling is measured again.
 	ceilingAge = 24 * time.Hour
+	// maxCeiling is the maximum rate that an agent can report, in messages per second.
+	maxCeiling = 1e12
 )
 
 // Ceilings stores the measured ceilings, so that runs on equal agents do not measure them again. Safe for concurrent
@@ -202,8 +204,8 @@ func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.A
 		if v.Error != "" {
 			return plan.Limits{}, errors.New(v.Error)
 		}
-		if v.Limits == nil || v.Limits.Rate <= 0 {
-			return plan.Limits{}, fmt.Errorf("agent %s published nothing", v.Agent)
+		if v.Limits == nil || v.Limits.Rate <= 0 || v.Limits.Rate > maxCeiling {
+			return plan.Limits{}, fmt.Errorf("agent %s published nothing, or reported an impossible rate", v.Agent)
 		}
 		all.Rate += v.Limits.Rate
 		all.Publish, all.EndToEnd = max(all.Publish, v.Limits.Publish), max(all.EndToEnd, v.Limits.EndToEnd)

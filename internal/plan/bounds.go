@@ -19,6 +19,8 @@ const (
 	maxAllPublishers  = 1_000_000            // over all agents
 	maxPublisherPairs = 10_000_000           // per agent; each consumer has one set of messages per publisher
 	maxChurn          = 10_000               // bindings per second, and messages per second per binding
+	maxNodes          = 500                  // of a cluster of brokers
+	maxNodeName       = 256                  // bytes
 )
 
 // Limits of workloads that other packages check, too.
@@ -70,6 +72,21 @@ func (c Cell) Bounded() error {
 	}
 	if n := c.Agents(); n < 1 || n > maxAgents {
 		return fmt.Errorf("cell %s (%s) needs %d agents: want 1 to %d", c.ID, c.Name(), n, maxAgents)
+	}
+	return nil
+}
+
+// Check returns an error if a placement has more nodes than a cluster can have, or names that are too long.
+func (p Placement) Check() error {
+	for _, nodes := range []map[string]int{p.Leaders, p.Publishers, p.Consumers} {
+		if len(nodes) > maxNodes {
+			return fmt.Errorf("a placement has %d nodes: want at most %d", len(nodes), maxNodes)
+		}
+		for name := range nodes {
+			if len(name) > maxNodeName {
+				return fmt.Errorf("the name of a node has %d bytes: want at most %d", len(name), maxNodeName)
+			}
+		}
 	}
 	return nil
 }

@@ -166,3 +166,25 @@ func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalsOfAgentsAreBounded proves that the error of an agent, which outcomes and logs contain, is shortened.
+func TestRefusalsOfAgentsAreBounded(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	agent := link(t, s)
+	sub, err := agent.nc.Subscribe(subject.Command("a"), func(m *nats.Msg) {
+		answer := agent.codec.refusal(m.Reply, errors.New(""))
+		answer.Header.Set(headerError, strings.Repeat("x", 1<<20))
+		_ = agent.nc.PublishMsg(answer)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed at the end of the test
+	if err := agent.flush(t.Context(), hang); err != nil {
+		t.Fatal(err)
+	}
+	err = leaderOf(t.Context(), storeOf(t, s), 1).Command(t.Context(), "a", Command{})
+	if err == nil || len(err.Error()) > 3000 {
+		t.Errorf("the error has %d bytes: %.100v", len(err.Error()), err)
+	}
+}

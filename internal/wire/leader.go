@@ -215,6 +215,9 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 		if subject.Arrive(a.Agent) != from {
 			return empty{}, fmt.Errorf("read arrival: it has the name of another agent, %.200q", a.Agent)
 		}
+		if err := a.check(); err != nil {
+			return empty{}, fmt.Errorf("read arrival: %w", err)
+		}
 		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
 		return empty{}, arrive(ctx, a)
 	}))

@@ -150,6 +150,9 @@ const (
 	StepDone     Step = "done"     // session closed, no resources left
 )
 
+var steps = []Step{StepOpen, StepConsumers, StepPublishers, StepStart, StepMeasure, StepDrain, StepFinish, StepTeardown,
+	StepDone}
+
 // Release sends the agents of a task to the next step.
 type Release struct {
 	Step Step `json:"step"`
@@ -183,6 +186,19 @@ type Arrival struct {
 	Limits   *plan.Limits  `json:"limits,omitempty"` // the result of an assignment with Ceiling
 	// StepPublishers: connections of this agent; from the agent with index 0, also leaders
 	Placement *plan.Placement `json:"placement,omitempty"`
+}
+
+// check returns an error if a field is invalid or too large. Attempts and outcomes keep these fields of each agent.
+func (a Arrival) check() error {
+	if !slices.Contains(steps, a.Step) {
+		return fmt.Errorf("unknown step %.20q", a.Step)
+	}
+	if a.Placement != nil {
+		if err := a.Placement.Check(); err != nil {
+			return err
+		}
+	}
+	return subject.CheckNames(string(a.Phase), a.Host, a.Clock, a.Version)
 }
 
 // RunEvent is an event of a run, other than snapshots and outcomes.

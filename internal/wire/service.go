@@ -75,7 +75,7 @@ func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) err
 		}
 	}
 	if text := answer.Header.Get(headerError); text != "" {
-		return a, &refused{text: text, is: codes[answer.Header.Get(headerCode)]}
+		return a, &refused{text: oneLine(text), is: codes[answer.Header.Get(headerCode)]}
 	}
 	return a, c.codec.decode(answer.Header, answer.Data, "the controller", &a)
 }
