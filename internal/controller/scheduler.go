@@ -82,10 +82,12 @@ func (s *scheduler) run(ctx context.Context) {
 	defer s.wg.Wait()
 	defer stop()
 	s.keepers = map[string]*keeper{}
+	var known []wire.KeptSchedule
 	for ctx.Err() == nil {
 		again := time.NewTimer(slotLook)
-		all, err := s.store.Schedules(ctx)
+		all, err := s.store.Schedules(ctx, known)
 		if err == nil {
+			known = all
 			s.update(ctx, all)
 		} else if ctx.Err() == nil {
 			s.log.Warn("cannot read the schedules; retrying", "err", err)

@@ -65,20 +65,31 @@ func (r Run) CheckTasks() error {
 // form needs is counted before anything is allocated. An empty object of three bytes may otherwise become an element of
 // a thousand bytes.
 func Decode(r io.Reader, limit int64, v any) error {
+	_, err := decodeMetered(r, limit, shortDocument, v)
+	return err
+}
+
+// DecodeSized is Decode that returns an estimate of the bytes of memory that the decoded document uses.
+func DecodeSized(r io.Reader, limit int64, v any) (size int, err error) {
+	return decodeMetered(r, limit, 0, v)
+}
+
+// decodeMetered meters documents of more than unmetered bytes.
+func decodeMetered(r io.Reader, limit int64, unmetered int, v any) (size int, err error) {
 	text, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if int64(len(text)) > limit {
-		return fmt.Errorf("more than %d bytes: %w", limit, ErrTooLarge)
+		return 0, fmt.Errorf("more than %d bytes: %w", limit, ErrTooLarge)
 	}
-	if len(text) > shortDocument {
-		m := meter{tokens: json.NewDecoder(bytes.NewReader(text)), fields: map[reflect.Type]map[string]reflect.Type{}}
+	m := meter{tokens: json.NewDecoder(bytes.NewReader(text)), fields: map[reflect.Type]map[string]reflect.Type{}}
+	if len(text) > unmetered {
 		if err := m.value(reflect.TypeOf(v), 0); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return json.Unmarshal(text, v)
+	return len(text) + int(m.memory), json.Unmarshal(text, v)
 }
 
 // meter counts the memory that decoding a document allocates.

@@ -35,7 +35,7 @@ const (
 	MaxWithin  = 7 * 24 * time.Hour
 	maxFlags   = 100
 	maxFlag    = 4 << 10
-	maxStored  = 4 << 20 // bytes of a schedule with its history
+	maxStored  = 2 << 20 // bytes of a schedule with its history
 	maxRunID   = 200     // bytes
 )
 

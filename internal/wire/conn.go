@@ -29,6 +29,9 @@ type Conn struct {
 
 	refused *permissionErrors
 	holder  string // user of the credentials; empty: unknown
+	// unread returns the bytes that clients of the server in this process have not read yet; nil: the server is another
+	// process.
+	unread func() int64
 
 	log      *slog.Logger
 	relinked chan struct{} // has a value after a reconnect
@@ -173,9 +176,14 @@ func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 }
 
 // subscribe calls handle for each message on a subject, one at a time, until stop is called. It sends the answer that
-// handle returns, or a refusal with the text of its error. If handle returns neither, it sends nothing.
-func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
+// handle returns, or a refusal with the text of its error. If handle returns neither, it sends nothing. Messages beyond
+// pending bytes that wait, and messages with large headers, are dropped: decoded headers take a multiple of their size.
+func (c *Conn) subscribe(to string, pending int, handle func(m *nats.Msg) (answer *nats.Msg,
+	err error)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(to, func(m *nats.Msg) {
+		if m.Size()-len(m.Data) > maxHeaders {
+			return
+		}
 		var answer *nats.Msg
 		err := Guard(c.log, m.Subject, func() (err error) { answer, err = handle(m); return err })
 		if err != nil {
@@ -184,7 +192,7 @@ func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, 
 		c.reply(m.Reply, answer)
 	})
 	if err == nil {
-		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, maxPendingBytes)
+		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, pending)
 	}
 	if err == nil {
 		err = c.flush(context.Background(), connectTimeout)
@@ -203,6 +211,19 @@ func (c *Conn) reply(inbox string, answer *nats.Msg) {
 	if answer != nil && (strings.HasPrefix(inbox, subject.Inboxes) || strings.HasPrefix(inbox, subject.BorderReplies)) {
 		_ = c.nc.PublishMsg(answer)
 	}
+}
+
+// awaitReaders waits while clients of the server in this process have not read maxUnread bytes of answers, as these use
+// memory of this process. The server disconnects a client that does not read for 10 s.
+func (c *Conn) awaitReaders(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+	for c.unread != nil && c.unread() > maxUnread {
+		if err := wait(ctx, retryWait); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flush waits until the server has received everything that was sent. nats.Conn.FlushTimeout is not used: its timers

@@ -23,7 +23,7 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 		for code, want := range map[jetstream.ErrorCode]bool{
 			jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
 		} {
-			stop, err := c.subscribe(subject.Event("r"), func(m *nats.Msg) (*nats.Msg, error) {
+			stop, err := c.subscribe(subject.Event("r"), pendingSmall, func(m *nats.Msg) (*nats.Msg, error) {
 				return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil,
 					`{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
 			})

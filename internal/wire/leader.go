@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
@@ -59,6 +60,9 @@ type Leader struct {
 
 	// queued and edited have a value after this leader has stored a message of the queue or a schedule.
 	queued, edited chan struct{}
+
+	mu    sync.Mutex
+	sizes map[string]int // of the runs in the queue, in bytes of memory: see admit
 }
 
 // Epoch is the number of the leadership. Later leaderships have greater numbers.
@@ -129,11 +133,11 @@ func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) 
 		if !r.Submits {
 			r.By = cancelledBy(m.Data)
 		} else {
-			var s Submission
 			r.Key = m.Header.Get(jetstream.MsgIDHeader)
-			if r.Err = l.conn.codec.unpack(m.Header, m.Data, "the client", &s); r.Err == nil {
-				if r.Err = s.check(r.Run); r.Err == nil {
-					r.Submission = &s
+			if r.Err = l.conn.codec.check(m.Header, "the client"); r.Err == nil {
+				var size int
+				if r.Submission, size, r.Err = readSubmission(r.Run, m.Data); r.Err == nil {
+					_ = l.admit(r.Run, size, false)
 				}
 			}
 		}
@@ -151,7 +155,7 @@ func (l *Leader) Edited() <-chan struct{} { return l.edited }
 
 // AnswerClock makes this process's clock the reference for all agents until stop is called.
 func (l *Leader) AnswerClock() (stop func(), err error) {
-	return l.conn.subscribe(subject.Clock("*"), func(m *nats.Msg) (*nats.Msg, error) {
+	return l.conn.subscribe(subject.Clock("*"), pendingBytes, func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
 		if err := l.conn.codec.check(m.Header, "an agent"); err != nil {
 			return nil, err
@@ -171,7 +175,7 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 // fields that can be read.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
 	refused func(h Heartbeat, why string)) (stop func(), err error) {
-	return l.conn.subscribe(subject.Heartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
+	return l.conn.subscribe(subject.Heartbeat("*"), pendingBytes, func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
 		var over bool
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
@@ -248,18 +252,22 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	var unpacking sync.Mutex // one submission at a time, as it may be large
 	serviceSubmit.offer(s, acknowledged(func(ctx context.Context, q submitQuery) error {
 		unpacking.Lock()
-		var submission Submission
-		err := unzip(q.Submission, "the client", &submission)
+		_, size, err := readSubmission(q.Run, q.Submission)
 		unpacking.Unlock()
 		if err == nil {
-			err = submission.check(q.Run)
-		}
-		if err == nil {
-			err = l.enqueue(ctx, q.Run, q.Key, q.Submission)
+			err = l.enqueue(ctx, q.Run, q.Key, q.Submission, size)
 		}
 		return err
 	}))
 	serviceCancel.offer(s, acknowledged(func(ctx context.Context, q cancelQuery) error {
+		submitted, err := l.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
+		var cancelled stored
+		if err == nil {
+			cancelled, err = l.store.lastMessage(ctx, subject.QueueStream, subject.Cancel(q.Run))
+		}
+		if err != nil || submitted.Seq == 0 || cancelled.Seq > submitted.Seq { // nothing to cancel, or done already
+			return err
+		}
 		m, err := l.conn.codec.encode(subject.Cancel(q.Run), cancellation{By: oneLine(q.By)})
 		if err == nil {
 			_, err = l.store.put(ctx, m, onceID())
@@ -269,6 +277,12 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	}))
 	serviceSchedulePut.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
 		err := readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
+		if err == nil && q.Revision == 0 {
+			var names []string
+			if names, err = l.store.scheduleNames(ctx); len(names) >= maxSchedules {
+				err = fmt.Errorf("%w: there are %d schedules, the maximum; remove some", ErrFull, len(names))
+			}
+		}
 		if err == nil {
 			_, err = l.store.putValue(ctx, q.Name, q.Value, q.Revision)
 		}
@@ -293,6 +307,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	serviceHooks.offer(s, func(context.Context, empty) ([]string, error) { return hooks, nil })
 	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) { return l.store.Runs(ctx) })
 	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
+	slots := semaphore.NewWeighted(maxBatches)
 	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
 		if l.conn.local && q.Delete && q.Behind.Snapshots > 0 {
 			err := l.store.purge(ctx, subject.RunStream(subject.SnapshotsStream, q.Run), q.Behind.Snapshots,
@@ -301,7 +316,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 				return batch{}, err
 			}
 		}
-		return recordReader{l.store}.read(ctx, q)
+		return recordReader{l.store, slots}.read(ctx, q)
 	})
 	serviceRoom.offer(s, func(ctx context.Context, _ empty) (roomAnswer, error) {
 		streams, err := l.store.runStreams(ctx)
@@ -332,13 +347,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		error) {
 		return l.store.baselines(ctx)
 	})
-	serviceSchedules.offer(s, func(ctx context.Context, _ empty) (names []string, err error) {
-		all, err := l.store.Schedules(ctx)
-		for _, s := range all {
-			names = append(names, s.Name)
-		}
-		return names, err
-	})
+	serviceSchedules.offer(s, func(ctx context.Context, _ empty) ([]string, error) { return l.store.scheduleNames(ctx) })
 	serviceSchedule.offer(s, func(ctx context.Context, q named) (storedSchedule, error) {
 		value, revision, err := l.store.scheduleValue(ctx, q.Name)
 		return storedSchedule{Name: q.Name, Value: value, Revision: revision}, err
@@ -348,7 +357,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 
 // enqueue stores a compressed submission in the queue, once per key. The error is ErrQueued if an earlier submission of
 // the run does not end within endingWait.
-func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) error {
+func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, size int) error {
 	m, err := l.conn.codec.message(subject.Submit(run), packed)
 	if err != nil {
 		return err
@@ -367,6 +376,9 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) er
 		case state.Key == key || queued.Seq > 0 && queued.Header.Get(jetstream.MsgIDHeader) == key:
 			return nil
 		case queued.Seq == 0:
+			if err := l.admit(run, size, true); err != nil {
+				return err
+			}
 			_, err := l.store.put(ctx, m, key, jetstream.WithExpectLastSequencePerSubject(0))
 			signal(l.queued)
 			if !lease.IsConflict(err) {
@@ -377,6 +389,32 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) er
 			return ErrQueued
 		}
 	}
+}
+
+// Limits of the runs in the queue, which the leader has in memory: their number, and the bytes that all of them use.
+const (
+	maxQueued      = 1000
+	maxQueuedBytes = 96 << 20
+)
+
+// admit counts the memory of a run in the queue until Dequeue. With limited, it returns an error that wraps ErrFull if
+// the queue is full.
+func (l *Leader) admit(run string, size int, limited bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := size
+	for _, n := range l.sizes {
+		all += n
+	}
+	if limited && (len(l.sizes) >= maxQueued || all > maxQueuedBytes) {
+		return fmt.Errorf("%w: the queue has %d runs, which use %d MiB of memory with this one; the maximum is %d runs and %d MiB; "+
+			"wait until runs have ended, or cancel some", ErrFull, len(l.sizes), all>>20, maxQueued, maxQueuedBytes>>20)
+	}
+	if l.sizes == nil {
+		l.sizes = map[string]int{}
+	}
+	l.sizes[run] = size
+	return nil
 }
 
 // SubmitOnce queues the run of a slot. The run's id is derived from the slot, so nothing happens if the run exists
@@ -394,7 +432,10 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	if err == nil && queued.Seq == 0 && known.Run == "" {
 		var packed []byte
 		if packed, err = pack(s); err == nil {
-			err = l.enqueue(ctx, s.Run.ID, onceID(), packed)
+			var size int
+			if _, size, err = readSubmission(s.Run.ID, packed); err == nil {
+				err = l.enqueue(ctx, s.Run.ID, onceID(), packed, size)
+			}
 		}
 	}
 	if err != nil {
@@ -411,7 +452,13 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	if err := l.lease.Confirm(ctx); err != nil {
 		return fmt.Errorf("clear %s: %w", subject.QueueStream, err)
 	}
-	return l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
+	err := l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
+	if err == nil {
+		l.mu.Lock()
+		delete(l.sizes, run)
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // Acquire opens the record of a run for this leadership and closes it to all earlier ones. It creates missing streams

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,19 +30,33 @@ type Submission struct {
 // enough for subjects.
 func (s Submission) check(run string) error {
 	if s.Run.ID != run {
-		return fmt.Errorf("read submission: it contains run %.20q", s.Run.ID)
+		return fmt.Errorf("it contains run %.20q", s.Run.ID)
 	}
 	if err := plan.CheckRunID(run); err != nil {
-		return fmt.Errorf("read submission: %w", err)
+		return err
 	}
 	names := []string{s.Schedule, s.Run.Name, s.By}
 	for _, t := range s.Run.Cells {
 		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest name of its tasks
 	}
-	if err := subject.CheckNames(names...); err != nil {
-		return fmt.Errorf("read submission: %w", err)
+	return subject.CheckNames(names...)
+}
+
+// readSubmission decodes and checks a compressed submission of a run. size is an estimate of the bytes of memory that it
+// uses.
+func readSubmission(run string, packed []byte) (s *Submission, size int, err error) {
+	s = &Submission{}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err == nil {
+		size, err = plan.DecodeSized(z, plan.MaxDocument, s)
 	}
-	return nil
+	if err == nil {
+		err = s.check(run)
+	}
+	if err != nil {
+		return nil, size, fmt.Errorf("read submission: %w", err)
+	}
+	return s, size, nil
 }
 
 // cancellation requests the end of a run.

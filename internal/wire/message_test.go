@@ -230,7 +230,7 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 				stop()
 			}
 		}, func() {})
-		if _, err := readRecord(t.Context(), recordReader{c}, recordQuery{Run: name},
+		if _, err := readRecord(t.Context(), recordReader{store: c}, recordQuery{Run: name},
 			func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}
@@ -308,7 +308,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	}
 	got, q, more := 0, recordQuery{Run: "r"}, true
 	for more {
-		b, err := recordReader{c}.read(t.Context(), q)
+		b, err := recordReader{store: c}.read(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -475,12 +475,12 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 		close(held)
 		sent.Wait()
 		_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
-			Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
+			Arrival{Agent: "a1", Step: StepOpen, Error: strings.Repeat("é", maxError)})
 		if err != nil {
 			t.Error(err)
 		}
 		_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
-			Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
+			Arrival{Agent: "a1", Step: StepOpen, Error: strings.Repeat("e", agentRequest)})
 		if err == nil || !strings.Contains(err.Error(), "exceeds the limit of") {
 			t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 		}

@@ -74,7 +74,7 @@ func (r *Recorder) PreviousEpoch() uint64 { return r.previous }
 func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	ctx, cancel := r.leader.bound(ctx)
 	defer cancel()
-	reader := recordReader{r.leader.store}
+	reader := recordReader{store: r.leader.store}
 	s, err := reader.store.js.Stream(ctx, r.events.name)
 	for m := (stored{}); err == nil; {
 		if m, err = reader.next(ctx, s, m.Seq); err == nil {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"lockstep/internal/wire/subject"
 )
@@ -18,6 +20,7 @@ const (
 	batchBytes    = 512 << 10 // unless the only message is larger
 	batchMessages = 256
 	batchWait     = 5 * time.Second
+	maxBatches    = 3 // in memory for clients and viewers: one message of 8 MiB takes a multiple of its size
 )
 
 // batchPause is the pause of a reader that has read all messages.
@@ -30,7 +33,10 @@ type source interface {
 }
 
 // recordReader reads the records of runs from their streams.
-type recordReader struct{ store *Store }
+type recordReader struct {
+	store *Store
+	slots *semaphore.Weighted // bounds the batches in memory; nil: unbounded
+}
 
 func (r recordReader) connection() *Conn { return r.store.conn }
 
@@ -86,6 +92,18 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		}
 	}
 	at, size := q.Behind, 0
+	if r.slots != nil && (at.Events < events.CachedInfo().State.LastSeq ||
+		snapshots != nil && at.Snapshots < snapshots.CachedInfo().State.LastSeq) {
+		if err := r.slots.Acquire(ctx, 1); err != nil {
+			return b, err
+		}
+		b.loaded = sync.OnceFunc(func() { r.slots.Release(1) })
+		defer func() {
+			if len(b.Messages) == 0 {
+				b.release()
+			}
+		}()
+	}
 	var event, snapshot stored
 	for len(b.Messages) < batchMessages {
 		if event.Seq <= at.Events {

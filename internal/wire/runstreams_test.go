@@ -106,7 +106,7 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			inOrder(t, "a later reader", later, written)
 			for i := 0; i < len(later)-1; i += 7 { // from any position
 				rest := later[: i+1 : i+1]
-				_, err := follow(t.Context(), recordReader{c}, recordQuery{Run: run, Behind: later[i].At, Wait: true},
+				_, err := follow(t.Context(), recordReader{store: c}, recordQuery{Run: run, Behind: later[i].At, Wait: true},
 					func(e Entry) error {
 						rest = append(rest, e)
 						return nil

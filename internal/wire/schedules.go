@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"time"
 
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire/subject"
@@ -23,7 +24,12 @@ type KeptSchedule struct {
 	Revision uint64 // of the value; grows with each change; 0: nothing was read yet
 	Schedule schedule.Schedule
 	Err      error
+
+	stored time.Time // of the value; a server that came back without its data may repeat a revision
 }
+
+// maxSchedules bounds the memory of schedules, which the leader has decoded: each has at most 2 MiB, with its history.
+const maxSchedules = 100
 
 func keySchedule(name string) string { return subject.EncodeToken(name) }
 

@@ -52,7 +52,13 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns []*Conn // made by Connect: without the server they would reconnect forever
+	// pending is the result of unread at the time counted.
+	pending int64
+	counted time.Time
 }
+
+// unreadAge is the interval at which the unread bytes of all clients are counted.
+const unreadAge = 50 * time.Millisecond
 
 const (
 	embeddedMemory = 16 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
@@ -235,10 +241,30 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
 	}
 	c.LogTo(s.cfg.Log)
+	if s.cfg.Listen != "" {
+		c.unread = s.unread
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
 	return c, nil
+}
+
+// unread returns the number of bytes that clients have not read yet, as of at most unreadAge ago.
+func (s *Server) unread() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.counted) < unreadAge {
+		return s.pending
+	}
+	s.counted, s.pending = time.Now(), 0
+	z, err := s.ns.Connz(&server.ConnzOptions{Sort: server.ByPending, Limit: 256})
+	if err == nil {
+		for _, c := range z.Conns {
+			s.pending += int64(c.Pending)
+		}
+	}
+	return s.pending
 }
 
 // Client returns a client within the process. The caller closes it; Server.Close also does.

@@ -14,10 +14,13 @@ import (
 // Limits of the concurrent requests of one service. Further requests wait in the subscription. The client library drops
 // requests beyond its limits; callers have deadlines.
 const (
-	maxRequests     = 1024
-	maxBytes        = 4 * MaxMessage // of their bodies, each counted decodedSize times
-	decodedSize     = 4
-	maxPendingBytes = 2 * MaxMessage // bytes that wait in the subscription
+	maxRequests  = 1024
+	maxBytes     = 4 * MaxMessage // of their bodies, each counted decodedSize times
+	decodedSize  = 4
+	pendingBytes = 2 * MaxMessage // that wait in the subscription of a service for large requests
+	pendingSmall = 2 << 20        // the same for other services
+	maxHeaders   = 16 << 10       // bytes of subjects and headers
+	maxUnread    = 64 << 20       // bytes of answers that clients of a server in this process have not read
 )
 
 // errUnanswered means that another process must answer the request.
@@ -95,16 +98,22 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	quota := semaphore.NewWeighted(maxBytes)
-	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {
+	pending := pendingSmall
+	if s.size > agentRequest {
+		pending = pendingBytes
+	}
+	unsubscribe, err := c.subscribe(s.subject, pending, func(m *nats.Msg) (*nats.Msg, error) {
 		if len(m.Data) > s.size {
 			return nil, fmt.Errorf("a request of %d bytes exceeds the limit of %d", len(m.Data), s.size)
 		}
-		takes := int64(min(maxBytes, max(decodedSize*len(m.Data), maxBytes/s.parallel)))
+		takes := int64(min(maxBytes, max(decodedSize*m.Size(), maxBytes/s.parallel)))
 		if quota.Acquire(ctx, takes) != nil {
 			return nil, nil // the service was stopped
 		}
 		go func() {
 			defer quota.Release(takes)
+			release := func() {}
+			defer func() { release() }() // after the answer was sent
 			var answer *nats.Msg
 			err := Guard(c.log, m.Subject, func() error {
 				var q Q
@@ -112,6 +121,9 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 					return err
 				}
 				a, err := handle(ctx, m.Subject, q)
+				if large, is := any(a).(interface{ release() }); is {
+					release = large.release
+				}
 				if err == nil {
 					answer, err = c.codec.encode(m.Reply, a)
 				}
@@ -125,6 +137,8 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 			}
 			if s.epoch > 0 {
 				lease.Stamp(answer.Header, s.epoch)
+			} else if c.awaitReaders(ctx) != nil {
+				return
 			}
 			c.reply(m.Reply, answer)
 		}()

@@ -349,12 +349,12 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 // the run's end after it was handled, or the error of handle or ctx. The error wraps ErrNoRun if the run is not known,
 // and ErrNoRecord if its record was deleted. One goroutine calls handle.
 func (s *Store) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, recordReader{s}, recordQuery{Run: run, Wait: true}, handle)
+	return follow(ctx, recordReader{store: s}, recordQuery{Run: run, Wait: true}, handle)
 }
 
 // Await is Follow without snapshots.
 func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, recordReader{s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
+	return follow(ctx, recordReader{store: s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
 }
 
 // PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if the revision is no
@@ -416,13 +416,34 @@ func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, r
 	return e.Value(), e.Revision(), nil
 }
 
-// Schedules returns all schedules, including those that cannot be used.
-func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
+// scheduleNames returns the names of all schedules.
+func (s *Store) scheduleNames(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	kv, err := s.bucket(ctx, subject.SchedulesBucket)
 	if err == nil {
 		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
+			if name, err := subject.DecodeToken(e.Key()); err == nil {
+				names = append(names, name)
+			}
+		}, jetstream.MetaOnly())
+	}
+	return names, err
+}
+
+// Schedules returns all schedules, including those that cannot be used. Those that have not changed since known are not
+// decoded again.
+func (s *Store) Schedules(ctx context.Context, known []KeptSchedule) (all []KeptSchedule, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, subject.SchedulesBucket)
+	if err == nil {
+		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
+			same := func(k KeptSchedule) bool { return k.Revision == e.Revision() && k.stored.Equal(e.Created()) }
+			if i := slices.IndexFunc(known, same); i >= 0 {
+				all = append(all, known[i])
+				return
+			}
 			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
 			if err := Guard(s.conn.log, e.Key(), func() error {
 				kept = readSchedule(e.Key(), e.Value(),
@@ -431,6 +452,7 @@ func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
 			}); err != nil {
 				kept.Err = err
 			}
+			kept.stored = e.Created()
 			all = append(all, kept)
 		})
 	}
@@ -541,8 +563,9 @@ func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, er
 }
 
 // each calls take with every value whose key matches.
-func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry)) error {
-	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry),
+	opts ...jetstream.WatchOpt) error {
+	w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
 	if err != nil {
 		return err
 	}

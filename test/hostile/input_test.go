@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +81,66 @@ func TestRunsThatCannotBeCopied(t *testing.T) {
 	if end.Reason != wire.EndRefused {
 		t.Errorf("another run with the id of a recorded one ended with %+v", end)
 	}
+}
+
+// TestTheQueueIsBounded proves that a client cannot queue runs that use more memory than a leader has.
+func TestTheQueueIsBounded(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	first := aRun("first")
+	first.Cells[0].Workload.Publishers.Rate = 0.5 // the others wait for its agents
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: first}))
+	large := func(i int) error {
+		r := aRun(fmt.Sprint("large", i))
+		r.Cells[0].Notes = []string{strings.Repeat("x", 12<<20)} // 12 KB compressed
+		return f.client.Submit(t.Context(), wire.Submission{Run: r})
+	}
+	n, err := 0, error(nil)
+	for ; n < 20 && err == nil; n++ {
+		err = large(n)
+	}
+	if !errors.Is(err, wire.ErrFull) || n < 2 || !strings.Contains(err.Error(), "the maximum is 1000 runs and 96 MiB") {
+		t.Fatalf("%d runs of 12 MiB were queued: %v", n, err)
+	}
+	must(t, f.client.Cancel(t.Context(), "large0", "me"))
+	f.follow("large0", func(wire.Entry) {})
+	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) { // its submission is deleted after its end
+		if err = large(n); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	must(t, err)
+	must(t, f.client.Cancel(t.Context(), "first", "me"))
+}
+
+// TestSchedulesAreBounded proves the same for schedules.
+func TestSchedulesAreBounded(t *testing.T) {
+	f := startFleet(t)
+	put := func(name, path string) string {
+		return f.putSchedule(schedule.New(schedule.Definition{Name: name, Cron: "@yearly", Zone: "UTC",
+			MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+			Matrix: schedule.Matrix{File: "x.cue", Path: path, Text: tiny}}, "id", "me", time.Now()))
+	}
+	if refusal := put("large", strings.Repeat("x", 2<<20)); !strings.Contains(refusal, "more than") {
+		t.Errorf("a schedule of more than 2 MiB: refused with %q", refusal)
+	}
+	n, refusal := 0, ""
+	for ; n < 200 && refusal == ""; n++ {
+		refusal = put(fmt.Sprint("s", n), "x")
+	}
+	if n != 101 || !strings.Contains(refusal, "there are 100 schedules, the maximum") {
+		t.Errorf("schedule %d: refused with %q", n, refusal)
+	}
+	must(t, f.client.RemoveSchedule(t.Context(), "s0", f.revision("s0")))
+	if refusal := put("another", "x"); refusal != "" {
+		t.Errorf("after one was removed: refused with %q", refusal)
+	}
+}
+
+func (f *fleet) revision(name string) uint64 {
+	f.t.Helper()
+	s, err := f.client.Schedule(f.t.Context(), name)
+	must(f.t, err)
+	return s.Revision
 }
 
 // TestLongNamesOfBaselines proves that a rule of a matrix cannot make the controller use a subject that is too long.

@@ -1,9 +1,11 @@
 package hostile
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -25,8 +27,8 @@ func TestArrivalsAreBounded(t *testing.T) {
 		attempted = true
 		ref := wire.Ref{Run: "victim", Task: e.Event.Task, Attempt: e.Event.Attempt}
 		nodes := map[string]int{}
-		for i := range 5000 {
-			nodes[strings.Repeat("n", i%100)+string(rune('a'+i%26))] = i
+		for i := range 600 {
+			nodes[fmt.Sprint("n", i)] = i
 		}
 		for what, v := range map[string]wire.Arrival{
 			"step":    {Step: wire.Step(strings.Repeat("x", 1000))},
@@ -72,9 +74,13 @@ func TestOutcomesThatCannotBeStored(t *testing.T) {
 			s := record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: hostileSeq + i, At: int64(i), Clock: e.Snapshot.Clock,
 				Host: record.HostSample{At: int64(i+1) * 1e9, AgentCPU: large, HostCPU: large, HostCores: 1, BrokerCPU: large,
 					DiskRead: large, DiskWrite: large, NetIn: large, NetOut: large, HasBroker: true}}
-			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot.a1", text(t, report{e.Ref, s})), within)
-			must(t, err)
-			if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
+			refusal := "not stored"
+			for begun := time.Now(); strings.Contains(refusal, "not stored") && time.Since(begun) < within; {
+				answer, err := nc.RequestMsg(message("lockstep.agent.snapshot.a1", text(t, report{e.Ref, s})), within)
+				must(t, err)
+				refusal = answer.Header.Get("Lockstep-Error") // while one of the real agent is being stored
+			}
+			if refusal != "" {
 				t.Error(refusal)
 			}
 		}
