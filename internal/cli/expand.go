@@ -37,11 +37,6 @@ type expansion struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// tooMuchMemory returns the error of a matrix whose expansion takes more than memory bytes.
-func tooMuchMemory(memory uint64) error {
-	return fmt.Errorf("expand matrix: it needs more than %d MiB of memory; make the matrix smaller", memory>>20)
-}
-
 // expandSchedule is the hidden command. It reads a schedule.Matrix and writes an expansion, both as JSON.
 func expandSchedule() *cobra.Command {
 	var memory uint64
@@ -50,7 +45,8 @@ func expandSchedule() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			time.AfterFunc(expandTime, func() { os.Exit(1) }) // also if the controller was killed
 			exceeded := func() {
-				_ = json.NewEncoder(c.OutOrStdout()).Encode(expansion{Error: tooMuchMemory(memory).Error()})
+				_ = json.NewEncoder(c.OutOrStdout()).Encode(expansion{Error: fmt.Sprintf(
+					"expand matrix: it needs more than %d MiB of memory; make the matrix smaller", memory>>20)})
 				os.Exit(0)
 			}
 			procs.LimitMemory(memory, exceeded)
@@ -110,10 +106,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)
 		}
 		if err != nil {
-			why := strings.TrimSpace(string(stderr.Text))
-			if strings.Contains(why, "out of memory") { // a single allocation exceeded the memory of the host
-				return plan.Run{}, tooMuchMemory(memory)
-			}
+			why, _, _ := strings.Cut(strings.TrimSpace(string(stderr.Text)), "\n") // a crash prints stacks, too
 			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, why)
 		}
 		var made expansion

@@ -109,7 +109,12 @@ type Sample struct {
 	Missing string      `json:"missing,omitempty"` // why other repetitions have no comparable number
 	Bound   float64     `json:"bound,omitempty"`   // maximum plan.Value.Bound, in the unit of the value
 	Flags   []plan.Flag `json:"flags,omitempty"`
+
+	lowerBound bool // of a repetition without a comparable number, a lower bound is known
 }
+
+// OnlyLowerBound reports whether a repetition has only a lower bound of the value.
+func (s Sample) OnlyLowerBound() bool { return s.lowerBound }
 
 // Finding is the result of comparing two samples.
 type Finding string

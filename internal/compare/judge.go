@@ -75,13 +75,19 @@ func (c *cell) hosts() (all []string) {
 	return slices.Compact(all)
 }
 
+// missing is a reason for which repetitions have no comparable number.
+type missing struct {
+	why      string
+	noNumber bool // the repetition is valid, and cannot have the value
+}
+
 // sample returns a value's numbers on one side. lacking is true if all repetitions are valid and have no number for the
 // same reason. The cell then cannot have the value.
 func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking bool) {
 	if x == nil {
 		return s, false
 	}
-	missing, repeat := map[string]int{}, max(x.repeat, len(x.outcomes))
+	absent, repeat := map[missing]int{}, max(x.repeat, len(x.outcomes))
 	for _, o := range x.outcomes {
 		got, known := o.Value(info.Name)
 		for _, f := range got.Flags {
@@ -91,26 +97,31 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 		}
 		switch {
 		case o.Verdict != plan.Valid:
-			missing[strings.TrimSuffix(string(o.Verdict)+": "+strings.Join(o.Reasons, "; "), ": ")]++
+			why := string(o.Verdict)
+			if len(o.Reasons) > 0 {
+				why += ": " + strings.Join(o.Reasons, "; ")
+			}
+			absent[missing{why: why}]++
 		case !known:
-			missing["no number: not in the record"]++
+			absent[missing{why: plan.Value{NA: "not in the record"}.Incomparable(), noNumber: true}]++
 		case got.NA == string(plan.Backlog):
 			s.Backlog++
 		case got.NA != "" || got.Over > 0:
-			missing[got.Incomparable()]++
+			s.lowerBound = s.lowerBound || got.NA == ""
+			absent[missing{why: got.Incomparable(), noNumber: got.NA != ""}]++
 		default:
 			s.Numbers = append(s.Numbers, got.Number)
 			s.Bound = max(s.Bound, got.Bound)
 		}
 	}
-	lacking = len(missing) == 1 && s.Backlog == 0 && len(s.Numbers) == 0
+	lacking = len(absent) == 1 && s.Backlog == 0 && len(s.Numbers) == 0
 	if n := repeat - len(x.outcomes); n > 0 {
-		missing["not run"] = n
+		absent[missing{why: "not run"}] = n
 	}
 	var whys []string
-	for why, n := range missing {
-		lacking = lacking && strings.HasPrefix(why, "no number: ")
-		whys = append(whys, fmt.Sprintf("%d of %d repetitions %s", n, repeat, why))
+	for m, n := range absent {
+		lacking = lacking && m.noNumber
+		whys = append(whys, fmt.Sprintf("%d of %d repetitions %s", n, repeat, m.why))
 	}
 	slices.Sort(whys)
 	s.Missing = strings.Join(whys, "; ")

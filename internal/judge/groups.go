@@ -14,8 +14,11 @@ import (
 // naEachGroup is the reason for no value in a cell with several groups, if values of groups cannot be combined.
 const naEachGroup = "each group has its own"
 
-// wholeTask is the prefix of reasons that do not belong to one group.
-const wholeTask = "the task "
+// Prefixes of reasons.
+const (
+	wholeTask  = "the task "            // that do not belong to one group
+	TaskFailed = wholeTask + "failed: " // that give the error of the task
+)
 
 // judgeGroups judges each group of a task like a task, and combines the results into one outcome:
 //

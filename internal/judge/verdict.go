@@ -124,7 +124,7 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 		}
 	}
 	if in.facts.Failure != "" {
-		reasons = append(reasons, "the task failed: "+in.facts.Failure)
+		reasons = append(reasons, TaskFailed+in.facts.Failure)
 	}
 	if in.facts.Cancelled {
 		reasons = append(reasons, "the task was cancelled")

@@ -101,9 +101,6 @@ type RunSpread struct {
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
 }
 
-// LowerBound is the reason why a lower bound cannot be compared.
-const LowerBound = "only a lower bound"
-
 // Incomparable returns why a value cannot be compared with others: no number, only a lower bound, or an incomparable
 // flag. It returns "" if it can be compared.
 func (v Value) Incomparable() string {
@@ -111,7 +108,7 @@ func (v Value) Incomparable() string {
 	case v.NA != "":
 		return "no number: " + v.NA
 	case v.Over > 0:
-		return LowerBound
+		return "only a lower bound"
 	}
 	for _, f := range v.Flags {
 		if f.Incomparable() {

@@ -163,7 +163,7 @@ func (c *cell) absence(f *Field, absent []string, n *notes) {
 		f.Flags = []plan.Flag{plan.Backlog}
 		return
 	}
-	if len(absent) == 1 && strings.HasPrefix(absent[0], "< ") {
+	if _, bounded := (plan.Value{NA: absent[0]}).LessThan(); bounded && len(absent) == 1 {
 		f.Text = absent[0] // an upper bound is nearly a number
 		return
 	}
@@ -231,7 +231,7 @@ func reasons(outcomes []plan.Outcome) string {
 	var all []string
 	for _, o := range outcomes {
 		for _, r := range o.Reasons {
-			r = strings.TrimPrefix(r, "the task failed: ")
+			r = strings.TrimPrefix(r, judge.TaskFailed)
 			if !slices.Contains(all, r) {
 				all = append(all, r)
 			}

@@ -30,10 +30,9 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 			continue
 		}
 		old, has := then[c.cell.ID]
-		why := base.Why
+		why := cmp.Or(base.Why, c.noDataReason())
 		switch {
-		case why != "" || c.noDataReason() != "":
-			why = cmp.Or(why, c.noDataReason())
+		case why != "":
 		case !has:
 			why = fmt.Sprintf("the baseline %q (run %s) has no valid repetition of this cell, whose id depends on its workload and broker name; set a newer baseline with ctl history baseline set RUN", base.Name, base.Run)
 		default:
@@ -42,7 +41,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...),
 				append(before.Outcomes, restored(old)...)
 		}
-		rulings[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + strings.TrimPrefix(why, "no data: ")}
+		rulings[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + why}
 	}
 	if len(now.Run.Cells) == 0 {
 		return rulings
@@ -59,22 +58,24 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
 	// by cell: a value needs more earlier runs; a value is a lower bound
 	tooFew, bounded := map[string]bool{}, map[string]bool{}
+	// by cell and reason: the values with this reason, which share one failure, and its index
+	names, first := map[[2]string][]string{}, map[[2]string]int{}
 	for _, d := range found.NoWorse() {
 		id, x := d.Row.Cell, d.Row.Changes[0]
 		compared[id] = append(compared[id], d.Value.Name)
-		lower := strings.Contains(d.Row.Sides[0].Missing+d.Row.Sides[1].Missing, plan.LowerBound)
+		lower := d.Row.Sides[0].OnlyLowerBound() || d.Row.Sides[1].OnlyLowerBound()
 		bounded[id] = bounded[id] || lower
 		tooFew[id] = tooFew[id] || !lower && x.Earlier < x.Needed
-		same := slices.IndexFunc(failures[id], func(f plan.Failure) bool {
-			return x.Why != "" &&
-				strings.HasSuffix(f.Why, ": "+x.Why)
-		})
-		switch {
+		switch same := [2]string{id, x.Why}; {
 		case d.Met:
 			remarks[id] = append(remarks[id], d.Value.Name+" "+detectable(d))
-		case same >= 0: // values with the same reason share it
-			f := &failures[id][same]
-			f.Why = strings.TrimSuffix(f.Why, ": "+x.Why) + ", " + d.Value.Name + ": " + x.Why
+		case x.Why != "":
+			if names[same] == nil {
+				first[same] = len(failures[id])
+				failures[id] = append(failures[id], plan.Failure{Unknown: !d.Violated})
+			}
+			names[same] = append(names[same], d.Value.Name)
+			failures[id][first[same]].Why = strings.Join(names[same], ", ") + ": " + x.Why
 		default:
 			failures[id] = append(failures[id], plan.Failure{Why: noMet(d, rule, base), Unknown: !d.Violated})
 		}
@@ -118,12 +119,9 @@ func earlierRuns(base plan.Base, tooFew bool) (text string) {
 	return text
 }
 
-// noMet returns why a value does not meet a rule about a baseline.
+// noMet returns why a value with a conclusive change does not meet a rule about a baseline.
 func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 	x, name, unit := d.Row.Changes[0], d.Value.Name, d.Value.Unit
-	if x.Why != "" {
-		return name + ": " + x.Why
-	}
 	then, now := d.Row.Sides[0], d.Row.Sides[1]
 	if then.Backlog+now.Backlog > 0 {
 		text := fmt.Sprintf("%s: backlog in %d of %d repetitions, and in %d of %d of run %s",

@@ -88,9 +88,9 @@ func Failed(all []Ruling) map[Result]int {
 func (c *cell) noDataReason() string {
 	switch {
 	case len(c.outcomes) == 0:
-		return "no data: not run"
+		return "not run"
 	case len(c.with(plan.Valid)) == 0:
-		return "no data: " + reasons(c.outcomes)
+		return reasons(c.outcomes)
 	}
 	return ""
 }
@@ -98,7 +98,7 @@ func (c *cell) noDataReason() string {
 // judge judges a condition in a cell, or in each of its groups.
 func (c *cell) judge(rule string) Ruling {
 	if why := c.noDataReason(); why != "" {
-		return Ruling{Result: Inconclusive, Why: why}
+		return Ruling{Result: Inconclusive, Why: "no data: " + why}
 	}
 	valid, w := c.with(plan.Valid), c.cell.Workload
 	if len(w.Groups) == 0 {
