@@ -35,21 +35,6 @@ type observation struct {
 	sequence   uint64
 }
 
-// observe starts an observation, unless there are too many.
-func (s *slot) observe(ctx context.Context, a assigned) {
-	o := &observation{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(a.assignment.Task),
-		log: s.cfg.Log.With("task", a.assignment.Task.ID, "agent", s.cfg.Name)}
-	several := s.observations.Add(1)
-	s.observing.Go(func() {
-		defer s.observations.Add(-1)
-		if several > maxObservations {
-			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it already observes %d tasks, the maximum", maxObservations))
-			return
-		}
-		o.run(ctx)
-	})
-}
-
 // run executes an observation. It always returns, as every wait in it has a deadline.
 func (o *observation) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.assignment.Deadline.D(), errDeadline)

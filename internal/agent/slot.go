@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/engine"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 	"lockstep/internal/wire/keys"
+	"lockstep/pkg/drivers"
 )
 
 // drainAfter is how long a draining slot must be idle before it leaves: three heartbeats. Tasks that were assigned
@@ -255,4 +258,176 @@ func (s *slot) hostSampler(of *session) func() record.HostSample {
 		sample.LocalBroker = of.localBroker.Load()
 		return sample
 	}
+}
+
+// Times of the measurement of a ceiling: twice warm-up and measurement, about a second together.
+const (
+	ceilingWarmup    = 100 * time.Millisecond
+	ceilingMeasure   = 400 * time.Millisecond
+	ceilingConsumers = 8 // maximum number of consumers and queues
+)
+
+// ceiling starts to measure this agent's own limits with the load of an assignment, and reports them. It uses no slot.
+// If the agent ends meanwhile, it reports nothing.
+func (s *slot) ceiling(ctx context.Context, a plan.Assignment) {
+	s.observations.Add(1) // a stopping agent waits for it
+	s.observing.Go(func() {
+		defer s.observations.Add(-1)
+		log := s.cfg.Log.With("agent", s.cfg.Name)
+		limits, err := s.limits(ctx, a, log)
+		if ctx.Err() != nil {
+			return
+		}
+		arrival := wire.Arrival{Ref: wire.RefOf(a.Task), Step: wire.StepOpen, Phase: plan.PhasePrepare, Limits: &limits}
+		if err != nil {
+			arrival.Error = fmt.Sprintf("measure the load generator on agent %s: %s", s.cfg.Name, err)
+		}
+		ctx, cancel := wire.WithGracePeriod(ctx, s.cfg.answer)
+		defer cancel()
+		_ = s.arrive(ctx, arrival, log) // the error was logged
+	})
+}
+
+// limits measures the maximum rate, and then the latencies at LimitsRate.
+func (s *slot) limits(ctx context.Context, a plan.Assignment, log *slog.Logger) (plan.Limits, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.Deadline.D())
+	defer cancel()
+	if err := a.CheckProtocol(); err != nil {
+		return plan.Limits{}, err
+	}
+	w := plan.Default()
+	p := a.Task.Cell.Workload.Publishers
+	w.Publishers.Threads, w.Publishers.Mode, w.Publishers.MaxInFlight, w.Publishers.Batch = p.Threads, p.Mode,
+		p.MaxInFlight, p.Batch
+	w.Consumers.Colocate, w.Consumers.Threads = true, min(p.Threads, ceilingConsumers)
+	w.Topology.Queues = w.Consumers.Threads
+	w.Message.Size = a.Task.Cell.Workload.Message.Size
+	w.Warmup, w.Measure = plan.Duration(ceilingWarmup), plan.Duration(ceilingMeasure)
+	w.Drain = plan.Drain{Idle: w.Warmup, Timeout: w.Measure}
+	fastest, err := s.measureAlone(ctx, a.Task, w, log)
+	if err != nil {
+		return plan.Limits{}, err
+	}
+	w.Publishers.Rate = plan.LimitsRate
+	paced, err := s.measureAlone(ctx, a.Task, w, log)
+	if err != nil {
+		return plan.Limits{}, err
+	}
+	median := func(of record.Series) plan.Duration { return plan.Duration(paced.Hist(of).Quantile(0.5)) }
+	return plan.Limits{Rate: float64(fastest.Sum(record.Sent, 0, 1)) / ceilingMeasure.Seconds(),
+		Publish: median(record.Publish), EndToEnd: median(record.EndToEnd)}, nil
+}
+
+// measureAlone runs a workload of this agent alone on a loopback broker of its own.
+func (s *slot) measureAlone(ctx context.Context, t plan.Task, w plan.Workload, log *slog.Logger) (m *record.Merged,
+	err error) {
+	driver, err := drivers.Lookup("loopback")
+	if err != nil {
+		return nil, err
+	}
+	options, err := json.Marshal(map[string]any{"name": "ceiling-" + s.self.Instance + t.Attempt,
+		"capacity": 100_000, "capacityBytes": 16 << 20}) // per queue
+	if err != nil {
+		return nil, err
+	}
+	session, err := driver.Open(ctx, options, drivers.Env{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	t.Cell = plan.Cell{Workload: w, CopiesBody: true}
+	a := plan.Assign(t, []string{s.cfg.Name})[0]
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	topology := engine.Topology(t)
+	if err := session.Setup(ctx, topology); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, session.Teardown(context.WithoutCancel(ctx), topology)) }()
+	e, err := engine.New(engine.Config{Assignment: a, Session: session, Log: log, CopiesBody: true})
+	if err != nil {
+		return nil, err
+	}
+	run := func() error {
+		if err := e.ConnectConsumers(ctx); err != nil {
+			return err
+		}
+		if err := e.ConnectPublishers(ctx); err != nil {
+			return err
+		}
+		return e.Run(ctx, clock.Now())
+	}
+	if err := errors.Join(run(), e.Close(context.WithoutCancel(ctx))); err != nil {
+		return nil, err
+	}
+	part := e.Take(true)
+	m = record.NewMerged()
+	m.Add(record.Snapshot{Task: t.ID, Agent: s.cfg.Name, Seq: 1, Final: true, Windows: part.Windows})
+	return m, nil
+}
+
+// contact starts to open and close a session with a broker, without a simulated network, and reports whether it was
+// opened. It uses no slot. If the agent ends meanwhile, it reports nothing.
+func (s *slot) contact(ctx context.Context, a plan.Assignment) {
+	s.observations.Add(1) // a stopping agent waits for it
+	s.observing.Go(func() {
+		defer s.observations.Add(-1)
+		session := &session{broker: a.Task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir,
+			event: func(drivers.EventKind, string) {}}
+		log := scrubbingLog(s.cfg.Log.With("broker", a.Task.Cell.Broker.Name, "agent", s.cfg.Name), session.clean)
+		session.log = log
+		err := a.CheckProtocol()
+		if err == nil {
+			err = s.tryOpen(ctx, session, a.Deadline.D())
+		}
+		if closing := session.close(); closing != nil {
+			log.Warn("cannot close session", "err", closing)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		arrival := wire.Arrival{Ref: wire.RefOf(a.Task), Step: wire.StepOpen, Phase: plan.PhasePrepare}
+		if err != nil {
+			arrival.Error = fmt.Sprintf("open session on agent %s: %s", s.cfg.Name, session.clean(err.Error()))
+		}
+		ctx, cancel := wire.WithGracePeriod(ctx, s.cfg.answer)
+		defer cancel()
+		_ = s.arrive(ctx, arrival, log) // the error was logged
+	})
+}
+
+// tryOpen opens a session. A driver that does not return after limit and the time to leave it is left behind.
+func (s *slot) tryOpen(ctx context.Context, session *session, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	opened := make(chan error, 1)
+	go func() { opened <- session.open(ctx) }()
+	select {
+	case err := <-opened:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-opened:
+		return err
+	case <-time.After(s.cfg.leave):
+		return fmt.Errorf("driver %s does not respond: a call did not return within %v after it was cancelled, and is abandoned",
+			session.broker.Driver, s.cfg.leave)
+	}
+}
+
+// observe starts an observation, unless there are too many.
+func (s *slot) observe(ctx context.Context, a assigned) {
+	o := &observation{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(a.assignment.Task),
+		log: s.cfg.Log.With("task", a.assignment.Task.ID, "agent", s.cfg.Name)}
+	several := s.observations.Add(1)
+	s.observing.Go(func() {
+		defer s.observations.Add(-1)
+		if several > maxObservations {
+			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it already observes %d tasks, the maximum", maxObservations))
+			return
+		}
+		o.run(ctx)
+	})
 }

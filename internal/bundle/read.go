@@ -11,11 +11,13 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/runs"
 )
 
 // Bundle is an opened bundle whose manifest has been read and whose names have been checked. It is not safe for
@@ -261,4 +263,27 @@ func (b *Bundle) Digest(name string) string {
 		}
 	}
 	return ""
+}
+
+// record opens the run of a bundle that was unpacked below dir. It checks the plan, which is from an untrusted source.
+func (b *Bundle) record(dir string) (*runs.Run, error) {
+	name := path.Join(runDir, "run.json")
+	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, altered(name, "missing")
+	}
+	if err != nil {
+		return nil, altered(name, "%v", err)
+	}
+	for _, c := range run.Plan().Cells {
+		if filepath.Base(c.ID) != c.ID || !valid(path.Join(runDir, tasksDir, c.ID, "outcome.json")) {
+			return nil, altered(name, "%q is not a cell", clip(c.ID))
+		}
+		for _, w := range c.Workload.Parts() {
+			if err := w.Bounded(); err != nil {
+				return nil, altered(name, "cell %s: %v", clip(c.ID), err)
+			}
+		}
+	}
+	return run, nil
 }

@@ -114,29 +114,6 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 	return c.derived(p, outcomes)
 }
 
-// record opens the run of a bundle that was unpacked below dir. It checks the plan, which is from an untrusted source.
-func (b *Bundle) record(dir string) (*runs.Run, error) {
-	name := path.Join(runDir, "run.json")
-	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, altered(name, "missing")
-	}
-	if err != nil {
-		return nil, altered(name, "%v", err)
-	}
-	for _, c := range run.Plan().Cells {
-		if filepath.Base(c.ID) != c.ID || !valid(path.Join(runDir, tasksDir, c.ID, "outcome.json")) {
-			return nil, altered(name, "%q is not a cell", clip(c.ID))
-		}
-		for _, w := range c.Workload.Parts() {
-			if err := w.Bounded(); err != nil {
-				return nil, altered(name, "cell %s: %v", clip(c.ID), err)
-			}
-		}
-	}
-	return run, nil
-}
-
 // task judges one task again and compares its outcome and histograms.
 func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged bool, err error) {
 	where := path.Join(runDir, tasksDir, t.ID)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -33,22 +32,6 @@ On a fleet (--server), the control plane stores the baselines with the values of
 runs of clients without baselines. Without a fleet (--context local), the baselines are stored in the folder of --runs,
 for local runs and ctl compare.`,
 	}, o.set(), o.list(), o.remove())
-}
-
-// bases returns the numbers of this folder's history that the rules of a run need. It prints a warning for each missing
-// one.
-func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
-	all := history.Of(o.runs).Bases(run)
-	for _, b := range all {
-		switch {
-		case b.Why != "" && o.server.url != "":
-			fmt.Fprintln(stderr, display.Clean(b.Why+
-				"; rules that need it use the baseline of the fleet, if there is one"))
-		case b.Why != "":
-			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
-		}
-	}
-	return all
 }
 
 func (o *baselineOptions) set() *cobra.Command {

@@ -107,49 +107,6 @@ func (s contexts) find(name string) (fleetContext, error) {
 		fmt.Errorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))}
 }
 
-// addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these selects
-// the fleet: --server, --context, LOCKSTEP_SERVER, LOCKSTEP_CONTEXT, the context of ctl context use.
-func (s *serverFlags) addChoice(c *cobra.Command, none string) {
-	s.add(c, none)
-	c.Flags().StringVar(&s.context, "context", os.Getenv("LOCKSTEP_CONTEXT"),
-		"use the saved fleet `NAME`, or local: no fleet (default: see ctl context) [$LOCKSTEP_CONTEXT]")
-	completeFlag(c, "context", completeContexts)
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return s.choose(c) }
-}
-
-// choose selects the fleet. A context replaces the values of the environment, so that settings of two fleets are never
-// combined; typed flags have priority.
-func (s *serverFlags) choose(c *cobra.Command) error {
-	typed := c.Flags().Changed
-	switch {
-	case typed("server") && typed("context"):
-		return exit{ExitBadMatrix, errors.New("both --server and --context given; pass one of them")}
-	case typed("server"), s.url != "" && !typed("context"):
-		return nil
-	}
-	s.url = ""
-	if s.context == thisHost {
-		return nil
-	}
-	saved, err := readContexts()
-	name := cmp.Or(s.context, saved.Current)
-	if err != nil || name == "" {
-		return err
-	}
-	f, err := saved.find(name)
-	if err != nil {
-		return err
-	}
-	s.url, s.name, s.named = f.Server, name, typed("context")
-	s.preset = map[string]string{"creds": f.Creds, "ca": f.CA, "cert": f.Cert, "key": f.Key}
-	for flag, to := range map[string]*string{"creds": &s.creds, "ca": &s.ca, "cert": &s.cert, "key": &s.key} {
-		if !typed(flag) {
-			*to = s.preset[flag]
-		}
-	}
-	return nil
-}
-
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	saved, err := readContexts()
 	if err != nil {

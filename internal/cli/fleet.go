@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -208,4 +210,90 @@ func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args 
 		defer conn.Close()
 		return do(c, conn, args)
 	}
+}
+
+// addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these selects
+// the fleet: --server, --context, LOCKSTEP_SERVER, LOCKSTEP_CONTEXT, the context of ctl context use.
+func (s *serverFlags) addChoice(c *cobra.Command, none string) {
+	s.add(c, none)
+	c.Flags().StringVar(&s.context, "context", os.Getenv("LOCKSTEP_CONTEXT"),
+		"use the saved fleet `NAME`, or local: no fleet (default: see ctl context) [$LOCKSTEP_CONTEXT]")
+	completeFlag(c, "context", completeContexts)
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return s.choose(c) }
+}
+
+// choose selects the fleet. A context replaces the values of the environment, so that settings of two fleets are never
+// combined; typed flags have priority.
+func (s *serverFlags) choose(c *cobra.Command) error {
+	typed := c.Flags().Changed
+	switch {
+	case typed("server") && typed("context"):
+		return exit{ExitBadMatrix, errors.New("both --server and --context given; pass one of them")}
+	case typed("server"), s.url != "" && !typed("context"):
+		return nil
+	}
+	s.url = ""
+	if s.context == thisHost {
+		return nil
+	}
+	saved, err := readContexts()
+	name := cmp.Or(s.context, saved.Current)
+	if err != nil || name == "" {
+		return err
+	}
+	f, err := saved.find(name)
+	if err != nil {
+		return err
+	}
+	s.url, s.name, s.named = f.Server, name, typed("context")
+	s.preset = map[string]string{"creds": f.Creds, "ca": f.CA, "cert": f.Cert, "key": f.Key}
+	for flag, to := range map[string]*string{"creds": &s.creds, "ca": &s.ca, "cert": &s.cert, "key": &s.key} {
+		if !typed(flag) {
+			*to = s.preset[flag]
+		}
+	}
+	return nil
+}
+
+// need returns an error if no server is given.
+func (s *serverFlags) need() error {
+	if s.url == "" {
+		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")}
+	}
+	return nil
+}
+
+// dial connects to the fleet. Its error contains the remedy.
+func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	conn, err := wire.DialClient(ctx, s.url, s.auth())
+	if err != nil {
+		err = fmt.Errorf("%w; %s", err, s.remedy(err))
+		if s.name != "" {
+			err = fmt.Errorf("context %s: %w", s.name, err)
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+// remedy returns the advice for an error of dialling the control plane.
+func (s *serverFlags) remedy(err error) string {
+	var unknown x509.UnknownAuthorityError
+	auth := s.auth()
+	switch {
+	case errors.As(err, &unknown):
+		return "this host does not trust its certificate authority: pass --ca with the ca.crt of \"ctl fleet init\""
+	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
+		return "this control plane requires credentials: pass --creds with a key of \"ctl fleet init\" or \"fleet add\", " +
+			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
+	case wire.Unaccepted(err):
+		return "this control plane rejects the credentials: check --creds, or LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD"
+	}
+	if s.name != "" {
+		return "check that a controller (or its NATS server) is running there, and its URL: ctl context list"
+	}
+	return "check --server, and that a controller (or its NATS server) is running there"
 }

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,10 +21,12 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/display"
+	"lockstep/internal/history"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
+	"lockstep/internal/sampling"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -472,4 +476,265 @@ func newRunID(name string) string {
 func readable(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// bases returns the numbers of this folder's history that the rules of a run need. It prints a warning for each missing
+// one.
+func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
+	all := history.Of(o.runs).Bases(run)
+	for _, b := range all {
+		switch {
+		case b.Why != "" && o.server.url != "":
+			fmt.Fprintln(stderr, display.Clean(b.Why+
+				"; rules that need it use the baseline of the fleet, if there is one"))
+		case b.Why != "":
+			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
+		}
+	}
+	return all
+}
+
+// lookEvery is the interval at which lookout checks for a leading controller. It reports an absence after two failed
+// checks in sequence.
+const lookEvery = 3 * time.Second
+
+// lookout prints, until ctx ends, why a queued run waits, and when the controller or the control plane disappears and
+// returns.
+func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	missed, queued := 0, ""
+	for begun := false; ; {
+		if !begun && missed == 0 {
+			words := ""
+			if words, begun = queue(ctx, conn, run); words != "" && words != queued {
+				p.print("%s", words)
+				queued = words
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		_, err := conn.Leader(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			missed = 0
+			p.back()
+		default:
+			missed++
+			words := "the control plane does not respond; waiting for it"
+			if errors.Is(err, wire.ErrNoController) {
+				words = "no controller leads; the run continues when one is back"
+			}
+			if missed > 1 {
+				p.away(words)
+			}
+		}
+	}
+}
+
+// queue returns the text for a queued run, with the reason for its wait, and whether the run has begun. The text is
+// empty before the controller has given a reason.
+func queue(ctx context.Context, conn *wire.Client, run string) (words string, begun bool) {
+	state, err := findRun(ctx, conn, run)
+	switch {
+	case err != nil, state.State == wire.StateQueued && state.Waiting == "", state.Over(): // of an earlier submission
+		return "", false
+	case state.State != wire.StateQueued:
+		return "", true
+	}
+	return fmt.Sprintf("run %s is queued: %s", run, state.Waiting), false
+}
+
+func (o *runOptions) attach(c *cobra.Command, name string) error {
+	if err := o.server.need(); err != nil {
+		return err
+	}
+	ctx := c.Context()
+	conn, err := o.server.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	state, err := findRun(ctx, conn, name)
+	if err != nil {
+		return err
+	}
+	if err := writable(o.runs); err != nil {
+		return err
+	}
+	p := newProgress(newConsole(c.ErrOrStderr()), wire.Submission{})
+	defer p.close()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go lookout(watching, conn, state.Run, p)
+	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
+	p.close()
+	if ctx.Err() != nil {
+		return exit{ExitInterrupted, fmt.Errorf("detached; the run continues; follow it again: %s", o.attachAgain(state.Run))}
+	}
+	if errors.Is(err, wire.ErrNoRun) {
+		return o.left(ctx, state.Run, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; copy the partial record: ctl runs pull %s%s", err, state.Run, o.server.hint())
+	}
+	return o.conclude(ctx, c, state.Run, end)
+}
+
+// submission returns the run of a matrix, or the rest of a run to resume.
+func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submission, error) {
+	if o.resume != "" {
+		s, err := o.resumption(ctx)
+		s.By = submitter()
+		return s, err
+	}
+	run, err := o.expand(ctx, args[0])
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	if err := executable(args[0], run); err != nil {
+		return wire.Submission{}, err
+	}
+	run.ID, run.Version, run.Started = newRunID(run.Name), plan.RecordFormat, time.Now().UTC()
+	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
+	return wire.Submission{Run: run, By: submitter()}, nil
+}
+
+// expand expands the matrix of a file or of a bundle.
+func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) {
+	if o.rerun != nil {
+		return o.rerun.expand(ctx, o.narrow, o.server.url == "")
+	}
+	return expand(ctx, file, o.narrow)
+}
+
+// resumption expands the matrix of a recorded run again, because the record contains no secrets. It uses the copy in
+// the record if nothing was redacted in it. Else it reads the original file, which must be unchanged.
+func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
+	record, err := runs.Open(o.runs, o.resume)
+	if err != nil && o.server.url != "" {
+		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl runs pull %s%s%s", err, shellWord(o.resume),
+			o.elsewhere(), o.server.hint())
+	}
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	old := record.Plan()
+	o.origin = &old
+	if server := plan.Redact(o.server.url); server != old.Source.Server {
+		return wire.Submission{}, exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: it ran %s and would continue %s; use the same --server or --context as before",
+				old.ID, where(old.Source.Server), where(server))}
+	}
+	if err := o.goOnIn(record); err != nil {
+		return wire.Submission{}, err
+	}
+	set := old.Source.Set
+	if len(o.narrow.Set) > 0 {
+		set = o.narrow.Set
+	} else if strings.Contains(strings.Join(set, ""), stars) {
+		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf(
+			"resume %s: its --set contained a password, which is not in the record; pass the same again: %s (or use ${env:NAME} next time)",
+			old.ID, quoted(set))}
+	}
+	source := []byte(old.Source.Text)
+	if hexDigest(source) != old.Source.SHA256 {
+		if !created(old) {
+			return wire.Submission{}, fmt.Errorf("resume %s: "+
+				"its matrix has passwords, which are not in the record, and the matrix file of another user is not read; "+
+				"run the matrix itself", old.ID)
+		}
+		if source, err = os.ReadFile(old.Source.Path); err != nil {
+			return wire.Submission{},
+				fmt.Errorf("resume %s: its matrix has secrets, which are not in the record; read the matrix file: %w",
+					old.ID, err)
+		}
+		if hexDigest(source) != old.Source.SHA256 {
+			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run started; start a new run", old.ID,
+				old.Source.Path)
+		}
+	}
+	m, err := matrix.Load(old.Source.File, source,
+		matrix.Narrow{Quick: old.Source.Quick, Set: set, Filter: old.Source.Filter})
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run, err := m.Run(ctx)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	if !slices.Equal(run.Source.Set, old.Source.Set) {
+		return wire.Submission{}, exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: --set differs: a run is resumed as it was started, %s; omit --set",
+				old.ID, begunWith(old.Source.Set))}
+	}
+	rounds := record.Rounds()
+	o.complete = !slices.ContainsFunc(old.Tasks(),
+		func(t plan.Task) bool { return !record.Done(t.ID) && rounds.Needed(t) })
+	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
+	s := wire.Submission{Run: run, Done: record.DoneTasks()}
+	outcomes, err := record.Outcomes()
+	s.Numbers = sampling.Numbers(old, outcomes)
+	return s, err
+}
+
+// goOnIn sets --runs to the folder of a run that was given by its path. It fails if another ctl runs it.
+func (o *runOptions) goOnIn(record *runs.Run) error {
+	id := record.Plan().ID
+	dir, err := filepath.EvalSymlinks(record.Dir())
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
+	if filepath.Base(dir) != id {
+		return exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: its folder is %s; rename the folder to the run id", id,
+				dir)}
+	}
+	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
+		o.runs = filepath.Dir(dir)
+	}
+	if o.server.url != "" { // the fleet prevents that
+		return nil
+	}
+	if err := record.Hold(); errors.Is(err, runs.ErrHeld) {
+		return fmt.Errorf("resume %s: %w; wait until it ends, or stop it first", id, runs.ErrHeld)
+	} else if err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
+	return record.Close() // recording the run locks it again
+}
+
+func where(server string) string {
+	if server == "" {
+		return "locally"
+	}
+	return "on the fleet at " + server
+}
+
+// begunWith returns the --set flags with which a run was started.
+func begunWith(set []string) string {
+	if len(set) == 0 {
+		return "and it was started without --set"
+	}
+	return "and it was started with " + quoted(set)
+}
+
+// quoted formats --set flags for a shell.
+func quoted(set []string) string { return "--set '" + strings.Join(set, "' --set '") + "'" }
+
+// nothingLeft returns an error with the reasons why a matrix has no cell to run.
+func nothingLeft(run plan.Run) error {
+	var reasons []string
+	for _, x := range run.Excluded {
+		if text := x.Kind + ": " + x.Reason; !slices.Contains(reasons, text) {
+			reasons = append(reasons, text)
+		}
+	}
+	return fmt.Errorf("%s: no cells to run: all %d combinations are excluded:\n  %s", run.Source.File,
+		len(run.Excluded), strings.Join(reasons, "\n  "))
 }

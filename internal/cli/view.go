@@ -6,8 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/runview"
+	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -77,4 +80,261 @@ func nameOf(a *runview.Attempt) string {
 		parts = append(parts, a.Started.Detail)
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}
+
+// Widths of frames, in columns.
+const (
+	narrow  = 60 // below it, each metric has a line of its own
+	bars    = 30 // the maximum width of a bar
+	nothing = "–"
+)
+
+// frame returns the lines of the live view, at most columns wide.
+func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
+	if v.Run.ID == "" {
+		return []string{"waiting for the run to start"}
+	}
+	if columns < narrow {
+		return v.narrow(columns, now, paint)
+	}
+	size := min(bars, columns-45)
+	lines := []string{"", bar("run ", v.Part(now), size, paint) + "  " + v.progressText(now, paint)}
+	a := v.Attempt
+	if a == nil {
+		return append(lines, v.idle(paint))
+	}
+	words, part := phase(a, now)
+	lines = append(lines, bar("cell", part, size, paint)+"  "+words+agents(a, paint))
+	if name := nameOf(a); name != "" {
+		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
+	}
+	return append(lines, table(a, columns, paint)...)
+}
+
+// narrow is frame for terminals with few columns.
+func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
+	size := max(3, columns/4)
+	done, of := v.Pace.All()
+	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.Part(now), size, paint), done, bound(v.Pace.AtMost()), of)
+	if v.Pace.Tasks() > 0 {
+		run += ", " + v.remaining(now)
+	}
+	lines := []string{"", run}
+	a := v.Attempt
+	if a == nil {
+		return append(lines, v.idle(paint))
+	}
+	words, part := phase(a, now)
+	lines = append(lines, bar("cell", part, size, paint)+" "+words)
+	if name := nameOf(a); name != "" {
+		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
+	}
+	if live := a.Newest(); live != nil {
+		for _, f := range live.Flows {
+			lines = append(lines, flowLines(f, paint)...)
+		}
+	}
+	return lines
+}
+
+// flowLines returns one line per metric of a flow.
+func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
+	if f.Group != "" {
+		lines = append(lines, display.Clean(f.Group))
+	}
+	cells := cells(f)
+	head, text := 0, 0
+	for i, c := range cells {
+		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, display.Width(c.text))
+	}
+	for i, c := range cells {
+		lines = append(lines, " "+display.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+
+			c.paint(display.Pad(c.text, text, false), paint))
+	}
+	return lines
+}
+
+// idle returns the reason why no task is in flight.
+func (v *view) idle(paint terminal.Painter) string {
+	switch {
+	case v.Note != "":
+		return paint.Paint(terminal.Yellow, display.Clean(v.Note))
+	case v.Pace.Tasks() == 0:
+		return "all tasks have ended"
+	}
+	return "between tasks"
+}
+
+func bar(name string, part float64, columns int, paint terminal.Painter) string {
+	full, rest := terminal.Bar(part, columns)
+	return name + " " + paint.Paint(terminal.Cyan, full) + paint.Paint(terminal.Faint, rest)
+}
+
+// progressText returns the progress of the run as text.
+func (v *view) progressText(now time.Time, paint terminal.Painter) string {
+	done, of := v.Pace.All()
+	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.Pace.AtMost()), of)
+	sep := ": "
+	for _, x := range []struct {
+		verdict plan.Verdict
+		style   terminal.Style
+	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Yellow}} {
+		if n := v.Count(x.verdict); n > 0 {
+			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict))
+			sep = ", "
+		}
+	}
+	if v.Pace.Tasks() > 0 {
+		text += "; " + v.remaining(now)
+	}
+	return text
+}
+
+// remaining returns the estimated time left as text.
+func (v *view) remaining(now time.Time) string {
+	left := v.Left(now).Round(time.Second)
+	if left == 0 {
+		return "nearly done"
+	}
+	return fmt.Sprintf("about %v left", left)
+}
+
+// agents returns how many of the attempt's agents have reported the newest second.
+func agents(a *runview.Attempt, paint terminal.Painter) string {
+	live := a.Newest()
+	if live == nil {
+		return fmt.Sprintf("; %d agents", len(a.Started.Agents))
+	}
+	text := fmt.Sprintf("%d of %d agents", live.Agents, live.Of)
+	if live.Agents < live.Of {
+		text = paint.Paint(terminal.Yellow, text)
+	}
+	return "; " + text
+}
+
+// figures are the columns of live metrics, with the headings of tables. If there is no room for all, the columns with
+// the highest rank are left out first.
+var figures = []struct {
+	of, what string
+	rank     int
+}{
+	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msgs", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4},
+	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
+}
+
+// cells returns the texts of a flow, in the order of figures. A dash is shown for a metric that is not known yet or
+// does not apply.
+func cells(f runview.Flow) []metric {
+	out := make([]metric, len(figures))
+	for i := range out {
+		out[i] = metric{nothing, terminal.Faint}
+	}
+	if !f.Known {
+		return out
+	}
+	out[0] = metric{text: display.Number(f.Send)}
+	if f.Confirm.Samples > 0 {
+		out[3], out[4] = latency(f.Confirm.P50), latency(f.Confirm.P99)
+	}
+	if !f.Consumes {
+		return out
+	}
+	out[1], out[2] = metric{text: display.Number(f.Receive)}, metric{text: display.Decimals(f.Lag, 0)}
+	switch {
+	case f.Behind: // then latencies only measure the length of the queue
+		out[2].style = terminal.Yellow
+		out[5] = metric{string(plan.Backlog), terminal.Yellow}
+		out[6] = out[5]
+	case f.Processing.Samples > 0:
+		out[5], out[6] = latency(f.Processing.P50), latency(f.Processing.P99)
+	}
+	return out
+}
+
+func latency(d time.Duration) metric {
+	if d.Seconds() < plan.Resolution {
+		return metric{text: "< 1 µs"}
+	}
+	return metric{text: report.Format(plan.Seconds, d.Seconds())}
+}
+
+// table has one row per flow. Columns without room are left out, in the order of their rank.
+func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
+	live := a.Newest()
+	if live == nil {
+		return nil
+	}
+	rows := make([][]metric, len(live.Flows))
+	names := 0
+	for i, f := range live.Flows {
+		rows[i] = cells(f)
+		names = max(names, min(display.Width(display.Clean(f.Group)), columns/3))
+	}
+	widths := make([]int, len(figures))
+	for i, x := range figures {
+		widths[i] = max(len(x.of), len(x.what), len("999,999"))
+		for _, row := range rows {
+			widths[i] = max(widths[i], display.Width(row[i].text))
+		}
+	}
+	shown := fitting(widths, names, columns)
+	line := func(name string, text func(i int) string) string {
+		parts := []string{display.Pad(display.Cut(display.Clean(name), names), names, true)}
+		for _, i := range shown {
+			parts = append(parts, text(i))
+		}
+		return strings.TrimPrefix(strings.Join(parts, "  "), "  ")
+	}
+	lines := []string{
+		paint.Paint(terminal.Faint, line("", func(i int) string {
+			return display.Pad(figures[i].of, widths[i],
+				false)
+		})),
+		paint.Paint(terminal.Faint, line("", func(i int) string {
+			return display.Pad(figures[i].what, widths[i],
+				false)
+		})),
+	}
+	for n, f := range live.Flows {
+		lines = append(lines, line(f.Group, func(i int) string {
+			return rows[n][i].paint(display.Pad(rows[n][i].text, widths[i], false), paint)
+		}))
+	}
+	legend := fmt.Sprintf("rates: last full second; latencies: last %d s", runview.RecentSeconds)
+	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
+		legend = "waiting for the first full second of metrics"
+	}
+	return append(lines, paint.Paint(terminal.Faint, legend))
+}
+
+// fitting returns the indices of the columns that fit beside the names.
+func fitting(widths []int, names, columns int) []int {
+	var shown []int
+	for i := range figures {
+		shown = append(shown, i)
+	}
+	for {
+		total := names
+		for _, i := range shown {
+			total += 2 + widths[i]
+		}
+		if total < columns || len(shown) == 1 {
+			return shown
+		}
+		cheapest := slices.MaxFunc(shown, func(a, b int) int { return figures[a].rank - figures[b].rank })
+		shown = slices.DeleteFunc(shown, func(i int) bool { return i == cheapest })
+	}
+}
+
+// metric is the text of a cell in such a column, with its style.
+type metric struct {
+	text  string
+	style terminal.Style
+}
+
+func (f metric) paint(text string, p terminal.Painter) string {
+	if f.style == "" {
+		return text
+	}
+	return p.Paint(f.style, text)
 }

@@ -7,8 +7,11 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"lockstep/internal/plan"
@@ -226,4 +229,401 @@ func anyGroup(sides []*side, name string) bool {
 		}
 	}
 	return false
+}
+
+// value compares one value in all cells that the base and another side have.
+func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
+	spread func(cell, value string) plan.RunSpread) Value {
+	v := Value{Name: info.Name, Title: info.Title, Unit: info.Unit, Better: info.Better}
+	for _, g := range rows {
+		row := Row{At: g.at, Name: g.name()}
+		if len(c.Match) == 0 && c.By == "" {
+			row.Cell = g.key
+		}
+		numbers, lacking := 0, false
+		for _, x := range g.cells {
+			s, never := sample(x, info, 1-c.Alpha)
+			row.Sides = append(row.Sides, s)
+			numbers, lacking = numbers+s.size(), lacking || never
+		}
+		if numbers == 0 && lacking { // the cell cannot have the value: not reported
+			continue
+		}
+		for i, x := range g.cells[1:] {
+			if x == nil {
+				row.Changes = append(row.Changes, Change{absent: true})
+				continue
+			}
+			a, b := row.Sides[0], row.Sides[i+1]
+			whys := append(a.flags(sides[0].mark, b, info.Better), b.flags(sides[i+1].mark, a, info.Better)...)
+			var change Change
+			if c.By != "" {
+				change = withinRun(a, b, info.Better, 1-c.Alpha)
+			} else {
+				var known plan.RunSpread
+				if spread != nil {
+					known = spread(g.cells[0].cell.ID, info.Name)
+				}
+				change = betweenRuns(a, b, info.Better, known, 1-c.Alpha)
+				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
+					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "),
+						strings.Join(now, ", ")))
+				}
+				if change.Earlier < plan.MinEarlierRuns {
+					whys = append(whys,
+						fmt.Sprintf("the run-to-run spread is unknown: it needs %d earlier runs, and has %d",
+							plan.MinEarlierRuns, change.Earlier))
+				}
+			}
+			change.Why = strings.Join(whys, "; ")
+			row.Changes = append(row.Changes, change)
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	for i := range sides[1:] {
+		v.Means = append(v.Means, c.mean(v.Rows, i+1))
+	}
+	return v
+}
+
+// missing is a reason for which repetitions have no comparable number.
+type missing struct {
+	why      string
+	noNumber bool // the repetition is valid, and cannot have the value
+}
+
+// sample returns a value's numbers on one side. lacking is true if all repetitions are valid and have no number for the
+// same reason. The cell then cannot have the value.
+func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking bool) {
+	if x == nil {
+		return s, false
+	}
+	absent, repeat := map[missing]int{}, max(x.repeat, len(x.outcomes))
+	for _, o := range x.outcomes {
+		got, known := o.Value(info.Name)
+		for _, f := range got.Flags {
+			if !slices.Contains(s.Flags, f) {
+				s.Flags = append(s.Flags, f)
+			}
+		}
+		switch {
+		case o.Verdict != plan.Valid:
+			why := string(o.Verdict)
+			if len(o.Reasons) > 0 {
+				why += ": " + strings.Join(o.Reasons, "; ")
+			}
+			absent[missing{why: why}]++
+		case !known:
+			absent[missing{why: plan.Value{NA: "not in the record"}.Incomparable(), noNumber: true}]++
+		case got.NA == string(plan.Backlog):
+			s.Backlog++
+		case got.NA != "" || got.Over > 0:
+			s.lowerBound = s.lowerBound || got.NA == ""
+			absent[missing{why: got.Incomparable(), noNumber: got.NA != ""}]++
+		default:
+			s.Numbers = append(s.Numbers, got.Number)
+			s.Bound = max(s.Bound, got.Bound)
+		}
+	}
+	lacking = len(absent) == 1 && s.Backlog == 0 && len(s.Numbers) == 0
+	if n := repeat - len(x.outcomes); n > 0 {
+		absent[missing{why: "not run"}] = n
+	}
+	var whys []string
+	for m, n := range absent {
+		lacking = lacking && m.noNumber
+		whys = append(whys, fmt.Sprintf("%d of %d repetitions %s", n, repeat, m.why))
+	}
+	slices.Sort(whys)
+	s.Missing = strings.Join(whys, "; ")
+	slices.Sort(s.Flags)
+	s.Summary = stats.Summarize(s.Numbers, confidence)
+	return s, lacking
+}
+
+// flags returns the reasons for which a side is inconclusive, whatever its numbers are. A flag that leaves numbers
+// comparable is a reason only if the other side does not have it.
+func (s Sample) flags(mark string, other Sample, better plan.Direction) (whys []string) {
+	if s.Missing != "" {
+		whys = append(whys, s.Missing)
+	}
+	if s.Backlog > 0 && better == plan.NeitherBetter {
+		whys = append(whys, s.backlog())
+	}
+	for _, f := range s.Flags {
+		if f.Incomparable() || f != plan.Backlog && !slices.Contains(other.Flags, f) {
+			whys = append(whys, string(f))
+		}
+	}
+	if whys == nil {
+		return nil
+	}
+	return []string{mark + ": " + strings.Join(whys, ", ")}
+}
+
+func (s Sample) backlog() string {
+	return fmt.Sprintf("backlog in %d of %d repetitions", s.Backlog, s.N+s.Backlog)
+}
+
+// hasBacklog reports whether the median repetition has a backlog.
+func (s Sample) hasBacklog() bool { return s.Backlog > 0 && s.Backlog >= s.N }
+
+// ranked returns the numbers, and the worst possible number for each backlog.
+func (s Sample) ranked(better plan.Direction) []float64 {
+	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{better.Worst()}, s.Backlog)...)
+}
+
+// withinRun compares interleaved repetitions with the Mann–Whitney test and the corresponding Hodges–Lehmann estimate.
+func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change) {
+	if a.Missing != "" || b.Missing != "" {
+		return c
+	}
+	from, to := a.ranked(better), b.ranked(better)
+	test := stats.MannWhitney(from, to)
+	c.P, c.sign = test.P, float64(len(from)*len(to))/2-test.U
+	if a.Backlog+b.Backlog > 0 {
+		return c
+	}
+	c.Shift, _ = stats.Difference(from, to, confidence)
+	if r, ok := stats.Ratio(from, to, confidence); ok {
+		c.Ratio = &r
+	}
+	return c
+}
+
+// betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous
+// Benchmarking in Reasonable Time). The logarithms of the medians of m earlier runs have the standard deviation s. The
+// difference of two runs has the standard error s·√(f₁ + f₂). Divided by it, the difference has Student's t
+// distribution with m − 1 degrees of freedom. f is 1, or r/n for a side with fewer repetitions (n) than earlier runs
+// (r, on average). r/n is the maximum factor by which fewer repetitions can increase that part of the variance.
+//
+// A change to or from a backlog is certain if no earlier run was like the other side. If k of m earlier runs were, all
+// m + 1 runs are exchangeable. Then p is the fraction like it, (k + 1) / (m + 1).
+func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
+	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
+	known := spread.Runs >= plan.MinEarlierRuns
+	if a.hasBacklog() != b.hasBacklog() {
+		c.sign, c.Backlogs, c.Earlier = better.Worst(), spread.Backlogs, spread.Runs+spread.Backlogs
+		alike := spread.Backlogs
+		if a.hasBacklog() {
+			c.sign, alike = -c.sign, spread.Runs
+		}
+		if c.P = 0; alike > 0 {
+			c.P = float64(alike+1) / float64(c.Earlier+1)
+		}
+	}
+	if a.Missing != "" || b.Missing != "" || a.hasBacklog() || b.hasBacklog() {
+		return c
+	}
+	from, to := a.ranked(better), b.ranked(better)
+	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(len(from)))+
+		max(1, spread.Repetitions/float64(len(to))))
+	difference := func(d, deviation float64) stats.Interval {
+		i := stats.Interval{Low: d, High: d}
+		if known {
+			c.Error = deviation * wider
+			half := stats.StudentQuantile((1+confidence)/2, freedom) * c.Error
+			i = stats.Interval{Low: d - half, High: d + half, Confidence: confidence}
+			if d != 0 {
+				c.P = 2 * stats.StudentT(-math.Abs(d)/c.Error, freedom)
+			}
+		}
+		return i
+	}
+	then, now := stats.Median(from), stats.Median(to)
+	c.sign, c.Shift = now-then, stats.Change{Estimate: now - then, Interval: difference(now-then, spread.Deviation)}
+	if then > 0 && now > 0 && (spread.Relative != nil || !known) {
+		var deviation float64
+		if known {
+			deviation = *spread.Relative
+		}
+		i := difference(math.Log(now/then), deviation)
+		c.Ratio = &stats.Change{Estimate: now / then,
+			Interval: stats.Interval{Low: math.Exp(i.Low), High: math.Exp(i.High), Confidence: i.Confidence}}
+	}
+	return c
+}
+
+// mean returns the geometric mean over the comparable cells. Between runs, cells of one run may change together. Half
+// the interval is then the mean of the cells' half intervals, in logarithms.
+func (c *Comparison) mean(rows []Row, side int) (m Mean) {
+	var pairs []stats.Pair
+	var sum, half float64
+	known := true
+	for _, r := range rows {
+		if x := r.Changes[side-1]; x.Ratio != nil && x.Why == "" {
+			pairs = append(pairs, stats.Pair{A: r.Sides[0].Numbers, B: r.Sides[side].Numbers})
+			sum, half = sum+math.Log(x.Ratio.Estimate), half+math.Log(x.Ratio.Interval.High/x.Ratio.Estimate)
+			known = known && x.Ratio.Interval.Holds(1-c.Alpha)
+		}
+	}
+	if c.By != "" {
+		m.Change, m.Cells, _ = stats.GeometricRatio(pairs, 1-c.Alpha)
+		return m
+	}
+	if m.Cells = len(pairs); m.Cells > 0 {
+		n := float64(m.Cells)
+		m.Estimate = math.Exp(sum / n)
+		if known {
+			m.Interval = stats.Interval{Low: math.Exp((sum - half) / n), High: math.Exp((sum + half) / n),
+				Confidence: 1 - c.Alpha}
+		}
+	}
+	return m
+}
+
+// changes calls f with every change of the comparison, its row, and its index in the row.
+func (c *Comparison) changes(f func(v *Value, x *Change, r *Row, i int)) {
+	for v := range c.Values {
+		for r := range c.Values[v].Rows {
+			row := &c.Values[v].Rows[r]
+			for i := range row.Changes {
+				f(&c.Values[v], &row.Changes[i], row, i)
+			}
+		}
+	}
+}
+
+// judge adjusts the p-values of all tests as one family, and sets the finding of each change. Changes that are
+// inconclusive whatever their numbers are do not belong to the family. Nor do changes with too few repetitions to be
+// significant. Neither can be a false finding.
+func (c *Comparison) judge() {
+	var ps []float64
+	var family []*Change
+	possible := 0
+	c.changes(func(_ *Value, x *Change, r *Row, i int) {
+		x.Adjusted = 1
+		if x.Why != "" || x.absent {
+			return
+		}
+		possible++
+		if c.By == "" || stats.SmallestP(r.Sides[0].size(), r.Sides[i+1].size()) <= c.Alpha {
+			ps, family = append(ps, x.P), append(family, x)
+		}
+	})
+	c.Tests = len(ps)
+	for i, p := range stats.Holm(ps) {
+		family[i].Adjusted = p
+	}
+	needed := stats.MinRepetitions(c.Alpha, cmp.Or(len(ps), possible))
+	c.changes(func(v *Value, x *Change, r *Row, i int) {
+		if x.absent {
+			return
+		}
+		a, b := r.Sides[0], r.Sides[i+1]
+		if c.By != "" {
+			x.Needed = needed
+			if smallest := stats.SmallestP(a.size(), b.size()); x.Why == "" && x.Adjusted > c.Alpha &&
+				smallest*float64(max(1, c.Tests)) > c.Alpha {
+				x.Why = fmt.Sprintf("too few repetitions: %d, and %d are needed", min(a.size(), b.size()), needed)
+			}
+		}
+		x.Finding, x.Why = x.find(c, a, b, v.Better)
+	})
+}
+
+// size returns the number of repetitions that have a rank.
+func (s Sample) size() int { return s.N + s.Backlog }
+
+// find returns the finding of a change, and the reason if it is inconclusive. A side with more backlogs than the other
+// can only be worse.
+func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Finding, string) {
+	f := NoDifference
+	up := x.sign > 0
+	switch {
+	case x.Why != "":
+		return Inconclusive, x.Why
+	case x.Adjusted > c.Alpha || !x.reaches(c.Effect, a):
+	case x.Shift.Estimate != 0 && math.Abs(x.Shift.Estimate) <= a.Bound+b.Bound:
+		return Inconclusive, "the values are not known well enough (±)"
+	case better == plan.NeitherBetter && up:
+		f = Higher
+	case better == plan.NeitherBetter:
+		f = Lower
+	case up == (better == plan.HigherIsBetter):
+		f = Better
+	default:
+		f = Worse
+	}
+	if a.Backlog+b.Backlog == 0 || f == Worse && b.Backlog > a.Backlog || f == Better && a.Backlog > b.Backlog {
+		return f, ""
+	}
+	var whys []string
+	for i, s := range []Sample{a, b} {
+		if s.Backlog > 0 {
+			whys = append(whys, []string{"base", "other side"}[i]+": "+s.backlog())
+		}
+	}
+	if x.Backlogs > 0 {
+		whys = append(whys, fmt.Sprintf("backlog in %d of %d earlier runs", x.Backlogs, x.Earlier))
+	}
+	return Inconclusive, strings.Join(whys, "; ")
+}
+
+// reaches reports whether a change is at least the minimum effect. A change from zero, or to or from a backlog, always
+// is.
+func (x *Change) reaches(effect float64, base Sample) bool {
+	switch {
+	case x.Ratio != nil:
+		return math.Abs(x.Ratio.Estimate-1) >= effect
+	case x.Shift.Estimate != 0:
+		return math.Abs(x.Shift.Estimate) >= effect*math.Abs(base.Median)
+	}
+	return x.sign != 0
+}
+
+// Found returns the number of changes per finding.
+func (c Comparison) Found() map[Finding]int {
+	n := map[Finding]int{}
+	c.changes(func(_ *Value, x *Change, _ *Row, _ int) {
+		if x.Finding != "" {
+			n[x.Finding]++
+		}
+	})
+	return n
+}
+
+// key returns a key that is equal for matching cells. It is made from the coordinates on the axes of Match, or with By
+// on all other axes; otherwise it is the id. lacks is an axis that the cell does not have.
+func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, missingAxis string) {
+	if len(o.Match) == 0 && o.By == "" {
+		return c.ID, c.Coordinates, ""
+	}
+	for _, x := range c.Coordinates {
+		if slices.Contains(o.Match, x.Axis) || len(o.Match) == 0 && x.Axis != o.By {
+			at = append(at, x)
+		}
+	}
+	for _, axis := range o.Match {
+		if _, has := c.Coordinate(axis); !has {
+			missingAxis = axis
+		}
+	}
+	return place(at), at, missingAxis
+}
+
+// NoWorse tests every value of the second of two runs against the base. The margin is Options.Effect, the confidence 1
+// − Options.Alpha. All decisions that a rule is violated are one family (Holm). Decisions that it is met need no
+// correction. Any single one rejects the claim that all are met, so its error is at most that of one. Source:
+// intersection–union test, Berger 1982.
+func (c Comparison) NoWorse() []Decision {
+	var all []Decision
+	var ps []float64
+	var family []int
+	for v := range c.Values {
+		for r := range c.Values[v].Rows {
+			d := Decision{Value: &c.Values[v], Row: &c.Values[v].Rows[r], Worst: math.NaN(), Detectable: math.NaN()}
+			if p, decided := d.decide(c.Effect, c.Alpha); decided {
+				ps, family = append(ps, p), append(family, len(all))
+			}
+			all = append(all, d)
+		}
+	}
+	for i, p := range stats.Holm(ps) {
+		d := &all[family[i]]
+		a, b := d.Row.Sides[0], d.Row.Sides[1]
+		d.P = p
+		d.Violated = p <= c.Alpha && (a.Backlog+b.Backlog == 0 || b.Backlog > a.Backlog)
+	}
+	return all
 }

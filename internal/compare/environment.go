@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // facts are the properties of a side, its parameters and subjects, each with its distinct values, sorted. JSON objects
@@ -104,58 +103,4 @@ func differences(sides []*side, rows []group, by string) []Difference {
 		out = append(out, d)
 	}
 	return out
-}
-
-// facts returns the properties of a side's matrix, agents, clocks and brokers. Along the axis of brokers all brokers
-// are named "broker", so that their properties are compared.
-func (s *side) facts(by string) facts {
-	f, bound := facts{}, time.Duration(-1)
-	broker := func(name string) string {
-		if by == "broker" {
-			return "broker"
-		}
-		return "broker " + name
-	}
-	for _, c := range s.cells {
-		for _, b := range c.cell.Brokers() {
-			of := broker(b.Name)
-			b.Name, b.Version = "", "" // the version label is in the subject
-			f.add(of, "", b)
-		}
-		f.add(broker(c.cell.Broker.Name), "a confirm means", c.cell.Label)
-		for _, o := range c.outcomes {
-			f.add("agents", "how many", len(o.Agents))
-			f.add("agents", "hosts", strings.Join(o.Hosts(), ", "))
-			for _, a := range o.Agents {
-				f.add("harness", "version", a.Version)
-			}
-			for _, p := range o.Clocks {
-				bound = max(bound, p.Bound.D())
-			}
-			o.Subject.Fingerprint = ""
-			f.add(broker(c.cell.Broker.Name), "", o.Subject)
-			for _, g := range o.Groups {
-				if g.Subject != nil {
-					subject := *g.Subject
-					subject.Fingerprint = ""
-					f.add("broker of group "+g.Name, "", subject)
-				}
-			}
-		}
-	}
-	known := "one clock"
-	if bound >= 0 {
-		coarse := time.Microsecond // powers of two, so that small changes of the bound are not reported
-		for coarse < bound {
-			coarse *= 2
-		}
-		known = "± " + coarse.String()
-	}
-	f.add("clocks", "known to within", known)
-	source := s.run.Source
-	source.Path, source.Text, source.SHA256 = "", "", source.SHA256[:min(12, len(source.SHA256))]
-	f.add("matrix", "", source)
-	f.add("matrix", "random order", s.run.Order.Random)
-	f.add("matrix", "settle", s.run.Settle.String())
-	return f
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/sampling"
@@ -213,25 +214,6 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	return rows, left, nil
 }
 
-// key returns a key that is equal for matching cells. It is made from the coordinates on the axes of Match, or with By
-// on all other axes; otherwise it is the id. lacks is an axis that the cell does not have.
-func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, missingAxis string) {
-	if len(o.Match) == 0 && o.By == "" {
-		return c.ID, c.Coordinates, ""
-	}
-	for _, x := range c.Coordinates {
-		if slices.Contains(o.Match, x.Axis) || len(o.Match) == 0 && x.Axis != o.By {
-			at = append(at, x)
-		}
-	}
-	for _, axis := range o.Match {
-		if _, has := c.Coordinate(axis); !has {
-			missingAxis = axis
-		}
-	}
-	return place(at), at, missingAxis
-}
-
 // differing returns the axes on which two cells differ.
 func differing(a, b plan.Cell) (axes []string) {
 	for _, c := range a.Coordinates {
@@ -251,4 +233,67 @@ func axesOf(s *side) (axes []string) {
 		}
 	}
 	return axes
+}
+
+// facts returns the properties of a side's matrix, agents, clocks and brokers. Along the axis of brokers all brokers
+// are named "broker", so that their properties are compared.
+func (s *side) facts(by string) facts {
+	f, bound := facts{}, time.Duration(-1)
+	broker := func(name string) string {
+		if by == "broker" {
+			return "broker"
+		}
+		return "broker " + name
+	}
+	for _, c := range s.cells {
+		for _, b := range c.cell.Brokers() {
+			of := broker(b.Name)
+			b.Name, b.Version = "", "" // the version label is in the subject
+			f.add(of, "", b)
+		}
+		f.add(broker(c.cell.Broker.Name), "a confirm means", c.cell.Label)
+		for _, o := range c.outcomes {
+			f.add("agents", "how many", len(o.Agents))
+			f.add("agents", "hosts", strings.Join(o.Hosts(), ", "))
+			for _, a := range o.Agents {
+				f.add("harness", "version", a.Version)
+			}
+			for _, p := range o.Clocks {
+				bound = max(bound, p.Bound.D())
+			}
+			o.Subject.Fingerprint = ""
+			f.add(broker(c.cell.Broker.Name), "", o.Subject)
+			for _, g := range o.Groups {
+				if g.Subject != nil {
+					subject := *g.Subject
+					subject.Fingerprint = ""
+					f.add("broker of group "+g.Name, "", subject)
+				}
+			}
+		}
+	}
+	known := "one clock"
+	if bound >= 0 {
+		coarse := time.Microsecond // powers of two, so that small changes of the bound are not reported
+		for coarse < bound {
+			coarse *= 2
+		}
+		known = "± " + coarse.String()
+	}
+	f.add("clocks", "known to within", known)
+	source := s.run.Source
+	source.Path, source.Text, source.SHA256 = "", "", source.SHA256[:min(12, len(source.SHA256))]
+	f.add("matrix", "", source)
+	f.add("matrix", "random order", s.run.Order.Random)
+	f.add("matrix", "settle", s.run.Settle.String())
+	return f
+}
+
+// hosts returns the hosts of a cell's agents, each once, with their cores.
+func (c *cell) hosts() (all []string) {
+	for _, o := range c.outcomes {
+		all = append(all, o.Hosts()...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -25,32 +25,6 @@ type Decision struct {
 // power is the probability with which the minimum detectable effect is detected.
 const power = 0.8
 
-// NoWorse tests every value of the second of two runs against the base. The margin is Options.Effect, the confidence 1
-// − Options.Alpha. All decisions that a rule is violated are one family (Holm). Decisions that it is met need no
-// correction. Any single one rejects the claim that all are met, so its error is at most that of one. Source:
-// intersection–union test, Berger 1982.
-func (c Comparison) NoWorse() []Decision {
-	var all []Decision
-	var ps []float64
-	var family []int
-	for v := range c.Values {
-		for r := range c.Values[v].Rows {
-			d := Decision{Value: &c.Values[v], Row: &c.Values[v].Rows[r], Worst: math.NaN(), Detectable: math.NaN()}
-			if p, decided := d.decide(c.Effect, c.Alpha); decided {
-				ps, family = append(ps, p), append(family, len(all))
-			}
-			all = append(all, d)
-		}
-	}
-	for i, p := range stats.Holm(ps) {
-		d := &all[family[i]]
-		a, b := d.Row.Sides[0], d.Row.Sides[1]
-		d.P = p
-		d.Violated = p <= c.Alpha && (a.Backlog+b.Backlog == 0 || b.Backlog > a.Backlog)
-	}
-	return all
-}
-
 // decide determines whether the margin is met. p is the probability of a change as bad as this one if the true change
 // equals the margin. decided is false if the change is inconclusive whatever its numbers are.
 func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {

@@ -8,16 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"lockstep/internal/files"
 	"lockstep/internal/plan"
-	"lockstep/internal/wire"
 )
 
 const (
@@ -100,115 +95,4 @@ func (c *Ceilings) put(key string, l plan.Limits) error {
 		return fmt.Errorf("store the ceilings of the load generator: %w", err)
 	}
 	return nil
-}
-
-// ceilings returns the ceiling of each load of the run. It measures those that are not known, on the agents of the
-// first task with this load, at most maxCeilings. It measures none while another run is executed, which would disturb
-// both. Cells on the loopback driver have no ceiling: their results are ceilings.
-func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
-	store := x.leader.cfg.Ceilings
-	if store == nil {
-		return nil
-	}
-	store.mu.Lock()
-	err := store.load()
-	store.mu.Unlock()
-	if err != nil {
-		x.log.Warn("ceilings are measured again", "err", err)
-	}
-	var all []plan.Ceiling
-	seen := map[plan.LoadShape]bool{}
-	fit := x.fit(x.between)
-	measured := 0
-	if !x.leader.queue.alone(x.queued) {
-		measured = maxCeilings
-	}
-	for _, t := range tasks {
-		for _, part := range t.Parts() {
-			shape, publishes := part.Cell.Workload.Shape()
-			if !publishes || part.Cell.Broker.Driver == "loopback" || seen[shape] {
-				continue
-			}
-			seen[shape] = true
-			ceiling := plan.Ceiling{Load: shape}
-			if agents, assignments := publishing(t, part, fit); len(agents) > 0 {
-				key := ceilingKey(shape, agents)
-				limits, known := store.get(key)
-				if !known && measured < maxCeilings && x.between.Err() == nil {
-					measured++
-					switch limits, err = x.measureCeiling(agents, assignments); {
-					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has disturbed it
-						measured = maxCeilings
-					case err == nil:
-						known, err = true, store.put(key, limits)
-					case errors.Is(err, errNoCeiling):
-						measured = maxCeilings // the others would not get one either
-					}
-					if err != nil {
-						x.log.Warn("ceiling of the load generator", "mode", shape.Mode, "err", err)
-					}
-				}
-				if known {
-					ceiling.Limits = &limits
-				}
-			}
-			all = append(all, ceiling)
-		}
-	}
-	return all
-}
-
-// publishing returns the publishing agents of one part of a task, with their assignments; none if agents are missing.
-func publishing(t, part plan.Task, fit []wire.AgentInfo) (agents []wire.AgentInfo, assignments []plan.Assignment) {
-	all, missing := assignAgents(t.Cell, fit)
-	if missing != nil {
-		return nil, nil
-	}
-	for i, a := range plan.Assign(t, names(all)) {
-		if a.Task.Group == part.Group && a.Publishers.Count > 0 {
-			a.Ceiling, a.Deadline, a.Task.Attempt = true, plan.Duration(ceilingLimit), wire.NewName()
-			a.Task.Cell.Broker = plan.Broker{Name: "loopback"} // the agent needs neither its options nor its secrets
-			agents, assignments = append(agents, all[i]), append(assignments, a)
-		}
-	}
-	return agents, assignments
-}
-
-func ceilingKey(shape plan.LoadShape, agents []wire.AgentInfo) string {
-	hosts := make([]string, len(agents))
-	for i, a := range agents {
-		hosts[i] = fmt.Sprintf("%s %d %s", a.Version, a.Cores, a.Host)
-	}
-	slices.Sort(hosts)
-	return fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
-}
-
-// errNoCeiling means that an agent did not respond.
-var errNoCeiling = errors.New("an agent did not report its ceiling")
-
-// measureCeiling measures on all agents at the same time.
-func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.Assignment) (plan.Limits, error) {
-	arrivals := make([]wire.Arrival, len(agents))
-	var measuring errgroup.Group
-	for i, agent := range agents {
-		measuring.Go(func() (err error) {
-			arrivals[i], err = x.open(agent, assignments[i])
-			return err
-		})
-	}
-	if err := measuring.Wait(); err != nil {
-		return plan.Limits{}, fmt.Errorf("%w: %w", errNoCeiling, err)
-	}
-	var all plan.Limits
-	for _, v := range arrivals {
-		if v.Error != "" {
-			return plan.Limits{}, errors.New(v.Error)
-		}
-		if v.Limits == nil || v.Limits.Rate <= 0 || v.Limits.Rate > maxCeiling {
-			return plan.Limits{}, fmt.Errorf("agent %s published nothing, or reported an impossible rate", v.Agent)
-		}
-		all.Rate += v.Limits.Rate
-		all.Publish, all.EndToEnd = max(all.Publish, v.Limits.Publish), max(all.EndToEnd, v.Limits.EndToEnd)
-	}
-	return all, nil
 }

@@ -197,3 +197,29 @@ func pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// schedules starts the scheduler and returns a function that stops it. A control plane that ends with this process has
+// no schedules.
+func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.Leader) (stop func()) {
+	if store.Local() {
+		return func() {}
+	}
+	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks,
+		runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, status: cfg.Status}
+	if s.clock == nil {
+		s.clock = hostClock{}
+	}
+	if s.expand == nil {
+		s.expand = Expand
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

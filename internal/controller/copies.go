@@ -14,7 +14,6 @@ import (
 	past "lockstep/internal/history"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
-	"lockstep/internal/schedule"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -182,38 +181,3 @@ func (k *copies) keep(ctx context.Context, id string) {
 // copyWait is how long a hook waits for the leader's copy of its run. A standby controller waits that long before it
 // copies the run. The leader follows the run, so its copy is complete soon after the end, or never.
 const copyWait = time.Minute
-
-// awaitCopy waits for the complete copy of an entry's run and returns its directory; empty: this host has none.
-func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
-	if k.runs == "" || e.Run == "" || e.State == schedule.Faulty {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, copyWait)
-	defer cancel()
-	for {
-		state, err := k.store.RunState(ctx, e.Run)
-		if err == nil && (state.Run == "" || state.Copied && copied(k.runs, state)) {
-			return k.directory(e.Run)
-		}
-		if pause(ctx, copyEvery/4) != nil {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				k.log.Warn("the run has not been copied: its hook is called without a directory", "run", e.Run, "waited",
-					copyWait, "err", err)
-			}
-			return ""
-		}
-	}
-}
-
-// directory returns the directory of the controller's copy of a run; empty: there is none with a plan. The copy may be
-// incomplete.
-func (k *keeper) directory(run string) string {
-	if k.runs == "" || run == "" {
-		return ""
-	}
-	dir := filepath.Join(k.runs, run)
-	if _, err := runs.Open(k.runs, dir); err != nil {
-		return ""
-	}
-	return dir
-}

@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
 	"lockstep/internal/runview"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
@@ -232,4 +237,334 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 	})
 	x.journal.state.Waiting = "" // stored with the next state
 	return all, short, err
+}
+
+// ceilings returns the ceiling of each load of the run. It measures those that are not known, on the agents of the
+// first task with this load, at most maxCeilings. It measures none while another run is executed, which would disturb
+// both. Cells on the loopback driver have no ceiling: their results are ceilings.
+func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
+	store := x.leader.cfg.Ceilings
+	if store == nil {
+		return nil
+	}
+	store.mu.Lock()
+	err := store.load()
+	store.mu.Unlock()
+	if err != nil {
+		x.log.Warn("ceilings are measured again", "err", err)
+	}
+	var all []plan.Ceiling
+	seen := map[plan.LoadShape]bool{}
+	fit := x.fit(x.between)
+	measured := 0
+	if !x.leader.queue.alone(x.queued) {
+		measured = maxCeilings
+	}
+	for _, t := range tasks {
+		for _, part := range t.Parts() {
+			shape, publishes := part.Cell.Workload.Shape()
+			if !publishes || part.Cell.Broker.Driver == "loopback" || seen[shape] {
+				continue
+			}
+			seen[shape] = true
+			ceiling := plan.Ceiling{Load: shape}
+			if agents, assignments := publishing(t, part, fit); len(agents) > 0 {
+				key := ceilingKey(shape, agents)
+				limits, known := store.get(key)
+				if !known && measured < maxCeilings && x.between.Err() == nil {
+					measured++
+					switch limits, err = x.measureCeiling(agents, assignments); {
+					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has disturbed it
+						measured = maxCeilings
+					case err == nil:
+						known, err = true, store.put(key, limits)
+					case errors.Is(err, errNoCeiling):
+						measured = maxCeilings // the others would not get one either
+					}
+					if err != nil {
+						x.log.Warn("ceiling of the load generator", "mode", shape.Mode, "err", err)
+					}
+				}
+				if known {
+					ceiling.Limits = &limits
+				}
+			}
+			all = append(all, ceiling)
+		}
+	}
+	return all
+}
+
+// publishing returns the publishing agents of one part of a task, with their assignments; none if agents are missing.
+func publishing(t, part plan.Task, fit []wire.AgentInfo) (agents []wire.AgentInfo, assignments []plan.Assignment) {
+	all, missing := assignAgents(t.Cell, fit)
+	if missing != nil {
+		return nil, nil
+	}
+	for i, a := range plan.Assign(t, names(all)) {
+		if a.Task.Group == part.Group && a.Publishers.Count > 0 {
+			a.Ceiling, a.Deadline, a.Task.Attempt = true, plan.Duration(ceilingLimit), wire.NewName()
+			a.Task.Cell.Broker = plan.Broker{Name: "loopback"} // the agent needs neither its options nor its secrets
+			agents, assignments = append(agents, all[i]), append(assignments, a)
+		}
+	}
+	return agents, assignments
+}
+
+func ceilingKey(shape plan.LoadShape, agents []wire.AgentInfo) string {
+	hosts := make([]string, len(agents))
+	for i, a := range agents {
+		hosts[i] = fmt.Sprintf("%s %d %s", a.Version, a.Cores, a.Host)
+	}
+	slices.Sort(hosts)
+	return fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
+}
+
+// errNoCeiling means that an agent did not respond.
+var errNoCeiling = errors.New("an agent did not report its ceiling")
+
+// measureCeiling measures on all agents at the same time.
+func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.Assignment) (plan.Limits, error) {
+	arrivals := make([]wire.Arrival, len(agents))
+	var measuring errgroup.Group
+	for i, agent := range agents {
+		measuring.Go(func() (err error) {
+			arrivals[i], err = x.open(agent, assignments[i])
+			return err
+		})
+	}
+	if err := measuring.Wait(); err != nil {
+		return plan.Limits{}, fmt.Errorf("%w: %w", errNoCeiling, err)
+	}
+	var all plan.Limits
+	for _, v := range arrivals {
+		if v.Error != "" {
+			return plan.Limits{}, errors.New(v.Error)
+		}
+		if v.Limits == nil || v.Limits.Rate <= 0 || v.Limits.Rate > maxCeiling {
+			return plan.Limits{}, fmt.Errorf("agent %s published nothing, or reported an impossible rate", v.Agent)
+		}
+		all.Rate += v.Limits.Rate
+		all.Publish, all.EndToEnd = max(all.Publish, v.Limits.Publish), max(all.EndToEnd, v.Limits.EndToEnd)
+	}
+	return all, nil
+}
+
+const (
+	// maxContacts limits the number of brokers, with different options, that are contacted at the same time.
+	maxContacts = 16
+	// maxContactTries is the number of agents that try to reach a broker: after a failure, of different hosts.
+	maxContactTries = 2
+)
+
+// contact makes agents open and close a session with each broker of the tasks that are not done. The unreachable ones
+// are stored in x.unreachable and returned as events. A broker whose agents are missing is not contacted: its tasks
+// wait for them.
+func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []wire.RunEvent) {
+	var contacts []*contact
+	byKey := map[string]*contact{}
+	fit := x.fit(x.between)
+	for _, t := range tasks {
+		if done[t.ID] {
+			continue
+		}
+		for _, b := range t.Cell.Brokers() {
+			c := byKey[b.Key()]
+			if c == nil {
+				c = &contact{id: b.ID()}
+				byKey[b.Key()] = c
+				contacts = append(contacts, c)
+				c.assign(t, b, fit)
+			}
+			if !slices.Contains(c.names, b.Name) {
+				c.names = append(c.names, b.Name)
+			}
+		}
+	}
+	var opening errgroup.Group
+	opening.SetLimit(maxContacts)
+	for _, c := range contacts {
+		opening.Go(func() error { c.failure = x.reach(c); return nil })
+	}
+	_ = opening.Wait() // the functions return no errors
+	for i, c := range contacts {
+		same := func(o *contact) bool { return o.failure == c.failure }
+		if c.failure == "" || slices.ContainsFunc(contacts[:i], same) { // reported with an earlier one
+			continue
+		}
+		e := wire.RunEvent{Kind: wire.BrokerUnreachable, Reason: c.failure}
+		var names []string
+		for _, o := range contacts[i:] {
+			if same(o) {
+				x.unreachable[o.id], e.Brokers, names = o.failure, append(e.Brokers, o.id), append(names, o.names...)
+			}
+		}
+		slices.Sort(names)
+		e.Detail = fmt.Sprintf("broker %s: %s; start the broker, or correct its options in the matrix",
+			strings.Join(slices.Compact(names), ", "), c.failure)
+		x.log.Info("broker unreachable", "broker", names, "why", c.failure)
+		events = append(events, e)
+	}
+	return events
+}
+
+// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactTries have
+// tried. It returns the last failure; empty: one succeeded, or none reported a result.
+func (x *execution) reach(c *contact) (failure string) {
+	tries, failed := 0, map[string]bool{} // by host
+	for i, agent := range c.agents {
+		if failed[agent.Host] {
+			continue
+		}
+		if tries == maxContactTries || x.between.Err() != nil {
+			break
+		}
+		tries++
+		arrival, err := x.open(agent, c.assignments[i])
+		switch {
+		case err != nil:
+			x.log.Warn("no response to the contact of a broker", "broker", c.names, "agent", agent.Agent, "err", err)
+		case arrival.Error == "":
+			return ""
+		default:
+			failed[agent.Host], failure = true, arrival.Error
+		}
+	}
+	return failure
+}
+
+// open makes an agent execute an assignment that ends at the first step: a contact or a ceiling. An error means that the
+// agent did not report the result.
+func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (arrival wire.Arrival, err error) {
+	m := newMailbox(x.log, a.Task, []*part{{agent: agent}})
+	closeMailbox := m.open(x.leader.lease, x.journal.record, record.NewMerged())
+	defer closeMailbox()
+	defer x.leader.ownership.own(m)()
+	m.command(agent, wire.Command{Assignment: &a})
+	began, reported := time.Now(), false
+	take := func(r agentReport) {
+		x.leader.agents.alive(agent)
+		if reported = r.arrival != nil; reported {
+			arrival = *r.arrival
+		}
+		err = r.err
+	}
+	waited := x.leader.agents.await(x.between, m.reports, take, func() (time.Duration, error) {
+		if reported || err != nil {
+			return 0, err
+		}
+		if lives, _, _ := x.leader.agents.process(agent); !lives {
+			return 0, fmt.Errorf("agent %s was lost", agent.Agent)
+		}
+		limit := a.Deadline.D() + stepMargin
+		if left := limit - time.Since(began); left > 0 {
+			return left, nil
+		}
+		return 0, fmt.Errorf("no response within %v", limit)
+	})
+	return arrival, waited
+}
+
+// unreachableBroker returns why the brokers of a cell cannot be used; "": all were reached, or not contacted.
+func (x *execution) unreachableBroker(c plan.Cell) string {
+	if len(x.unreachable) == 0 {
+		return ""
+	}
+	for _, b := range c.Brokers() {
+		if why := x.unreachable[b.ID()]; why != "" {
+			return "broker " + b.Name + ": " + why
+		}
+	}
+	return ""
+}
+
+// takeOver continues a run that a former leader executed. The task in flight has no outcome and is repeated: this
+// leader does not have the agents' reports to the former one.
+func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
+	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
+	what := fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())
+	if x.journal.record.PreviousEpoch() == x.leader.lease.Epoch() {
+		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
+	}
+	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.journal.of}
+	if h.Attempt != nil {
+		f := h.Attempt.Started
+		e.Task, e.Attempt, e.N = f.Task, f.Attempt, f.N
+		what += ": the task in flight is repeated"
+	} else {
+		what += ": no task was in flight"
+	}
+	e.Detail = what
+	if err := x.journal.record.Event(ctx, e); err != nil || h.Attempt == nil {
+		return err
+	}
+	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", what, "epoch", x.leader.lease.Epoch(),
+		"former", x.journal.record.PreviousEpoch())
+	x.leader.ownership.awaitStaleAttempt(ctx, h.Attempt.Ref)
+	return x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task,
+		Attempt: e.Attempt, N: e.N, Of: x.journal.of, Detail: what})
+}
+
+// search runs a task that searches for its capacity. Each step is an attempt of the task that is judged separately, and
+// all steps lead to one outcome. Failed attempts of a step are repeated by the cell's policy, and only the attempt that
+// counts is the answer. Each step is stored when it has ended, so that the next leader continues after it.
+func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
+	s := *t.Cell.Workload.Search
+	found, again := x.searches[t.ID], x.retries[t.ID]
+	few := "" // in words: too few agents for a step
+	for {
+		m, more := newCapacitySearch(s, found.Steps).next()
+		if !more {
+			break
+		}
+		if len(found.Steps) > 0 {
+			if err := pause(x.between, x.run.Settle.D()); err != nil {
+				return err
+			}
+		}
+		measure := s.Step
+		if m.full {
+			measure = t.Cell.Workload.Measure
+		}
+		number := len(found.Steps) + 1
+		r, retries, err := x.measure(ctx, t.Step(m.rate, measure), n,
+			fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
+		again = append(again, retries...)
+		if err != nil {
+			return err
+		}
+		if r.attempt == "" {
+			if len(found.Steps) == 0 {
+				return x.journal.outcome(ctx, withRetries(outcomeWithout(t, "", r.failure), again), x.rounds)
+			}
+			few = r.failure
+			break
+		}
+		step := answer(s, r, m)
+		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Attempt: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
+		if err := x.journal.event(ctx, e); err != nil {
+			return err
+		}
+		x.journal.state.Blamed, x.journal.state.Crashes = "", nil // a later crash belongs to another step
+		x.journal.inFlight(ctx, "")
+		found = found.With(step, r.outcome)
+	}
+	result := newCapacitySearch(s, found.Steps).result()
+	result.Steps = found.Steps
+	if few != "" {
+		result.Sure, result.Why = false, few
+	}
+	found.Last.Started = found.Started
+	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
+}
+
+// answer returns the step that an attempt was.
+func answer(s plan.Search, r result, m trial) plan.Step {
+	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure,
+		Values: judge.StepValues(s, r.task, r.outcome)}
+	if r.outcome.Verdict == plan.Invalid {
+		step.Broken = r.outcome.Reasons
+	}
+	step.Answer, step.Why = judge.Answer(s, r.task, r.outcome)
+	return step
 }

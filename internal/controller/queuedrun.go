@@ -137,3 +137,11 @@ func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) 
 	}
 	return all
 }
+
+// uses returns in words that a run uses, or will use first, what another run waits for.
+func (r *queuedRun) uses() string {
+	if r.executed() {
+		return "used by run " + r.Run
+	}
+	return "reserved for run " + r.Run
+}

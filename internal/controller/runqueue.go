@@ -335,11 +335,3 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 	}
 	return strings.Join(words, ", ")
 }
-
-// uses returns in words that a run uses, or will use first, what another run waits for.
-func (r *queuedRun) uses() string {
-	if r.executed() {
-		return "used by run " + r.Run
-	}
-	return "reserved for run " + r.Run
-}

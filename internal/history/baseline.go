@@ -2,16 +2,8 @@ package history
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"lockstep/internal/plan"
@@ -61,68 +53,4 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(),
 		By: by}
 	return b, note, nil
-}
-
-// SetBaseline stores a baseline, and replaces the one with the same name.
-func (s *Store) SetBaseline(b plan.Baseline) error {
-	file, err := os.OpenFile(filepath.Join(s.root, Baselines), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err == nil {
-		err = errors.Join(json.NewEncoder(file).Encode(b), file.Sync(), file.Close()) // Encode makes one write
-	}
-	if err != nil {
-		return fmt.Errorf("set baseline %s: %w", b.Name, err)
-	}
-	return nil
-}
-
-// Baselines returns the baselines, sorted by name.
-func (s *Store) Baselines() (all []plan.Baseline, err error) {
-	file, err := os.Open(filepath.Join(s.root, Baselines))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the baselines: %w", err)
-	}
-	defer file.Close()
-	by := map[string]plan.Baseline{}
-	for lines := json.NewDecoder(file); err == nil; {
-		var b plan.Baseline
-		if err = lines.Decode(&b); err == nil {
-			by[b.Name] = b
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read the baselines: %s is damaged: %w; remove the damaged line", file.Name(), err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(by)) {
-		if by[name].Run != "" {
-			all = append(all, by[name])
-		}
-	}
-	return all, nil
-}
-
-// RemoveBaseline removes a baseline, but not its run.
-func (s *Store) RemoveBaseline(name string) error {
-	all, err := s.Baselines()
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, b := range all {
-		if b.Name == name {
-			return s.SetBaseline(plan.Baseline{Name: name})
-		}
-		names = append(names, b.Name)
-	}
-	if len(names) == 0 {
-		names = []string{"none"}
-	}
-	return fmt.Errorf("no baseline %q %s; available: %s", name, s.place(), strings.Join(names, ", "))
-}
-
-// place names this folder, and the command for the baselines of a fleet, for errors.
-func (s *Store) place() string {
-	return fmt.Sprintf("in the folder %s (list those of a fleet with ctl history baseline list --server URL)", s.root)
 }

@@ -284,19 +284,3 @@ func catchUpRate(m *measurements) plan.Value {
 	}
 	return plan.Value{NA: NANoSamples}
 }
-
-// inFlight returns how many messages are normally undelivered while consumers keep up. These are the messages of 50 ms
-// plus the simulated round trip, and those that publishers send in one burst.
-func (in *input) inFlight() float64 {
-	p := in.workload.Publishers
-	publishers := float64(p.Nodes * p.Threads)
-	each := 1.0
-	switch {
-	case p.Mode == "confirm-batch":
-		each += float64(p.Batch.Max)
-	case p.Mode == "confirm-window" && p.OnFull == "pause":
-		each += float64(p.MaxInFlight)
-	}
-	away := edge + in.workload.Network.Latency.D() + in.workload.Network.Jitter.D()
-	return float64(in.subscriptions) * (in.sent*away.Seconds()/in.span.sending.Seconds() + publishers*each)
-}

@@ -11,9 +11,6 @@ const (
 	naLossDrainCut  = "unknown: the drain ended by its timeout"
 )
 
-// churns reports whether the cell has churn of bindings.
-func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
-
 // bindingNames are the latencies of bindings, in the order of their warnings.
 var bindingNames = []string{"binding", "binding.first", "binding.message"}
 

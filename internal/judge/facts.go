@@ -144,3 +144,19 @@ func withClocks(m *record.Merged, f Facts) []plan.AgentPart {
 	}
 	return agents
 }
+
+// of returns the facts of one group.
+func (f Facts) of(group string) Facts {
+	all := f.Agents
+	f.Agents = nil
+	for _, a := range all {
+		if a.Group == group {
+			a.Index = len(f.Agents)
+			f.Agents = append(f.Agents, a)
+		}
+	}
+	if s, has := f.Subjects[group]; has {
+		f.Subject = s
+	}
+	return f
+}

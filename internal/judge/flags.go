@@ -2,10 +2,8 @@ package judge
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -154,30 +152,9 @@ func clocksUnsafe(e evaluation, name string) bool {
 		number && stem == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
 }
 
-// A simulated latency is as configured if its median exceeds the configured one by at most one of these.
-const (
-	latencyPart = 0.05 // fraction of the configured latency
-	latencyOff  = 100 * time.Microsecond
-)
-
-// latencyOff reports whether the simulated network added more latency than configured.
-func (in *input) latencyOff() bool {
-	configured := in.workload.Network.Latency.D()
-	off := in.addedLatency(0.5) - configured
-	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(configured))
-}
-
 // limited returns a rule: whether the cell has a limitation with the flag.
 func limited(flag plan.Flag) func(evaluation, string) bool {
 	return func(e evaluation, _ string) bool {
 		return slices.ContainsFunc(e.m.limitations, func(l plan.Limitation) bool { return l.Flag == flag })
 	}
 }
-
-// beyond reports whether the agents' starts differ by more than the workload permits.
-func (s starts) beyond(w plan.Workload) bool {
-	return s.skew.NA == "" && s.skew.Number > w.Skew.D().Seconds()
-}
-
-// clockUnsafe reports whether the difference of starts was measured between unknown clocks.
-func (s starts) clockUnsafe() bool { return s.skew.NA == "" && !s.clocksKnown }

@@ -88,22 +88,6 @@ type evaluatedGroup struct {
 	out  plan.Outcome
 }
 
-// of returns the facts of one group.
-func (f Facts) of(group string) Facts {
-	all := f.Agents
-	f.Agents = nil
-	for _, a := range all {
-		if a.Group == group {
-			a.Index = len(f.Agents)
-			f.Agents = append(f.Agents, a)
-		}
-	}
-	if s, has := f.Subjects[group]; has {
-		f.Subject = s
-	}
-	return f
-}
-
 // join adds the ledger, the verdict and the warnings of one group to the outcome of the cell.
 func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons,

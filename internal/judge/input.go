@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -176,4 +177,133 @@ func (in *input) roles() (publishers, consumers []plan.AgentPart) {
 		}
 	}
 	return publishers, consumers
+}
+
+// inFlight returns how many messages are normally undelivered while consumers keep up. These are the messages of 50 ms
+// plus the simulated round trip, and those that publishers send in one burst.
+func (in *input) inFlight() float64 {
+	p := in.workload.Publishers
+	publishers := float64(p.Nodes * p.Threads)
+	each := 1.0
+	switch {
+	case p.Mode == "confirm-batch":
+		each += float64(p.Batch.Max)
+	case p.Mode == "confirm-window" && p.OnFull == "pause":
+		each += float64(p.MaxInFlight)
+	}
+	away := edge + in.workload.Network.Latency.D() + in.workload.Network.Jitter.D()
+	return float64(in.subscriptions) * (in.sent*away.Seconds()/in.span.sending.Seconds() + publishers*each)
+}
+
+// churns reports whether the cell has churn of bindings.
+func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
+
+// A simulated latency is as configured if its median exceeds the configured one by at most one of these.
+const (
+	latencyPart = 0.05 // fraction of the configured latency
+	latencyOff  = 100 * time.Microsecond
+)
+
+// latencyOff reports whether the simulated network added more latency than configured.
+func (in *input) latencyOff() bool {
+	configured := in.workload.Network.Latency.D()
+	off := in.addedLatency(0.5) - configured
+	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(configured))
+}
+
+// intervals merges the windows of the measurement's messages into full intervals. Intervals without samples are left
+// out. A sample belongs to the interval in which it ended. Samples that ended in the drain belong to the last interval,
+// so that a stall until then is not hidden. If the measurement ends within an interval, these samples are left out:
+// they may belong to the incomplete interval.
+func (in *input) intervals(s record.Series) []distribution {
+	size := max(1, seconds(in.workload.Interval.D()))
+	full := int(in.span.sending / (time.Duration(size) * time.Second))
+	byInterval := make([][]record.Window, full)
+	whole := full*size == in.span.windows
+	for _, w := range in.record.Windows() {
+		i := w.Index / size
+		if whole && full > 0 {
+			i = min(i, full-1)
+		}
+		if w.Measured && w.Index >= 0 && i < full {
+			byInterval[i] = append(byInterval[i], w)
+		}
+	}
+	var some []distribution
+	for _, windows := range byInterval {
+		hist := func(of record.Series) *record.Hist { return record.HistOf(of, windows) }
+		if d := distributionOf(s, hist, in.subscriptions); d.hist.Count() > 0 {
+			some = append(some, d)
+		}
+	}
+	return some
+}
+
+// distributionOf returns a series over the measurement as a distribution.
+func (in *input) distributionOf(s record.Series) distribution {
+	return distributionOf(s, func(s record.Series) *record.Hist { return in.hists[s] }, in.subscriptions)
+}
+
+// sendDelay returns the p99 of the send delay, and its limit. open is false if there is no send delay.
+func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
+	h := in.hists[record.SendDelay]
+	if !in.workload.Publishers.Open() || h.Count() == 0 {
+		return 0, 0, false
+	}
+	limit, _ = in.limit(record.PublishIntended, record.EndToEnd)
+	return time.Duration(h.Quantile(0.99)), limit, true
+}
+
+// limit returns the time that may be added to the first of these latencies that has samples. known is false if none
+// has.
+func (in *input) limit(latencies ...record.Series) (limit time.Duration, known bool) {
+	for _, s := range latencies {
+		if of := in.hists[s]; of.Count() > 0 {
+			return max(minLate, time.Duration(lateShare*float64(of.Quantile(0.99)))), true
+		}
+	}
+	return minLate, false
+}
+
+// absent returns why a task cannot have a value of these traits; empty if it can.
+func (in *input) absent(t plan.Traits) string {
+	switch {
+	case t.Has(plan.NeedsChurn) && in.workload.Topology.Churn.Rate <= 0:
+		return NANoChurn
+	case t.Has(plan.NeedsRate) && !in.workload.Publishers.Open():
+		return NAClosedLoop
+	case t.Has(plan.NeedsConfirms) && !in.workload.Publishers.Confirmed():
+		if in.workload.Publishers.Mode == "fire-and-forget" {
+			return NAFireAndForget
+		}
+		return NANoConfirms
+	case t.Has(plan.NeedsConsumers) && in.subscriptions == 0:
+		return NANoConsumers
+	}
+	return ""
+}
+
+// addedLatency returns the configured latency plus twice the measured one-way delay.
+func (in *input) addedLatency(q float64) time.Duration {
+	return in.workload.Network.Latency.D() + 2*time.Duration(in.hists[record.NetworkDelay].Quantile(q))
+}
+
+// unmarkedRedeliveries reports whether reordered messages may be redeliveries that the broker does not mark. When a
+// consumer disconnects, its unacknowledged messages go to other consumers of the queue.
+func (in *input) unmarkedRedeliveries() bool {
+	c := in.workload.Consumers
+	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues &&
+		in.record.Total(record.Redelivered) == 0
+}
+
+// republished reports whether messages were published again after a failure. They may be delivered twice, or after later
+// ones. The declared guarantees already include what the retries of client libraries can do.
+func (in *input) republished() bool { return in.record.Total(record.Republished) > 0 }
+
+// linkBroke reports whether any link broke, reopened or not.
+func (in *input) linkBroke() bool {
+	return in.republished() || in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
+		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
+			return e.Kind == eventClosed || e.Kind == record.EventGap
+		})
 }

@@ -86,34 +86,6 @@ func (l latency) highest(q float64) plan.Value {
 	return worst
 }
 
-// intervals merges the windows of the measurement's messages into full intervals. Intervals without samples are left
-// out. A sample belongs to the interval in which it ended. Samples that ended in the drain belong to the last interval,
-// so that a stall until then is not hidden. If the measurement ends within an interval, these samples are left out:
-// they may belong to the incomplete interval.
-func (in *input) intervals(s record.Series) []distribution {
-	size := max(1, seconds(in.workload.Interval.D()))
-	full := int(in.span.sending / (time.Duration(size) * time.Second))
-	byInterval := make([][]record.Window, full)
-	whole := full*size == in.span.windows
-	for _, w := range in.record.Windows() {
-		i := w.Index / size
-		if whole && full > 0 {
-			i = min(i, full-1)
-		}
-		if w.Measured && w.Index >= 0 && i < full {
-			byInterval[i] = append(byInterval[i], w)
-		}
-	}
-	var some []distribution
-	for _, windows := range byInterval {
-		hist := func(of record.Series) *record.Hist { return record.HistOf(of, windows) }
-		if d := distributionOf(s, hist, in.subscriptions); d.hist.Count() > 0 {
-			some = append(some, d)
-		}
-	}
-	return some
-}
-
 // distribution is a latency that includes the messages without an answer, each with its age. The age is the minimum of
 // its latency.
 type distribution struct {
@@ -130,11 +102,6 @@ func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subs
 	n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
-}
-
-// distributionOf returns a series over the measurement as a distribution.
-func (in *input) distributionOf(s record.Series) distribution {
-	return distributionOf(s, func(s record.Series) *record.Hist { return in.hists[s] }, in.subscriptions)
 }
 
 func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) distribution {

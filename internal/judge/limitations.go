@@ -177,24 +177,3 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 	}
 	return all
 }
-
-// sendDelay returns the p99 of the send delay, and its limit. open is false if there is no send delay.
-func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
-	h := in.hists[record.SendDelay]
-	if !in.workload.Publishers.Open() || h.Count() == 0 {
-		return 0, 0, false
-	}
-	limit, _ = in.limit(record.PublishIntended, record.EndToEnd)
-	return time.Duration(h.Quantile(0.99)), limit, true
-}
-
-// limit returns the time that may be added to the first of these latencies that has samples. known is false if none
-// has.
-func (in *input) limit(latencies ...record.Series) (limit time.Duration, known bool) {
-	for _, s := range latencies {
-		if of := in.hists[s]; of.Count() > 0 {
-			return max(minLate, time.Duration(lateShare*float64(of.Quantile(0.99)))), true
-		}
-	}
-	return minLate, false
-}

@@ -40,3 +40,12 @@ func measure(in *input) *measurements {
 	m.latencies = latenciesOf(in, m.keepsUp)
 	return m
 }
+
+// clockBound returns a quantile of a latency. Its bound is the maximum error of the clocks at both ends.
+func (m *measurements) clockBound(l latency, quantile func(latency, float64) plan.Value, q float64) plan.Value {
+	v := quantile(l, q)
+	if l.across && v.NA == "" && !m.clocks.unknown {
+		v.Bound = m.clocks.bound.Seconds()
+	}
+	return v
+}

@@ -27,24 +27,6 @@ func valuesOf(m *measurements) map[string]plan.Value {
 	return values
 }
 
-// absent returns why a task cannot have a value of these traits; empty if it can.
-func (in *input) absent(t plan.Traits) string {
-	switch {
-	case t.Has(plan.NeedsChurn) && in.workload.Topology.Churn.Rate <= 0:
-		return NANoChurn
-	case t.Has(plan.NeedsRate) && !in.workload.Publishers.Open():
-		return NAClosedLoop
-	case t.Has(plan.NeedsConfirms) && !in.workload.Publishers.Confirmed():
-		if in.workload.Publishers.Mode == "fire-and-forget" {
-			return NAFireAndForget
-		}
-		return NANoConfirms
-	case t.Has(plan.NeedsConsumers) && in.subscriptions == 0:
-		return NANoConsumers
-	}
-	return ""
-}
-
 // functions returns the function of each value of plan.Values. It is called only for tasks that can have the value: see
 // absent.
 var functions = sync.OnceValue(func() map[string]valueOf {
@@ -188,15 +170,6 @@ func rate(c record.Counter) valueOf {
 	}
 }
 
-// clockBound returns a quantile of a latency. Its bound is the maximum error of the clocks at both ends.
-func (m *measurements) clockBound(l latency, quantile func(latency, float64) plan.Value, q float64) plan.Value {
-	v := quantile(l, q)
-	if l.across && v.NA == "" && !m.clocks.unknown {
-		v.Bound = m.clocks.bound.Seconds()
-	}
-	return v
-}
-
 // lost returns the number of lost messages. If the drain was cut, it is unknown which messages are lost and which are
 // late.
 func lost(m *measurements) plan.Value {
@@ -285,9 +258,4 @@ func networkLatency(q float64) valueOf {
 		}
 		return plan.Value{Number: m.in.addedLatency(q).Seconds()}
 	}
-}
-
-// addedLatency returns the configured latency plus twice the measured one-way delay.
-func (in *input) addedLatency(q float64) time.Duration {
-	return in.workload.Network.Latency.D() + 2*time.Duration(in.hists[record.NetworkDelay].Quantile(q))
 }

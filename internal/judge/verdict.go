@@ -87,26 +87,6 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 	return reasons
 }
 
-// unmarkedRedeliveries reports whether reordered messages may be redeliveries that the broker does not mark. When a
-// consumer disconnects, its unacknowledged messages go to other consumers of the queue.
-func (in *input) unmarkedRedeliveries() bool {
-	c := in.workload.Consumers
-	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues &&
-		in.record.Total(record.Redelivered) == 0
-}
-
-// republished reports whether messages were published again after a failure. They may be delivered twice, or after later
-// ones. The declared guarantees already include what the retries of client libraries can do.
-func (in *input) republished() bool { return in.record.Total(record.Republished) > 0 }
-
-// linkBroke reports whether any link broke, reopened or not.
-func (in *input) linkBroke() bool {
-	return in.republished() || in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
-		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
-			return e.Kind == eventClosed || e.Kind == record.EventGap
-		})
-}
-
 // unknownReasons returns why there is no usable number; none if there is one.
 func unknownReasons(in *input, l plan.Ledger) []string {
 	var reasons []string

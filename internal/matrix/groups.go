@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
 )
 
 // groupName matches valid group names. They are short and consist of letters and digits, because they are part of queue
@@ -89,40 +88,4 @@ func inconsistentParts(w plan.Workload) []problem {
 		}
 	}
 	return out
-}
-
-// declareGroups gets the driver's declaration for each group, and combines them. A cell is n/a if any of its groups is.
-func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
-	whole.Guarantees = drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
-	whole.Capabilities.CopiesBody = true
-	var labels []string
-	for i, part := range work.Parts() {
-		g := &work.Groups[i]
-		speaks := b
-		if g.Broker != nil {
-			speaks = g.Broker
-		}
-		d, rejections := w.declarePart(speaks, part)
-		of := func(text string) string { return "group " + g.Name + ": " + text }
-		for _, why := range rejections {
-			reasons = append(reasons, of(why))
-		}
-		for _, note := range d.Notes {
-			whole.Notes = append(whole.Notes, of(note))
-		}
-		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees),
-			d.Capabilities.CopiesBody, d.Capabilities.InProcess
-		g.RedeliverAfter, g.Resilience = plan.Duration(d.RedeliverAfter), string(d.Resilience)
-		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
-		if d.Label != "" {
-			labels = appendNew(labels, d.Label)
-		}
-		p := &whole.Guarantees
-		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Guarantees.ConfirmedKept, p.SentKept && d.Guarantees.SentKept
-		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Guarantees.NoDuplicates, p.Ordered && d.Guarantees.Ordered
-		whole.Capabilities.InProcess = whole.Capabilities.InProcess || d.Capabilities.InProcess
-		whole.Capabilities.CopiesBody = whole.Capabilities.CopiesBody && d.Capabilities.CopiesBody
-	}
-	whole.Label = strings.Join(labels, "; ")
-	return whole, reasons
 }

@@ -1,10 +1,12 @@
 package matrix
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -227,4 +229,49 @@ func (l *loader) probe(m *Matrix, unzipped bool) {
 		}
 	}
 	l.doc.errors = append(l.doc.errors, found.errs()...)
+}
+
+// readGroups collects the names of groups in the template.
+func (l *loader) readGroups() {
+	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
+		f, ok := n.(*ast.Field)
+		switch {
+		case ok && slices.Contains([]string{"brokers", "axes", "tables", "labels", "skip"}, labelOf(f)):
+			return false // options, axes and labels may have these names
+		case ok && labelOf(f) == "groups":
+			l.groups.collect(f.Value)
+			return false
+		case ok && labelOf(f) == "sideBySide":
+			l.groups.collectBrokers(f.Value)
+			return false
+		}
+		return true
+	}, nil)
+	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
+		l.doc.add(l.space.axes[a].place, join("axes", groupAxis),
+			"tables use this name for the groups of the cell; rename the axis")
+	}
+}
+
+// matrix returns the parts that the loader has read as a Matrix.
+func (l *loader) matrix(tables tableChecker) *Matrix {
+	r := runReader{doc: l.doc}
+	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
+		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
+	for _, b := range l.brokers {
+		if b == nil {
+			continue
+		}
+		if d, err := drivers.Lookup(b.Driver); err == nil {
+			m.drivers[b.Driver] = d.Info().Declare
+		}
+	}
+	m.base = plan.Run{Version: plan.RecordFormat, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
+		Settle: r.duration("settle", 0),
+		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
+	m.base.Repeat, m.base.Until = r.repeat()
+	m.untilAt = place(l.doc.root.LookupPath(untilPath))
+	l.secrets = append(l.secrets, r.secrets...)
+	m.base.Strict, _ = l.doc.root.LookupPath(cue.ParsePath("strict")).Bool()
+	return m
 }

@@ -3,12 +3,21 @@
 package matrix
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cuelang.org/go/cue"
@@ -135,29 +144,6 @@ func (m *Matrix) Literals() []string {
 	return slices.Compact(paths)
 }
 
-// matrix returns the parts that the loader has read as a Matrix.
-func (l *loader) matrix(tables tableChecker) *Matrix {
-	r := runReader{doc: l.doc}
-	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
-		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
-	for _, b := range l.brokers {
-		if b == nil {
-			continue
-		}
-		if d, err := drivers.Lookup(b.Driver); err == nil {
-			m.drivers[b.Driver] = d.Info().Declare
-		}
-	}
-	m.base = plan.Run{Version: plan.RecordFormat, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
-		Settle: r.duration("settle", 0),
-		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
-	m.base.Repeat, m.base.Until = r.repeat()
-	m.untilAt = place(l.doc.root.LookupPath(untilPath))
-	l.secrets = append(l.secrets, r.secrets...)
-	m.base.Strict, _ = l.doc.root.LookupPath(cue.ParsePath("strict")).Bool()
-	return m
-}
-
 // runReader reads the parts of a matrix that are the same for all cells.
 type runReader struct {
 	doc     *document
@@ -230,4 +216,465 @@ func Rounds(run plan.Run) (minimum, maximum int) {
 func Format(source string) (string, error) {
 	text, err := format.Source([]byte(source))
 	return string(text), err
+}
+
+// projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
+// known.
+func (m *Matrix) projection(combo []int) string {
+	if m.refers == nil {
+		return ""
+	}
+	key := []byte{'.'}
+	for a, i := range combo {
+		if m.refers[m.space.axes[a].name] {
+			key = binary.AppendUvarint(key, uint64(i))
+		}
+	}
+	return string(key)
+}
+
+// broker returns the cell's broker. It is nil if an error was reported before. If every group has its own broker, it is
+// that of the first group by name.
+func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
+	groups, _ := tree["groups"].(map[string]any)
+	if len(own) > 0 && len(own) == len(groups) {
+		return own[slices.Min(slices.Collect(maps.Keys(own)))], nil
+	}
+	name, _ := tree["broker"].(string)
+	if name == "" && len(m.brokers) == 1 {
+		for only := range m.brokers {
+			name = only
+		}
+	}
+	if b, ok := m.brokers[name]; ok {
+		return b, nil
+	}
+	if len(m.brokers) == 0 {
+		return nil, nil // reported already
+	}
+	if name == "" {
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker or set cell.broker" +
+			brokersThere(m.brokers)}}
+	}
+	return nil, []problem{{"broker", noBroker(m.brokers, strconv.Quote(name), name)}}
+}
+
+// nameAxes sets the fields of the standard axes that the template does not set.
+func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
+	for a, i := range combo {
+		x := m.space.axes[a]
+		for _, path := range standardAxes()[x.name] {
+			if x.name == "latency" && tree["latency"] != nil {
+				continue
+			}
+			if strings.HasPrefix(path, "consumers.") && at(tree, "consumers", "nodes") == float64(0) {
+				continue
+			}
+			group, name, nested := strings.Cut(path, ".")
+			if !nested {
+				setDefault(tree, group, x.values[i].json)
+				continue
+			}
+			sub, ok := tree[group].(map[string]any)
+			if !ok {
+				sub = map[string]any{}
+				tree[group] = sub
+			}
+			setDefault(sub, name, x.values[i].json)
+		}
+	}
+}
+
+func setDefault(m map[string]any, name string, text json.RawMessage) {
+	if _, set := m[name]; !set {
+		var x any
+		if json.Unmarshal(text, &x) == nil {
+			m[name] = x
+		}
+	}
+}
+
+// chunk is a sequence of combinations that one worker evaluates.
+type chunk struct {
+	combos  [][]int
+	results []result
+	done    chan struct{}
+}
+
+type result struct {
+	Combination
+	errs Errors
+}
+
+// chunkSize is the maximum number of combinations in a chunk. The first chunks are smaller, so that the first cell is
+// ready early.
+const chunkSize = 128
+
+// Expand yields the combinations in the order of the matrix, the first axis outermost. It evaluates ahead on all cores.
+// After a combination with an error it stops yielding, but evaluates the rest. It then ends with all errors as one
+// error of type Errors. When ctx ends, it ends with an error that wraps ctx's.
+func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
+	return func(yield func(Combination, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		found, seen, index := newFindings(nil), map[string][]int{}, 0
+		for c := range m.start(ctx, &wg) {
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+			}
+			if ctx.Err() != nil { // chunks that were done after that may be incomplete
+				yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
+				return
+			}
+			for i, r := range c.results {
+				m.collect(r, c.combos[i], seen, found)
+				if len(found.list) > 0 {
+					continue
+				}
+				if r.Cell != nil {
+					r.Cell.Index = index
+					index++
+				}
+				if !yield(r.Combination, nil) {
+					return
+				}
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
+		case len(found.list) > 0:
+			yield(Combination{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets)))
+		}
+	}
+}
+
+// start starts the evaluation and returns the chunks in order.
+func (m *Matrix) start(ctx context.Context, wg *sync.WaitGroup) <-chan *chunk {
+	workers := runtime.GOMAXPROCS(0)
+	ordered, work := make(chan *chunk, 4*workers), make(chan *chunk)
+	wg.Go(func() {
+		defer close(ordered)
+		defer close(work)
+		m.chunks(func(c *chunk) bool {
+			select {
+			case ordered <- c:
+			case <-ctx.Done():
+				return false
+			}
+			select {
+			case work <- c:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	for range workers {
+		wg.Go(func() {
+			var w *worker
+			for c := range work {
+				w = m.run(ctx, w, c)
+				close(c.done)
+			}
+		})
+	}
+	return ordered
+}
+
+// chunks divides the space into chunks.
+func (m *Matrix) chunks(each func(*chunk) bool) {
+	size, c := 1, &chunk{done: make(chan struct{})}
+	for ordinal := range m.space.size() {
+		combo := m.space.at(ordinal)
+		if !m.space.kept(combo) {
+			continue
+		}
+		c.combos = append(c.combos, combo)
+		if len(c.combos) >= size {
+			if !each(c) {
+				return
+			}
+			size, c = min(2*size, chunkSize), &chunk{done: make(chan struct{})}
+		}
+	}
+	if len(c.combos) > 0 {
+		each(c)
+	}
+}
+
+// run evaluates a chunk. It creates w if needed, and returns it.
+func (m *Matrix) run(ctx context.Context, w *worker, c *chunk) *worker {
+	c.results = make([]result, len(c.combos))
+	for i, combo := range c.combos {
+		if ctx.Err() != nil {
+			return w
+		}
+		if p := m.skipped(combo); p != nil {
+			c.results[i].Excluded = &plan.Excluded{Coordinates: m.space.coordinates(combo), Kind: "skipped",
+				Reason: "by the pattern " + p.text + " at " + p.place}
+			continue
+		}
+		if w == nil {
+			var err error
+			if w, err = newWorker(m); err != nil {
+				c.results[i].errs = Errors{{File: m.source.file, Message: err.Error()}}
+				w = nil
+				continue
+			}
+		}
+		c.results[i].Combination, c.results[i].errs = w.evaluate(combo)
+	}
+	return w
+}
+
+func (m *Matrix) skipped(combo []int) *pattern {
+	for i := range m.skip {
+		if m.skip[i].subsumes(combo) {
+			return &m.skip[i]
+		}
+	}
+	return nil
+}
+
+// collect adds a combination's errors to found. It also reports combinations that produce the same cell.
+func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *findings) {
+	for _, f := range r.errs {
+		found.add(f, m.space.name(combo))
+	}
+	if r.Cell == nil {
+		return
+	}
+	twin, twice := seen[r.Cell.ID]
+	if !twice {
+		seen[r.Cell.ID] = combo
+		return
+	}
+	var names []string
+	for a := range combo {
+		if combo[a] != twin[a] {
+			names = append(names, m.space.axes[a].name)
+		}
+	}
+	first := names[0]
+	msg := fmt.Sprintf("axis %s does not affect the cell: %s and %s are the same measurement; use axis.%s in the template, or in labels: {%s: axis.%s}",
+		strings.Join(names, " or "), m.space.name(twin), m.space.name(combo), first, first, first)
+	a := m.space.axes[m.space.find(first)]
+	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
+}
+
+// Run collects the result of Expand into a run without an id and a start time.
+func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
+	run := m.base
+	simulates := false
+	for c, err := range m.Expand(ctx) {
+		switch {
+		case err != nil:
+			return plan.Run{}, err
+		case c.Cell != nil:
+			run.Cells = append(run.Cells, *c.Cell)
+			run.Agents = max(run.Agents, c.Cell.Agents())
+			simulates = simulates || c.Cell.Workload.Network != plan.Network{}
+		default:
+			run.Excluded = append(run.Excluded, *c.Excluded)
+		}
+	}
+	for i := range run.Cells { // cells without latency must be comparable with the others
+		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
+	}
+	return run, nil
+}
+
+// repeat returns the number of repetitions, or their maximum and the stop rule.
+func (r *runReader) repeat() (n int, until *plan.StopRule) {
+	given := r.doc.root.LookupPath(cue.ParsePath("repeat"))
+	if n, err := given.Int64(); err == nil {
+		return int(n), nil
+	}
+	text, err := given.LookupPath(cue.ParsePath("until")).String()
+	if err != nil { // errors were reported, or until is missing
+		return 1, nil
+	}
+	u, err := plan.ParseStopRule(text)
+	if err != nil {
+		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
+	}
+	maximum, missing := given.LookupPath(cue.ParsePath("max")).Int64()
+	if missing != nil {
+		return 1, nil
+	}
+	if minimum := sampling.MinRepetitions(u); err == nil && int(maximum) < minimum {
+		at := given.LookupPath(cue.ParsePath("max"))
+		r.doc.add(place(at), "repeat.max",
+			fmt.Sprintf("%d repetitions can never end early: an interval at %g %% needs %d; give at least %d (recommended: %d), or a lower confidence: %q",
+				maximum, 100*u.Confidence, minimum, minimum, 2*minimum, "ci < 5% at 80%"))
+	}
+	if err != nil {
+		return int(maximum), nil
+	}
+	return int(maximum), &u
+}
+
+// validateRepeat returns an error if the stop rule refers to a value that a cell never has.
+func (m *Matrix) validateRepeat(w plan.Workload) Errors {
+	u := m.base.Until
+	if u == nil {
+		return nil
+	}
+	name := u.Of(w)
+	why := absent(name, w)
+	if why == "" {
+		return nil
+	}
+	return Errors{errorAt(m.untilAt, "repeat.until",
+		fmt.Sprintf("%s never has a number in this cell: %s; name a value of every cell, for example publish.rate", name, why))}
+}
+
+// expandSideBySide replaces the side-by-side brokers by one group each, and returns their errors.
+func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
+	names, _ := tree["sideBySide"].([]any)
+	delete(tree, "sideBySide")
+	if len(names) == 0 {
+		return nil
+	}
+	if groups, _ := tree["groups"].(map[string]any); len(groups) > 0 {
+		return []problem{{"sideBySide",
+			"the cell also has groups; set the broker of each group instead"}}
+	}
+	if len(names) == 1 {
+		return []problem{{"sideBySide", "a comparison needs several brokers; name at least two"}}
+	}
+	groups := map[string]any{}
+	var known []string
+	for _, n := range names {
+		broker, _ := n.(string)
+		name := sideBySide(broker)
+		_, exists := m.brokers[broker]
+		switch {
+		case !exists:
+			out = append(out, problem{"sideBySide", noBroker(m.brokers, strconv.Quote(broker), broker)})
+		case slices.Contains(known, broker):
+			out = append(out, problem{"sideBySide", fmt.Sprintf("%q is duplicated; name each broker once", broker)})
+		case !groupName.MatchString(name) || groups[name] != nil:
+			out = append(out, problem{"sideBySide",
+				fmt.Sprintf("the name of broker %q gives no unique name of a group; use groups instead, each with a broker", broker)})
+		default:
+			groups[name] = map[string]any{"broker": broker}
+		}
+		known = append(known, broker)
+	}
+	tree["groups"] = groups
+	return out
+}
+
+// groupBrokers removes the brokers of groups from the tree and returns them.
+func (m *Matrix) groupBrokers(tree map[string]any) (own map[string]*plan.Broker, out []problem) {
+	groups, _ := tree["groups"].(map[string]any)
+	own = map[string]*plan.Broker{}
+	for name, g := range groups {
+		group, _ := g.(map[string]any)
+		broker, named := group["broker"].(string)
+		delete(group, "broker")
+		if !named {
+			continue
+		}
+		b, there := m.brokers[broker]
+		if !there && len(m.brokers) > 0 {
+			out = append(out, problem{join("groups", name) + ".broker", noBroker(m.brokers, strconv.Quote(broker), broker)})
+		}
+		own[name] = b // nil: an error was reported
+	}
+	slices.SortFunc(out, func(a, b problem) int { return strings.Compare(a.path, b.path) })
+	return own, out
+}
+
+// inherited returns the values of the fields that the template does not set: those of standard axes, or else the
+// defaults. Groups inherit from the cell.
+func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
+	named := clone(tree)
+	m.nameAxes(named, combo)
+	whole := overlay(clone(cellDefaults()), named)
+	rest := lacking(whole, tree)
+	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
+		delete(network, "latency") // set by its short form
+	}
+	given, _ := tree["groups"].(map[string]any)
+	groups := map[string]any{}
+	for name, g := range given {
+		if group, ok := g.(map[string]any); ok {
+			parts := map[string]any{}
+			for _, part := range ofGroups {
+				parts[part] = whole[part]
+			}
+			groups[name] = lacking(parts, group)
+		}
+	}
+	if len(groups) > 0 {
+		rest["groups"] = groups
+	}
+	return rest
+}
+
+// lacking returns the fields of all that tree does not have.
+func lacking(all, tree map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range all {
+		have, had := tree[k]
+		sub, ok := v.(map[string]any)
+		old, isMap := have.(map[string]any)
+		switch {
+		case !had:
+			out[k] = v
+		case ok && isMap:
+			out[k] = lacking(sub, old)
+		}
+	}
+	return out
+}
+
+// sideBySide returns the name of the group for a side-by-side broker.
+func sideBySide(broker string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, broker)
+	return name[:min(len(name), maxGroupName)]
+}
+
+var untilPath = cue.ParsePath("repeat.until")
+
+// absent returns why a cell with this workload never has a number for a value, which may be that of a group. It returns
+// "" if the cell can have one.
+func absent(name string, w plan.Workload) (why string) {
+	group, plain := plan.SplitGroup(name)
+	if group == "" {
+		var have []string // groups that can have a number
+		for i, part := range w.Parts() {
+			reason := part.Absent(plain)
+			if why = cmp.Or(why, reason); reason == "" && len(w.Groups) == 0 {
+				return ""
+			} else if reason == "" {
+				have = append(have, w.Groups[i].Name)
+			}
+		}
+		v, _ := plan.ValueNamed(plain)
+		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) &&
+			!strings.HasPrefix(plain, "broker.") {
+			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
+		}
+		if len(have) > 0 {
+			return ""
+		}
+		return why
+	}
+	i := slices.IndexFunc(w.Groups, func(g plan.Group) bool { return g.Name == group })
+	if i < 0 {
+		return fmt.Sprintf("unknown group %q in the cell", group)
+	}
+	return w.Parts()[i].Absent(plain)
 }

@@ -182,3 +182,25 @@ func (c *tableChecker) tables() []plan.Table {
 	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99",
 		"e2e.p50", "e2e.p99"}}}
 }
+
+// isValue reports whether tables can show a value with this name, of the cell or of a group.
+func (c *tableChecker) isValue(name string) bool {
+	group, value := plan.SplitGroup(name)
+	return isValue(value) && (group == "" || c.groups.has(group))
+}
+
+// noTableValue returns the message for a name that isValue rejects.
+func (c *tableChecker) noTableValue(name string) string {
+	group, value := plan.SplitGroup(name)
+	switch {
+	case group == "" || c.groups.has(group):
+		return noTableValue(value)
+	case !c.groups.any():
+		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; use %q", name, value)
+	}
+	msg := fmt.Sprintf("unknown group %q", group)
+	if near := plan.ClosestMatch(group, c.groups.names); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
+	}
+	return msg + " (available: " + strings.Join(c.groups.names, ", ") + ")"
+}

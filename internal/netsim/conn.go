@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"lockstep/internal/record"
 )
 
 // conn is a connection under simulated conditions. Two goroutines move bytes between its lines and the real connection.
@@ -101,12 +103,6 @@ func (c *conn) closeInner() {
 	}
 }
 
-func (l *line) isClosing() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.end == errClosing
-}
-
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.in.read(b)
 	return n, c.wrap("read", err)
@@ -162,4 +158,20 @@ func (c *conn) wrap(op string, err error) error {
 		return err
 	}
 	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}
+
+func (c *conn) takeDelays(into *record.Hist) {
+	for _, l := range []*line{c.in, c.out} {
+		l.mu.Lock()
+		into.Merge(l.delays)
+		l.delays.Reset()
+		l.mu.Unlock()
+	}
+}
+
+// reset breaks the connection at both ends.
+func (c *conn) reset() {
+	c.out.shut(syscall.ECONNRESET, errClosing) // before the connection ends, whose errors would be others
+	c.in.abandon(syscall.ECONNRESET)
+	reset(c.inner)
 }

@@ -52,12 +52,3 @@ func (d *Delays) leave(c *conn) {
 	delete(d.conns, c)
 	c.takeDelays(&d.past)
 }
-
-func (c *conn) takeDelays(into *record.Hist) {
-	for _, l := range []*line{c.in, c.out} {
-		l.mu.Lock()
-		into.Merge(l.delays)
-		l.delays.Reset()
-		l.mu.Unlock()
-	}
-}

@@ -191,31 +191,3 @@ func (f *Faults) leave(c *conn) {
 		delete(f.now.hit, c)
 	}
 }
-
-// reset breaks the connection at both ends.
-func (c *conn) reset() {
-	c.out.shut(syscall.ECONNRESET, errClosing) // before the connection ends, whose errors would be others
-	c.in.abandon(syscall.ECONNRESET)
-	reset(c.inner)
-}
-
-// hold stops the arrival of bytes (on) or lets it continue.
-func (l *line) hold(on bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held = on
-	for i := range l.marks.list { // their delays are caused by the fault
-		l.marks.list[i].known = true
-	}
-	if at := l.next(); at != never {
-		l.nudge(&l.far, at)
-	}
-}
-
-// change adds to the latency of the round trip. bandwidth 0 restores that of the conditions.
-func (l *line) change(latency, bandwidth int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.path.latency += latency / 2
-	l.path.limit(bandwidth)
-}

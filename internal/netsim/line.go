@@ -331,3 +331,30 @@ func (l *line) breakOff(err error) {
 	l.endAt = now
 	l.nudge(&l.near, now)
 }
+
+func (l *line) isClosing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end == errClosing
+}
+
+// hold stops the arrival of bytes (on) or lets it continue.
+func (l *line) hold(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = on
+	for i := range l.marks.list { // their delays are caused by the fault
+		l.marks.list[i].known = true
+	}
+	if at := l.next(); at != never {
+		l.nudge(&l.far, at)
+	}
+}
+
+// change adds to the latency of the round trip. bandwidth 0 restores that of the conditions.
+func (l *line) change(latency, bandwidth int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.path.latency += latency / 2
+	l.path.limit(bandwidth)
+}

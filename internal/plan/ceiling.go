@@ -29,19 +29,6 @@ type Limits struct {
 // LimitsRate is the publish rate of each agent at which latencies of Limits are measured, in msg/s.
 const LimitsRate = 1000
 
-// Shape returns the shape of a workload's load. ok is false if it publishes nothing.
-func (w Workload) Shape() (shape LoadShape, ok bool) {
-	p := w.Publishers
-	shape = LoadShape{Mode: p.Mode, Size: w.Message.Size, Nodes: p.Nodes, Threads: p.Threads}
-	switch p.Mode {
-	case "confirm-window":
-		shape.MaxInFlight = p.MaxInFlight
-	case "confirm-batch":
-		shape.Batch = p.Batch
-	}
-	return shape, p.Nodes > 0 && p.Threads > 0
-}
-
 // Compare orders shapes by agents, threads and size. Shapes that differ only in the mode are equal.
 func (s LoadShape) Compare(o LoadShape) int {
 	return cmp.Or(cmp.Compare(s.Nodes, o.Nodes), cmp.Compare(s.Threads, o.Threads), cmp.Compare(s.Size, o.Size))

@@ -28,22 +28,6 @@ func shortNames(w Workload) map[string]string {
 	return names
 }
 
-// Absent returns the reason why a workload can never have a number for a value; empty if it can.
-func (w Workload) Absent(value string) string {
-	v, _ := ValueNamed(value)
-	switch {
-	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
-		return "there are no consumers"
-	case v.Traits.Has(NeedsPrompt) && w.Consumers.Lifetime.ConnectAt > 0:
-		return "consumers connect late (consumers.lifetime.connectAt), so messages wait for them by design"
-	case v.Traits.Has(NeedsConfirms) && !w.Publishers.Confirmed():
-		return "the broker does not confirm messages in mode " + w.Publishers.Mode
-	case v.Traits.Has(NeedsRate) && !w.Publishers.Open() && w.Search == nil:
-		return "messages have no intended send time without a rate"
-	}
-	return ""
-}
-
 // constant parses a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
 // ("500MiB").
 func constant(text string) (number float64, unit Unit, ok bool) {

@@ -49,18 +49,6 @@ func ReadRun(r io.Reader, limit int64) (Run, error) {
 	return run, nil
 }
 
-// CheckTasks returns an error if the run has too many cells or tasks for Tasks. It does not create tasks.
-func (r Run) CheckTasks() error {
-	if len(r.Cells) > MaxCells {
-		return fmt.Errorf("%d cells: want at most %d: %w", len(r.Cells), MaxCells, ErrTooLarge)
-	}
-	if r.Repeat < 0 || r.Repeat > MaxTasks/max(1, len(r.Cells)) {
-		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks,
-			ErrTooLarge)
-	}
-	return nil
-}
-
 // Decode reads one JSON document of at most limit bytes into the value that v points to. The memory that its decoded
 // form needs is counted before anything is allocated. An empty object of three bytes may otherwise become an element of
 // a thousand bytes.

@@ -36,28 +36,9 @@ func RecordLimit(t Task) time.Duration {
 	return Limit(t.Cell.Workload) + min(redelivery, maxTaskTime) + time.Hour
 }
 
-// undoLimit is the maximum time to undo faults of a broker: stop it, start it, and wait until it is ready.
-const undoLimit = time.Minute
-
-// LongestUndo returns the maximum time to undo the faults of brokers at the end of a task; 0 without such faults.
-func (w Workload) LongestUndo() time.Duration {
-	if len(w.Targets()) == 0 {
-		return 0
-	}
-	return undoLimit
-}
-
 // MeasureAhead is the minimum notice with which the beginning of the measurement is announced while the load runs. It
 // is rounded up to a whole second of the load. All agents must receive it in time.
 const MeasureAhead = 2 * time.Second
 
 // minWatch is the minimum time for which a steady load is observed.
 const minWatch = 6 * time.Second
-
-// LongestWarmup returns the maximum time for which the load runs before the measurement.
-func (w Workload) LongestWarmup() time.Duration {
-	if w.Steady.Auto {
-		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second
-	}
-	return w.Warmup.D()
-}

@@ -1,19 +1,5 @@
 package plan
 
-import "math/rand/v2"
-
-// permutation returns the order of n cells in one repetition.
-func (o Order) permutation(n, repetition int) []int {
-	if o.Random {
-		return rand.New(rand.NewPCG(o.Seed, uint64(repetition))).Perm(n)
-	}
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	return order
-}
-
 // Assign distributes a task over agents, in the given order. Group by group, it first takes the agents of the
 // publishers, then those of the consumers, or the same agents if they are colocated. It returns one assignment per
 // agent. In a task with faults the remaining agents only inject faults.

@@ -209,6 +209,21 @@ type Placement struct {
 	Consumers  map[string]int `json:"consumers,omitempty"`  // of this agent
 }
 
+// Check returns an error if a placement has more nodes than a cluster can have, or names that are too long.
+func (p Placement) Check() error {
+	for _, nodes := range []map[string]int{p.Leaders, p.Publishers, p.Consumers} {
+		if len(nodes) > maxNodes {
+			return fmt.Errorf("a placement has %d nodes: want at most %d", len(nodes), maxNodes)
+		}
+		for name := range nodes {
+			if len(name) > maxNodeName {
+				return fmt.Errorf("the name of a node has %d bytes: want at most %d", len(name), maxNodeName)
+			}
+		}
+	}
+	return nil
+}
+
 // Kinds of events of an outcome.
 const (
 	EventCores     = "host-cores" // the number of cores of an agent's host
@@ -253,3 +268,51 @@ type Event struct {
 
 // Failed reports whether this outcome makes its run a failure.
 func (o Outcome) Failed() bool { return o.Verdict != Valid }
+
+// Value returns a value of the outcome or of one of its groups, by its name in tables.
+func (o Outcome) Value(name string) (Value, bool) {
+	group, name := SplitGroup(name)
+	if group == "" {
+		v, has := o.Values[name]
+		return v, has
+	}
+	for _, g := range o.Groups {
+		if g.Name == group {
+			v, has := g.Values[name]
+			return v, has
+		}
+	}
+	return Value{}, false
+}
+
+// Incomparable returns why a value cannot be compared with others: no number, only a lower bound, or an incomparable
+// flag. It returns "" if it can be compared.
+func (v Value) Incomparable() string {
+	switch {
+	case v.NA != "":
+		return "no number: " + v.NA
+	case v.Over > 0:
+		return "only a lower bound"
+	}
+	for _, f := range v.Flags {
+		if f.Incomparable() {
+			return string(f)
+		}
+	}
+	return ""
+}
+
+// AttemptsText describes the attempts of a task: "3 attempts: agent-lost, connect". It returns "" if there was one.
+func (o Outcome) AttemptsText() string {
+	if len(o.FailedAttempts) == 0 {
+		return ""
+	}
+	kinds := make([]string, len(o.FailedAttempts))
+	for i, t := range o.FailedAttempts {
+		kinds[i] = string(t.Kind)
+	}
+	if o.Search != nil {
+		return fmt.Sprintf("steps retried %d times: %s", len(kinds), strings.Join(kinds, ", "))
+	}
+	return fmt.Sprintf("%d attempts: %s", len(kinds)+1, strings.Join(kinds, ", "))
+}

@@ -35,29 +35,3 @@ type Role struct {
 	Agents int
 	On     Labels
 }
-
-// Roles returns the agents that a workload needs, in the order of Assign.
-func (w Workload) Roles() (roles []Role) {
-	for i, part := range w.Parts() {
-		group := ""
-		if len(w.Groups) > 0 {
-			group = w.Groups[i].Name
-		}
-		p, c := part.Publishers, part.Consumers
-		if c.Colocate && c.Nodes > 0 {
-			both := maps.Clone(p.On)
-			if both == nil {
-				both = Labels{}
-			}
-			maps.Copy(both, c.On)
-			roles = append(roles, Role{group, "publishers and consumers", part.agents(), both})
-			continue
-		}
-		for _, r := range []Role{{group, "publishers", p.Nodes, p.On}, {group, "consumers", c.Nodes, c.On}} {
-			if r.Agents > 0 {
-				roles = append(roles, r)
-			}
-		}
-	}
-	return roles
-}

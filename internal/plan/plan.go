@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -213,4 +215,94 @@ type Table struct {
 	Lowest  string `json:"lowest,omitempty"`
 	// Headings replace the headings of axes and values, by name.
 	Headings map[string]string `json:"headings,omitempty"`
+}
+
+// Bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
+// its workloads is not bounded.
+func (c Cell) Bounded() error {
+	if n := len(c.Workload.Groups); n > maxGroups {
+		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
+	}
+	for _, w := range c.Workload.Parts() {
+		if err := w.Bounded(); err != nil {
+			return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
+		}
+	}
+	if n := c.Agents(); n < 1 || n > maxAgents {
+		return fmt.Errorf("cell %s (%s) needs %d agents: want 1 to %d", c.ID, c.Name(), n, maxAgents)
+	}
+	return nil
+}
+
+// Brokers returns the brokers that a cell uses, each once: the cell's own, or those of its groups.
+func (c Cell) Brokers() (all []Broker) {
+	for _, part := range (Task{Cell: c}).Parts() {
+		b := part.Cell.Broker
+		if !slices.ContainsFunc(all, func(o Broker) bool { return o.Name == b.Name }) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// Hosts returns the hosts in the broker's options and its proxy: names and addresses in lower case, without ports,
+// sorted, each once. It returns none if they name none.
+func (b Broker) Hosts() (hosts []string) {
+	tree, err := decode(Unfilled(b.Options))
+	if err != nil {
+		return nil
+	}
+	eachString([]any{tree, b.Via}, "", func(_, list string) string {
+		inURL := false // a URL may list several hosts
+		for _, part := range strings.Split(Redact(list), ",") {
+			if _, rest, ok := strings.Cut(part, "://"); ok {
+				part, inURL = rest, true
+			}
+			part = strings.TrimSpace(part)
+			end := strings.IndexAny(part+"/", "/?#")
+			address := part[:end]
+			if inURL || hostPort.MatchString(address) {
+				hosts = append(hosts, host(address))
+			}
+			inURL = inURL && end == len(part)
+		}
+		return list
+	})
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// host returns the host part of user@host:port; user and port are optional. An empty host is localhost.
+func host(address string) string {
+	address = address[strings.LastIndex(address, "@")+1:]
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		name = strings.Trim(address, "[]")
+	}
+	if name == "" {
+		name = "localhost"
+	}
+	return strings.TrimSuffix(strings.ToLower(name), ".")
+}
+
+// secrets returns the secrets in a broker's options and proxy address.
+func (b Broker) secrets() []Secret {
+	tree, err := decode(b.Options)
+	if err != nil {
+		return nil
+	}
+	secrets := SecretsOf("via", b.Via, false)
+	eachString(tree, "", func(path, s string) string {
+		secrets = append(secrets, SecretsOf(path, s, isMarked(path, b.Secret))...)
+		return s
+	})
+	return secrets
+}
+
+// Redacted returns the broker without its secrets. b is not changed.
+func (b Broker) Redacted() Broker { return b.redacted(NewScrubber(b.secrets())) }
+
+func (b Broker) redacted(s *Scrubber) Broker {
+	b.Options, b.Via = s.json(b.Options, b.Secret), s.Scrub(b.Via)
+	return b
 }

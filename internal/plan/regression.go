@@ -101,42 +101,6 @@ type RunSpread struct {
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
 }
 
-// Incomparable returns why a value cannot be compared with others: no number, only a lower bound, or an incomparable
-// flag. It returns "" if it can be compared.
-func (v Value) Incomparable() string {
-	switch {
-	case v.NA != "":
-		return "no number: " + v.NA
-	case v.Over > 0:
-		return "only a lower bound"
-	}
-	for _, f := range v.Flags {
-		if f.Incomparable() {
-			return string(f)
-		}
-	}
-	return ""
-}
-
-// Regressions returns the comparisons in a run's rules, each text once, by the name of their baseline.
-func (r Run) Regressions() map[string][]Regression {
-	all := map[string][]Regression{}
-	seen := map[string]bool{}
-	for _, c := range r.Cells {
-		for _, required := range c.Require {
-			if seen[required.Text] {
-				continue
-			}
-			seen[required.Text] = true
-			if rule, is, err := ParseRegression(required.Text); is && err == nil {
-				name := r.BaselineOf(rule)
-				all[name] = append(all[name], rule)
-			}
-		}
-	}
-	return all
-}
-
 var baselinePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // CheckBaselineName returns an error for a name that rules cannot contain.
@@ -146,24 +110,6 @@ func CheckBaselineName(name string) error {
 			"the first a letter or digit", name)
 	}
 	return nil
-}
-
-// BaselineOf returns the name of the baseline of a rule.
-func (r Run) BaselineOf(rule Regression) string {
-	if rule.Baseline != "" {
-		return rule.Baseline
-	}
-	return r.Name
-}
-
-// BaseOf returns the numbers of a baseline in the plan.
-func (r Run) BaseOf(name string) Base {
-	for _, b := range r.Bases {
-		if b.Name == name {
-			return b
-		}
-	}
-	return Base{Name: name, Why: NoBaseline(name, "")}
 }
 
 // NoBaseline returns the message for a missing baseline, with the remedy. place is "in …", or empty if unknown.

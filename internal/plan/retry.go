@@ -1,9 +1,7 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // FailureKind is the kind of failure of an attempt of a task.
@@ -65,19 +63,4 @@ func (t FailedAttempt) String() string {
 		return string(t.Kind)
 	}
 	return string(t.Kind) + ": " + t.Reason
-}
-
-// AttemptsText describes the attempts of a task: "3 attempts: agent-lost, connect". It returns "" if there was one.
-func (o Outcome) AttemptsText() string {
-	if len(o.FailedAttempts) == 0 {
-		return ""
-	}
-	kinds := make([]string, len(o.FailedAttempts))
-	for i, t := range o.FailedAttempts {
-		kinds[i] = string(t.Kind)
-	}
-	if o.Search != nil {
-		return fmt.Sprintf("steps retried %d times: %s", len(kinds), strings.Join(kinds, ", "))
-	}
-	return fmt.Sprintf("%d attempts: %s", len(kinds)+1, strings.Join(kinds, ", "))
 }

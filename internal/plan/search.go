@@ -96,18 +96,6 @@ func (a Answer) Limit() Flag {
 	return Flag(a)
 }
 
-// trialDrain is the maximum duration of a trial's drain beyond drain.idle.
-const trialDrain = time.Second
-
-// Step returns the task with the load of one trial of its search. A trial has failed if messages remain unsent soon
-// after its measurement. Its drain is therefore only long enough to detect lost messages.
-func (t Task) Step(rate float64, measure Duration) Task {
-	w := &t.Cell.Workload
-	w.Publishers.Rate, w.Measure, w.Search = rate, measure, nil
-	w.Drain.Timeout = min(w.Drain.Timeout, w.Drain.Idle+Duration(trialDrain))
-	return t
-}
-
 // expected returns the number of short trials of a search whose capacity is in the (geometric) middle of the range.
 func (s Search) expected() int {
 	bracket := 1 + math.Ceil(math.Log2(max(1, s.Max/s.From))/2)

@@ -238,79 +238,6 @@ func lookup(ref []string, host Host) (string, error) {
 	return value, nil
 }
 
-// secrets returns the secrets in a broker's options and proxy address.
-func (b Broker) secrets() []Secret {
-	tree, err := decode(b.Options)
-	if err != nil {
-		return nil
-	}
-	secrets := SecretsOf("via", b.Via, false)
-	eachString(tree, "", func(path, s string) string {
-		secrets = append(secrets, SecretsOf(path, s, isMarked(path, b.Secret))...)
-		return s
-	})
-	return secrets
-}
-
-// Redacted returns the broker without its secrets. b is not changed.
-func (b Broker) Redacted() Broker { return b.redacted(NewScrubber(b.secrets())) }
-
-func (b Broker) redacted(s *Scrubber) Broker {
-	b.Options, b.Via = s.json(b.Options, b.Secret), s.Scrub(b.Via)
-	return b
-}
-
-// Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
-// changed.
-func (r Run) Redacted() Run {
-	key := func(b Broker) string { return b.Name + " " + b.Via + " " + string(b.Options) }
-	brokers := map[string]Broker{}
-	for _, c := range r.Cells {
-		brokers[key(c.Broker)] = c.Broker
-		for _, g := range c.Workload.Groups {
-			if g.Broker != nil {
-				brokers[key(*g.Broker)] = *g.Broker
-			}
-		}
-	}
-	var secrets []Secret
-	for _, b := range brokers {
-		secrets = append(secrets, b.secrets()...)
-	}
-	if r.Influx != nil {
-		secrets = append(secrets, r.Influx.Secrets()...)
-	}
-	scrub := NewScrubber(secrets)
-	for k, b := range brokers {
-		brokers[k] = b.redacted(scrub)
-	}
-	r.Cells = slices.Clone(r.Cells)
-	for i, c := range r.Cells {
-		r.Cells[i].Broker = brokers[key(c.Broker)]
-		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
-		for k, g := range r.Cells[i].Workload.Groups {
-			if g.Broker != nil {
-				b := brokers[key(*g.Broker)]
-				r.Cells[i].Workload.Groups[k].Broker = &b
-			}
-		}
-		if scrub != nil {
-			r.Cells[i].Notes = scrub.all(c.Notes)
-			r.Cells[i].Coordinates = scrub.coordinates(c.Coordinates)
-		}
-	}
-	if scrub != nil {
-		r.Excluded = slices.Clone(r.Excluded)
-		for i, x := range r.Excluded {
-			r.Excluded[i].Reason, r.Excluded[i].Coordinates = scrub.Scrub(x.Reason), scrub.coordinates(x.Coordinates)
-		}
-	}
-	r.Influx = r.Influx.Redacted()
-	r.Source.Text, r.Source.Set, r.Source.Filter = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set),
-		scrub.all(r.Source.Filter)
-	return r
-}
-
 func (s *Scrubber) all(texts []string) []string {
 	texts = slices.Clone(texts)
 	for i := range texts {
@@ -328,40 +255,6 @@ func (s *Scrubber) coordinates(all []Coordinate) []Coordinate {
 		}
 	}
 	return all
-}
-
-// Redacted returns the source without secrets. If a secret does not occur literally in the source, or is too short, the
-// text and the values of --set are omitted.
-func (s Source) Redacted(secrets []Secret) Source {
-	all := s.Text + "\n" + strings.Join(s.Set, "\n")
-	for _, x := range secrets {
-		var why string
-		switch {
-		case len(x.Value) < minSecret && x.inURL: // Redact replaces it
-			continue
-		case len(x.Value) < minSecret:
-			why = fmt.Sprintf("is shorter than %d characters", minSecret)
-		case !slices.ContainsFunc(forms(x.Value), func(form string) bool { return strings.Contains(all, form) }):
-			why = "does not occur in it as one text"
-		default:
-			continue
-		}
-		s = s.Omit(fmt.Sprintf("the secret in %s %s", x.Path, why))
-		break
-	}
-	scrub := NewScrubber(secrets)
-	s.Text, s.Set, s.Filter = scrub.Scrub(s.Text), scrub.all(s.Set), scrub.all(s.Filter)
-	return s
-}
-
-// Omit removes the text and the values of --set. Text then states the reason.
-func (s Source) Omit(why string) Source {
-	s.Text, s.Omitted, s.Set = fmt.Sprintf("// The matrix is not recorded: %s.\n", why), true, slices.Clone(s.Set)
-	for i, set := range s.Set {
-		path, _, _ := strings.Cut(set, "=")
-		s.Set[i] = path + "=" + stars
-	}
-	return s
 }
 
 // hostPort matches an address: a name or number, a colon and a port.

@@ -2,6 +2,9 @@ package plan
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,29 +30,6 @@ func (s Stage) Messages(d time.Duration) float64 {
 		last += (*s.To - s.Rate) * d.Seconds() / s.For.D().Seconds()
 	}
 	return (s.Rate + last) / 2 * d.Seconds()
-}
-
-// Due returns the number of messages of the whole cell that are due until d after the beginning of the measurement.
-// With Poisson arrivals it is the mean.
-func (p Publishers) Due(d time.Duration) float64 {
-	if len(p.Profile) == 0 {
-		return p.Rate * d.Seconds()
-	}
-	var length time.Duration
-	var all, due float64
-	for _, s := range p.Profile {
-		length += s.For.D()
-		all += s.Messages(s.For.D())
-	}
-	if length > 0 {
-		due = all * float64(d/length)
-		d %= length
-	}
-	for _, s := range p.Profile {
-		due += s.Messages(max(0, d))
-		d -= s.For.D()
-	}
-	return due
 }
 
 // Lifetime determines when the publishers or consumers of a cell are connected. The zero value means always. Times
@@ -175,3 +155,33 @@ func (f *Fault) UnmarshalJSON(text []byte) error {
 	*f = Fault(p)
 	return nil
 }
+
+// Connections reports whether the fault applies to connections. The agents that own them inject it.
+func (f Fault) Connections() bool { return f.Target == "" }
+
+// BreaksLinks reports whether the fault itself breaks links to the broker, instead of only causing timeouts.
+func (f Fault) BreaksLinks() bool {
+	return slices.Contains([]string{FaultCut, FaultKill, FaultRestart, FaultIsolate}, f.Kind)
+}
+
+// Ends reports whether the fault ends a process of the broker, so that its memory is lost.
+func (f Fault) Ends() bool { return f.Kind == FaultKill || f.Kind == FaultRestart }
+
+// String returns a name that is unique within the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for
+// 1s". The details of the fault's events begin with it.
+func (f Fault) String() string {
+	if !f.Connections() {
+		return fmt.Sprintf("%s %s at %s for %s", f.Kind, f.Target, f.At, f.For)
+	}
+	whose := f.On
+	if f.Share < 1 {
+		whose = fmt.Sprintf("%g of %s", f.Share, f.On)
+	}
+	return fmt.Sprintf("%s %s at %s for %s", f.Kind, whose, f.At, f.For)
+}
+
+// Matches reports whether an event of kind "fault" with this detail belongs to this fault.
+func (f Fault) Matches(detail string) bool { return strings.HasPrefix(detail, f.String()+": ") }
+
+// Detail returns the detail of an event of this fault.
+func (f Fault) Detail(what string) string { return f.String() + ": " + what }

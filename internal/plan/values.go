@@ -303,3 +303,15 @@ func Quantiles() []Quantile {
 func HighestQuantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}}
 }
+
+// Rate reports whether a value is a rate.
+func (v ValueInfo) Rate() bool { return v.Unit == PerSecond || v.Unit == BytesRate || v.Unit == Text }
+
+// SplitGroup splits the name of a value in tables, such as "bulk/publish.p99", into group and value. The group of
+// "publish.p99" is "".
+func SplitGroup(name string) (group, value string) {
+	if group, value, found := strings.Cut(name, "/"); found {
+		return group, value
+	}
+	return "", name
+}

@@ -1,6 +1,10 @@
 package plan
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"lockstep/pkg/drivers"
@@ -155,4 +159,276 @@ func Default() Workload {
 		Skew:     Duration(20 * time.Millisecond),
 		Steady:   Steady{Min: Duration(3 * time.Second), Max: Duration(time.Minute)},
 	}
+}
+
+// Bounded returns an error that names the fields of a workload without groups that are beyond their limits. Such a
+// workload is a mistake or hostile, and could use unlimited memory.
+func (w Workload) Bounded() error {
+	p, c, t := w.Publishers, w.Consumers, w.Topology
+	var s Search
+	if w.Search != nil {
+		s = *w.Search
+	}
+	var errs []error
+	for _, x := range []struct {
+		name             string
+		value, from, top int
+	}{
+		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, MaxThreads},
+		{"maxInFlight", p.MaxInFlight, 0, 100_000_000},
+		{"minimum batch of publishers", p.Batch.Min, 0, 100_000_000},
+		{"maximum batch of publishers", p.Batch.Max, 0, 100_000_000},
+		{"stages of the profile", len(p.Profile), 0, 100_000},
+		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, MaxThreads},
+		{"prefetch", c.Prefetch, 0, 1_000_000},
+		{"batch of consumers", c.Batch, 0, 1_000_000}, {"ackEvery", c.AckEvery, 0, 1_000_000},
+		{"queues", t.Queues, 0, MaxQueues}, {"subscriptions", t.Subscriptions, 0, MaxSubscriptions},
+		{"bindings", t.Bindings, 0, 1_000_000},
+		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, MaxMessageSize},
+		{"message sizes", len(w.Message.Sizes), 0, 10_000},
+		{"faults", len(w.Faults), 0, 10_000}, {"steps of the search", s.Steps, 0, 1000},
+		{"repeats of the search", s.Repeats, 0, 100},
+	} {
+		if x.value < x.from || x.value > x.top {
+			errs = append(errs, fmt.Errorf("%d %s: want %d to %d", x.value, x.name, x.from, x.top))
+		}
+	}
+	for _, s := range w.Message.Sizes {
+		if s.Min < 0 || s.Max < s.Min || s.Max > MaxMessageSize {
+			errs = append(errs, fmt.Errorf("%d to %d bytes of a message: want at most %d", s.Min, s.Max, MaxMessageSize))
+			break
+		}
+	}
+	for _, x := range []struct {
+		name  string
+		value Duration
+	}{
+		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect},
+		{"idle time of the drain", w.Drain.Idle},
+		{"timeout of the drain", w.Drain.Timeout}, {"maximum of steady", w.Steady.Max}, {"step of the search", s.Step},
+		{"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause},
+		{"ackInterval", c.AckInterval},
+	} {
+		if x.value < 0 || x.value.D() > maxTaskTime {
+			errs = append(errs, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
+		}
+	}
+	churns := t.Churn.Rate > 0 && t.Churn.Rate <= maxChurn && t.Churn.Probes > 0 && t.Churn.Probes <= maxChurn &&
+		t.Churn.Hold > 0
+	if t.Churn.Rate != 0 && !churns {
+		errs = append(errs,
+			fmt.Errorf("%v bindings per second for %v with %v messages per second each: want all above 0, and at most %d per second",
+				t.Churn.Rate, t.Churn.Hold, t.Churn.Probes, maxChurn))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return w.productsBounded()
+}
+
+// productsBounded checks products and sums of fields. Each field is within its own limit, so no product overflows.
+func (w Workload) productsBounded() error {
+	p := w.Publishers
+	all, inFlight := p.Nodes*p.Threads, p.Threads*p.InFlight()
+	if w.Search != nil {
+		w.Measure = max(w.Measure, w.Search.Step)
+	}
+	var errs []error
+	for _, x := range []struct {
+		name       string
+		value, top int
+	}{
+		{"publishers (nodes × threads)", all, maxAllPublishers},
+		{"messages in flight per agent (threads × max in flight or batch)", inFlight, maxInFlight},
+		{"bytes in flight per agent (threads × max in flight or batch × message size)",
+			min(inFlight, maxInFlight) * w.Message.Size, MaxInFlightBytes},
+		{"pairs of a publisher and a consumer per agent (publishers × subscriptions × threads of consumers)",
+			all * w.Topology.Subscriptions * w.Consumers.Threads, maxPublisherPairs},
+	} {
+		if x.value > x.top {
+			errs = append(errs, fmt.Errorf("%d %s: want at most %d", x.value, x.name, x.top))
+		}
+	}
+	if limit := Limit(w); limit > maxTaskTime+maxTaskRest {
+		errs = append(errs,
+			fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × timeout of the drain, and undoing faults): want at most %v",
+				limit, maxTaskTime+maxTaskRest))
+	}
+	return errors.Join(errs...)
+}
+
+// Shape returns the shape of a workload's load. ok is false if it publishes nothing.
+func (w Workload) Shape() (shape LoadShape, ok bool) {
+	p := w.Publishers
+	shape = LoadShape{Mode: p.Mode, Size: w.Message.Size, Nodes: p.Nodes, Threads: p.Threads}
+	switch p.Mode {
+	case "confirm-window":
+		shape.MaxInFlight = p.MaxInFlight
+	case "confirm-batch":
+		shape.Batch = p.Batch
+	}
+	return shape, p.Nodes > 0 && p.Threads > 0
+}
+
+// Absent returns the reason why a workload can never have a number for a value; empty if it can.
+func (w Workload) Absent(value string) string {
+	v, _ := ValueNamed(value)
+	switch {
+	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
+		return "there are no consumers"
+	case v.Traits.Has(NeedsPrompt) && w.Consumers.Lifetime.ConnectAt > 0:
+		return "consumers connect late (consumers.lifetime.connectAt), so messages wait for them by design"
+	case v.Traits.Has(NeedsConfirms) && !w.Publishers.Confirmed():
+		return "the broker does not confirm messages in mode " + w.Publishers.Mode
+	case v.Traits.Has(NeedsRate) && !w.Publishers.Open() && w.Search == nil:
+		return "messages have no intended send time without a rate"
+	}
+	return ""
+}
+
+// Targets returns the targets of the workload's faults, each with its kinds of faults. It returns nil if there are
+// none.
+func (w Workload) Targets() map[string][]string {
+	var targets map[string][]string
+	for _, f := range w.Faults {
+		if f.Connections() || slices.Contains(targets[f.Target], f.Kind) {
+			continue
+		}
+		if targets == nil {
+			targets = map[string][]string{}
+		}
+		targets[f.Target] = append(targets[f.Target], f.Kind)
+	}
+	return targets
+}
+
+// FaultsConnections reports whether any fault applies to connections.
+func (w Workload) FaultsConnections() bool { return slices.ContainsFunc(w.Faults, Fault.Connections) }
+
+// MinGap returns the minimum length of recorded gaps: between two confirms of a publisher, and between two deliveries
+// of a consumer. It is 20 ms, or three times the expected time between two of them if that is longer. The expected time
+// follows from the lowest rate, shared equally by all threads, and is at least the simulated latency plus jitter.
+func (w Workload) MinGap() (confirm, delivery time.Duration) {
+	const minimum = 20 * time.Millisecond
+	between := func(threads int) time.Duration {
+		expected := w.Network.Latency.D() + w.Network.Jitter.D()
+		if rate := w.Publishers.lowest(); rate > 0 {
+			expected = max(expected, time.Duration(float64(threads)/rate*float64(time.Second)))
+		}
+		return max(minimum, 3*expected)
+	}
+	return between(w.Publishers.Nodes * w.Publishers.Threads), between(w.Consumers.Nodes * w.Consumers.Threads)
+}
+
+// lowest returns the lowest configured rate above zero of the whole cell; 0 if none is configured.
+func (p Publishers) lowest() float64 {
+	rate := p.Rate
+	for _, s := range p.Profile {
+		for _, r := range []*float64{&s.Rate, s.To} {
+			if r != nil && *r > 0 && (rate == 0 || *r < rate) {
+				rate = *r
+			}
+		}
+	}
+	return rate
+}
+
+// SideBySide reports whether the groups of a cell have their own brokers.
+func (w Workload) SideBySide() bool {
+	return slices.ContainsFunc(w.Groups, func(g Group) bool { return g.Broker != nil })
+}
+
+// With returns the workload of one of its groups.
+func (w Workload) With(g Group) Workload {
+	w.Publishers, w.Consumers, w.Topology, w.Message, w.Groups = g.Publishers, g.Consumers, g.Topology, g.Message, nil
+	return w
+}
+
+// Parts returns the workloads that a cell consists of: itself, or those of its groups.
+func (w Workload) Parts() []Workload {
+	if len(w.Groups) == 0 {
+		return []Workload{w}
+	}
+	parts := make([]Workload, len(w.Groups))
+	for i, g := range w.Groups {
+		parts[i] = w.With(g)
+	}
+	return parts
+}
+
+// agents returns the number of agents that a workload without groups needs.
+func (w Workload) agents() int {
+	p, k := w.Publishers.Nodes, w.Consumers.Nodes
+	if w.Consumers.Colocate {
+		return max(p, k)
+	}
+	return p + k
+}
+
+// undoLimit is the maximum time to undo faults of a broker: stop it, start it, and wait until it is ready.
+const undoLimit = time.Minute
+
+// LongestUndo returns the maximum time to undo the faults of brokers at the end of a task; 0 without such faults.
+func (w Workload) LongestUndo() time.Duration {
+	if len(w.Targets()) == 0 {
+		return 0
+	}
+	return undoLimit
+}
+
+// LongestWarmup returns the maximum time for which the load runs before the measurement.
+func (w Workload) LongestWarmup() time.Duration {
+	if w.Steady.Auto {
+		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second
+	}
+	return w.Warmup.D()
+}
+
+// Roles returns the agents that a workload needs, in the order of Assign.
+func (w Workload) Roles() (roles []Role) {
+	for i, part := range w.Parts() {
+		group := ""
+		if len(w.Groups) > 0 {
+			group = w.Groups[i].Name
+		}
+		p, c := part.Publishers, part.Consumers
+		if c.Colocate && c.Nodes > 0 {
+			both := maps.Clone(p.On)
+			if both == nil {
+				both = Labels{}
+			}
+			maps.Copy(both, c.On)
+			roles = append(roles, Role{group, "publishers and consumers", part.agents(), both})
+			continue
+		}
+		for _, r := range []Role{{group, "publishers", p.Nodes, p.On}, {group, "consumers", c.Nodes, c.On}} {
+			if r.Agents > 0 {
+				roles = append(roles, r)
+			}
+		}
+	}
+	return roles
+}
+
+// Due returns the number of messages of the whole cell that are due until d after the beginning of the measurement.
+// With Poisson arrivals it is the mean.
+func (p Publishers) Due(d time.Duration) float64 {
+	if len(p.Profile) == 0 {
+		return p.Rate * d.Seconds()
+	}
+	var length time.Duration
+	var all, due float64
+	for _, s := range p.Profile {
+		length += s.For.D()
+		all += s.Messages(s.For.D())
+	}
+	if length > 0 {
+		due = all * float64(d/length)
+		d %= length
+	}
+	for _, s := range p.Profile {
+		due += s.Messages(max(0, d))
+		d -= s.For.D()
+	}
+	return due
 }

@@ -2,8 +2,6 @@ package record
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 )
 
 // Messages through bindings made during the load (churn) are numbered and recorded separately from ordinary messages.
@@ -75,23 +73,7 @@ func (b *bindings) accounting() (t BindingAccounting) {
 	return t
 }
 
-// Bindings returns the accounting of the messages through bindings made during the load.
-func (m *Merged) Bindings() BindingAccounting {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.bindings.accounting()
-}
-
-// BindingDeliveries returns the first delivery of each binding, by its number. others are deliveries that were the
-// first on their agent, but later than one on another agent.
-func (m *Merged) BindingDeliveries() (first, others []BindingDelivery) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, n := range slices.Sorted(maps.Keys(m.bindings.first)) {
-		first = append(first, m.bindings.first[n])
-	}
-	others = slices.SortedFunc(slices.Values(m.bindings.others), func(a, b BindingDelivery) int {
-		return cmp.Or(cmp.Compare(a.Binding, b.Binding), cmp.Compare(a.At, b.At), cmp.Compare(a.Sent, b.Sent))
-	})
-	return first, others
+func (r BindingDelivery) shifted(by int64) BindingDelivery {
+	r.Called, r.Sent, r.At = r.Called-by, r.Sent-by, r.At-by
+	return r
 }

@@ -3,7 +3,6 @@ package record
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 )
 
 // Limits of the decoded size of a snapshot, relative to its encoded size. They protect the memory of readers from
@@ -92,71 +91,4 @@ func elements(data []byte) (n int) {
 		n++
 	}
 	return n
-}
-
-// UnmarshalJSON decodes a snapshot. The memory that it allocates is proportional to the encoded size.
-func (s *Snapshot) UnmarshalJSON(data []byte) error {
-	type plain Snapshot
-	var v struct {
-		plain
-		Windows  list[windowText]      `json:"windows"`
-		Sets     list[setPagesJSON]    `json:"sets"`
-		Events   list[Event]           `json:"events"`
-		Probes   list[ProbeSample]     `json:"probes"`
-		Bindings list[BindingDelivery] `json:"bindings"`
-		Clocks   list[ClockSample]     `json:"clocks"`
-		Gaps     list[Gap]             `json:"gaps"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return err
-	}
-	read := Snapshot(v.plain)
-	read.Events, read.Probes, read.Bindings, read.Clocks, read.Gaps = v.Events, v.Probes, v.Bindings, v.Clocks, v.Gaps
-	left := newBudget(len(data))
-	if len(v.Windows) > 0 {
-		read.Windows = make([]Window, len(v.Windows))
-	}
-	for i := range v.Windows {
-		if err := read.Windows[i].read(v.Windows[i], left); err != nil {
-			return err
-		}
-	}
-	if len(v.Sets) > 0 {
-		read.Sets = make([]SetPages, len(v.Sets))
-	}
-	for i := range v.Sets {
-		if err := read.Sets[i].read(v.Sets[i], left); err != nil {
-			return err
-		}
-	}
-	*s = read
-	return nil
-}
-
-// CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Call it
-// before merging a snapshot of another process: judging allocates memory for every second that a record spans. Events
-// and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
-func (s *Snapshot) CheckTimes(limit time.Duration) error {
-	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
-		s.FirstDelivery, s.LastInterrupted}
-	for _, w := range s.Windows {
-		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
-		times = append(times, w.Start, index*second)
-	}
-	for _, g := range s.Gaps {
-		times = append(times, g.From, g.To, g.Waited)
-	}
-	for _, p := range s.Probes {
-		times = append(times, p.At)
-	}
-	for _, b := range s.Bindings {
-		times = append(times, b.Called, b.Sent, b.At)
-	}
-	for _, t := range times {
-		if t < -int64(limit) || t > int64(limit) {
-			return fmt.Errorf("snapshot %d of agent %s has a time of %v since T0: want at most %v before or after it",
-				s.Seq, s.Agent, time.Duration(t), limit)
-		}
-	}
-	return nil
 }

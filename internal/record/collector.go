@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -138,16 +137,6 @@ func (c *Collector) Take() ([]Window, []SetPages) {
 type windowKey struct {
 	index    int
 	measured bool
-}
-
-func (w *Window) compare(o *Window) int {
-	if w.Index != o.Index || w.Measured == o.Measured {
-		return cmp.Compare(w.Index, o.Index)
-	}
-	if o.Measured {
-		return -1
-	}
-	return 1
 }
 
 func mergeWindows(handed []*Window) []Window {

@@ -93,16 +93,6 @@ func (l *ledger) apply(s SetPages) {
 	}
 }
 
-// exceeds reports whether w has a bit that o does not have.
-func (w *words) exceeds(o *words) bool {
-	for i, x := range w {
-		if x&^o[i] != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // weigh adds sign times the counts of one page, as far as a change of set k can affect them.
 func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 	if k.Kind == SetConfirmed || k.Kind == SetUncertain {

@@ -1,11 +1,16 @@
 package record
 
 import (
+	"bufio"
 	"cmp"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and
@@ -398,4 +403,204 @@ func (m *Merged) Busiest() map[string]PublisherTimes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.busiest)
+}
+
+// Bindings returns the accounting of the messages through bindings made during the load.
+func (m *Merged) Bindings() BindingAccounting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bindings.accounting()
+}
+
+// BindingDeliveries returns the first delivery of each binding, by its number. others are deliveries that were the
+// first on their agent, but later than one on another agent.
+func (m *Merged) BindingDeliveries() (first, others []BindingDelivery) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range slices.Sorted(maps.Keys(m.bindings.first)) {
+		first = append(first, m.bindings.first[n])
+	}
+	others = slices.SortedFunc(slices.Values(m.bindings.others), func(a, b BindingDelivery) int {
+		return cmp.Or(cmp.Compare(a.Binding, b.Binding), cmp.Compare(a.At, b.At), cmp.Compare(a.Sent, b.Sent))
+	})
+	return first, others
+}
+
+// hlogTag marks the messages that are not measured. Tools ignore tagged lines by default.
+const hlogTag = "warm-up"
+
+// WriteHlog writes a series as an HdrHistogram interval log (format 1.3), one line per window with samples, in order of
+// time. Times are seconds, maxima milliseconds, and values of the histograms nanoseconds. Lines of messages outside the
+// measurement have the tag warm-up. Negative samples are not included.
+func (m *Merged) WriteHlog(w io.Writer, s Series) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := bufio.NewWriter(w)
+	if err := m.writeHlog(b, s); err != nil {
+		return fmt.Errorf("write %v histograms: %w", s, err)
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write %v histograms: %w", s, err)
+	}
+	return nil
+}
+
+func (m *Merged) writeHlog(w io.Writer, s Series) error {
+	var lines []*Window
+	for _, x := range m.sorted() {
+		if h := x.Hists[s]; h != nil && h.Count() > 0 {
+			lines = append(lines, x)
+		}
+	}
+	log := hdrhistogram.NewHistogramLogWriter(w)
+	origin, zero := m.hlogTimes(lines)
+	log.SetBaseTime(zero)
+	for _, header := range []func() error{
+		func() error { return log.OutputComment(fmt.Sprintf("[Lockstep series %v, values in nanoseconds]", s)) },
+		log.OutputLogFormatVersion,
+		func() error { return log.OutputBaseTime(zero) },
+		func() error { return log.OutputStartTime(zero) },
+		log.OutputLegend,
+	} {
+		if err := header(); err != nil {
+			return err
+		}
+	}
+	for _, x := range lines {
+		if err := log.OutputIntervalPackedHistogram(hlogLine(x, s, origin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hlogTimes returns T0 and the base time of the log, in ms since 1970. The base is a whole second, because the header
+// has no fractions. It is not after the first line, because readers do not support negative times. Without a wall clock
+// it is 0.
+func (m *Merged) hlogTimes(lines []*Window) (origin, zero int64) {
+	first := int64(0)
+	if len(lines) > 0 {
+		first = min(lines[0].Start/int64(time.Millisecond), 0)
+	}
+	if m.epoch.IsZero() {
+		return -first, 0
+	}
+	origin = m.epoch.UnixMilli()
+	zero = max(origin+first, 0)
+	return origin, zero - zero%1000
+}
+
+func hlogLine(x *Window, s Series, origin int64) *hdrhistogram.PackedHistogram {
+	h := x.Hists[s]
+	h.settle()
+	p := h.settled.Clone()
+	start := origin + x.Start/int64(time.Millisecond)
+	p.SetStartTimeMs(start)
+	p.SetEndTimeMs(start + x.Length/int64(time.Millisecond))
+	if !x.Measured {
+		p.SetTag(hlogTag)
+	}
+	return p
+}
+
+// Probes returns the metrics that the broker reported, by time, name and node.
+func (m *Merged) Probes() []ProbeSample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(m.probes), func(a, b ProbeSample) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
+	})
+}
+
+// Begin returns the beginning of the measurement since T0, if it was determined during the load (Snapshot.Begin). It
+// returns 0 if no agent has reported one.
+func (m *Merged) Begin() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(m.begin)
+}
+
+// End returns the end of the last window since T0, rounded up to a whole second.
+func (m *Merged) End() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := int64(0)
+	for _, w := range m.windows {
+		end = max(end, m.base+w.Start+w.Length)
+	}
+	return time.Duration((end + second - 1) / second * second)
+}
+
+// Rebase makes all times of the record count from the time from after T0, which must be whole seconds. It also applies
+// to snapshots that are added later. It is used when the measurement does not begin at T0. It may be called repeatedly.
+func (m *Merged) Rebase(from time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	by := int64(from) - m.base
+	if by == 0 {
+		return
+	}
+	m.base = int64(from)
+	m.shift(by)
+	for _, g := range m.groups { // later snapshots reach groups already shifted
+		g.mu.Lock()
+		g.shift(by)
+		g.mu.Unlock()
+	}
+}
+
+// shift subtracts by from all times. The caller holds mu.
+func (m *Merged) shift(by int64) {
+	old := m.windows
+	m.windows = make(map[windowKey]*Window, len(old))
+	for _, w := range old {
+		w.shift(by)
+		m.windows[windowKey{w.Index, w.Measured}] = w
+	}
+	for _, samples := range m.hosts {
+		shiftHosts(samples, by)
+	}
+	for _, agents := range m.observed {
+		for _, samples := range agents {
+			shiftHosts(samples, by)
+		}
+	}
+	shiftEvents(m.events, by)
+	shiftProbes(m.probes, by)
+	for binding, r := range m.bindings.first {
+		m.bindings.first[binding] = r.shifted(by)
+	}
+	for i, r := range m.bindings.others {
+		m.bindings.others[i] = r.shifted(by)
+	}
+	for _, samples := range m.clockSamples {
+		shiftClocks(samples, by)
+	}
+	shiftGaps(m.gaps, by)
+	for agent := range m.reportedUntil {
+		m.reportedUntil[agent] -= by
+	}
+	for agent, l := range m.last {
+		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Delivery, by)}
+	}
+	m.firstDelivery = shiftLast(m.firstDelivery, by)
+	if !m.epoch.IsZero() {
+		m.epoch = m.epoch.Add(time.Duration(by))
+	}
+}
+
+func shiftHosts(samples []HostSample, by int64) {
+	for i := range samples {
+		samples[i].At -= by
+	}
+}
+
+// Range calls f with each window summed over the agents, unsorted, while it holds the lock. f must not keep or change
+// the window.
+func (m *Merged) Range(f func(*Window)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.windows {
+		f(w)
+	}
 }

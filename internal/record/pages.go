@@ -93,11 +93,6 @@ func mergePages(handed []SetPages) []SetPages {
 	return merged
 }
 
-func (k SetKey) compare(o SetKey) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Subscription, o.Subscription),
-		cmp.Compare(k.Publisher, o.Publisher))
-}
-
 type setPagesJSON struct {
 	SetKey
 	Pages []byte `json:"pages"`
@@ -250,4 +245,14 @@ func decodeRuns(count uint64, data []byte) (*words, []byte, error) {
 		at++
 	}
 	return w, data, nil
+}
+
+// exceeds reports whether w has a bit that o does not have.
+func (w *words) exceeds(o *words) bool {
+	for i, x := range w {
+		if x&^o[i] != 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -1,5 +1,7 @@
 package record
 
+import "cmp"
+
 // SetKey identifies a set of sequence numbers. Subscription is used by SetReceived and SetDropped.
 type SetKey struct {
 	Kind         SetKind `json:"kind"`
@@ -117,4 +119,9 @@ func (s *Set) handOver() SetPages {
 	}
 	s.dirty = s.dirty[:0]
 	return changed
+}
+
+func (k SetKey) compare(o SetKey) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Subscription, o.Subscription),
+		cmp.Compare(k.Publisher, o.Publisher))
 }

@@ -1,6 +1,10 @@
 package record
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 // Kinds of events that have a meaning for judging.
 const (
@@ -209,4 +213,106 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Gaps, first.Final = HostSample{}, nil,
 		nil, nil, nil, nil, false
 	return first, second, true
+}
+
+// UnmarshalJSON decodes a snapshot. The memory that it allocates is proportional to the encoded size.
+func (s *Snapshot) UnmarshalJSON(data []byte) error {
+	type plain Snapshot
+	var v struct {
+		plain
+		Windows  list[windowText]      `json:"windows"`
+		Sets     list[setPagesJSON]    `json:"sets"`
+		Events   list[Event]           `json:"events"`
+		Probes   list[ProbeSample]     `json:"probes"`
+		Bindings list[BindingDelivery] `json:"bindings"`
+		Clocks   list[ClockSample]     `json:"clocks"`
+		Gaps     list[Gap]             `json:"gaps"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	read := Snapshot(v.plain)
+	read.Events, read.Probes, read.Bindings, read.Clocks, read.Gaps = v.Events, v.Probes, v.Bindings, v.Clocks, v.Gaps
+	left := newBudget(len(data))
+	if len(v.Windows) > 0 {
+		read.Windows = make([]Window, len(v.Windows))
+	}
+	for i := range v.Windows {
+		if err := read.Windows[i].read(v.Windows[i], left); err != nil {
+			return err
+		}
+	}
+	if len(v.Sets) > 0 {
+		read.Sets = make([]SetPages, len(v.Sets))
+	}
+	for i := range v.Sets {
+		if err := read.Sets[i].read(v.Sets[i], left); err != nil {
+			return err
+		}
+	}
+	*s = read
+	return nil
+}
+
+// CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Call it
+// before merging a snapshot of another process: judging allocates memory for every second that a record spans. Events
+// and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
+func (s *Snapshot) CheckTimes(limit time.Duration) error {
+	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
+		s.FirstDelivery, s.LastInterrupted}
+	for _, w := range s.Windows {
+		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
+		times = append(times, w.Start, index*second)
+	}
+	for _, g := range s.Gaps {
+		times = append(times, g.From, g.To, g.Waited)
+	}
+	for _, p := range s.Probes {
+		times = append(times, p.At)
+	}
+	for _, b := range s.Bindings {
+		times = append(times, b.Called, b.Sent, b.At)
+	}
+	for _, t := range times {
+		if t < -int64(limit) || t > int64(limit) {
+			return fmt.Errorf("snapshot %d of agent %s has a time of %v since T0: want at most %v before or after it",
+				s.Seq, s.Agent, time.Duration(t), limit)
+		}
+	}
+	return nil
+}
+
+// shifted returns the snapshot with by subtracted from all its times. s is not changed.
+func (s Snapshot) shifted(by int64) Snapshot {
+	s.At -= by
+	s.Windows = append([]Window(nil), s.Windows...)
+	for i := range s.Windows {
+		s.Windows[i].shift(by)
+	}
+	if s.Host.At != 0 {
+		s.Host.At -= by
+	}
+	s.Events = shiftEvents(append([]Event(nil), s.Events...), by)
+	s.Probes = shiftProbes(append([]ProbeSample(nil), s.Probes...), by)
+	s.Bindings = append([]BindingDelivery(nil), s.Bindings...)
+	for i, r := range s.Bindings {
+		s.Bindings[i] = r.shifted(by)
+	}
+	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
+		shiftLast(s.LastDelivery, by)
+	s.FirstDelivery, s.LastInterrupted = shiftLast(s.FirstDelivery, by), shiftLast(s.LastInterrupted, by)
+	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
+	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
+	if !s.Epoch.IsZero() {
+		s.Epoch = s.Epoch.Add(time.Duration(by))
+	}
+	return s
+}
+
+// ProbeSample is one metric that the broker reported about itself.
+type ProbeSample struct {
+	At    int64   `json:"at"`             // ns since T0
+	Name  string  `json:"name"`           // as in package drivers
+	Node  string  `json:"node,omitempty"` // the member of a cluster; empty: the whole broker
+	Value float64 `json:"value"`
 }

@@ -7,6 +7,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -247,4 +248,19 @@ func (w *Window) read(j windowText, left *budget) error {
 		}
 	}
 	return nil
+}
+
+func (w *Window) compare(o *Window) int {
+	if w.Index != o.Index || w.Measured == o.Measured {
+		return cmp.Compare(w.Index, o.Index)
+	}
+	if o.Measured {
+		return -1
+	}
+	return 1
+}
+
+func (w *Window) shift(by int64) {
+	w.Index -= int(by / second)
+	w.Start -= by
 }

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -332,26 +334,302 @@ func words(flags []plan.Flag) string {
 	return strings.Join(all, " ")
 }
 
-// legend explains the flags in a table, and the signs that it uses.
-func (t Table) legend() []string {
-	var lines []string
-	for _, m := range meanings {
-		shown, text := 0, m.text
-		for _, row := range t.Rows {
-			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(t.shownFlags(f.Flags), m.flag) }) {
-				shown++
-			}
-			if _, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):]); signOf[m.flag] != "" {
-				text = m.text + " (values with the same sign)"
-			}
-		}
-		if shown > 0 {
-			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), text))
+// workload returns the workload of a group, or of the cell if no group has the name.
+func (c *cell) workload(group string) plan.Workload {
+	for _, g := range c.cell.Workload.Groups {
+		if g.Name == group {
+			return c.cell.Workload.With(g)
 		}
 	}
-	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }
-	if slices.ContainsFunc(t.Rows, bounded) {
-		lines = append(lines, "±: error bound (clock offsets between hosts, backlogs sampled once per second)")
+	return c.cell.Workload
+}
+
+// unsound returns the first problem of a cell or that repetitions were not run; empty: all are a success.
+func (c *cell) unsound(strict bool) string {
+	for _, r := range c.problems(strict) {
+		return c.name() + c.repetitions(r) + ": " + r.text
 	}
-	return lines
+	if missing := c.repeat - len(c.outcomes); missing > 0 {
+		return fmt.Sprintf("%d of %s repetitions were not run", missing, c.of())
+	}
+	return ""
+}
+
+// notHonoured is the prefix of a driver's text about a setting that the server accepts and ignores.
+const notHonoured = "not honoured by this server"
+
+// standIn returns the product in whose place the broker of the cell runs; empty: it is the product itself.
+func (c *cell) standIn() string {
+	for _, o := range c.outcomes {
+		if o.Subject.StandIn != "" {
+			return o.Subject.StandIn
+		}
+	}
+	return ""
+}
+
+// label returns the meaning of a confirm in the cell, with the settings that the server does not honour.
+func (c *cell) label() string {
+	label := c.cell.Label
+	if of := c.standIn(); of != "" {
+		label += " (stand-in for " + of + ")"
+	}
+	var broken []string
+	for _, o := range c.outcomes {
+		for name, value := range o.Subject.Settings {
+			if text := name + " " + value; strings.Contains(value, notHonoured) && !slices.Contains(broken, text) {
+				broken = append(broken, text)
+			}
+		}
+	}
+	slices.Sort(broken)
+	if len(broken) > 0 {
+		label += " (" + strings.Join(broken, "; ") + ")"
+	}
+	return label
+}
+
+// noDataReason returns the reason why a cell has no data for rules; empty: it has data.
+func (c *cell) noDataReason() string {
+	switch {
+	case len(c.outcomes) == 0:
+		return "not run"
+	case len(c.with(plan.Valid)) == 0:
+		return reasons(c.outcomes)
+	}
+	return ""
+}
+
+// judge judges a condition in a cell, or in each of its groups.
+func (c *cell) judge(rule string) Ruling {
+	if why := c.noDataReason(); why != "" {
+		return Ruling{Result: Inconclusive, Why: "no data: " + why}
+	}
+	valid, w := c.with(plan.Valid), c.cell.Workload
+	if len(w.Groups) == 0 {
+		return ruling(failures(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values }))
+	}
+	var all []plan.Failure
+	for i, part := range w.Parts() {
+		group := w.Groups[i].Name
+		for _, f := range failures(rule, part, valid,
+			func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }) {
+			f.Why = group + ": " + f.Why
+			all = append(all, f)
+		}
+	}
+	return ruling(all)
+}
+
+func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
+	for _, g := range o.Groups {
+		if g.Name == name {
+			return g.Values
+		}
+	}
+	return nil
+}
+
+// failures judges one workload by the values of its valid repetitions. The failures are distinct.
+func failures(rule string, w plan.Workload, valid []plan.Outcome,
+	values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
+	condition, err := plan.ParseCondition(rule, w)
+	if err != nil {
+		return []plan.Failure{{Why: err.Error(), Unknown: true}} // in a record of another version
+	}
+	middles := medians(valid, values)
+	var all []plan.Failure
+	for _, o := range valid {
+		own := maps.Clone(values(o))
+		for name, middle := range middles {
+			if _, less := own[name].LessThan(); less || own[name].NA == "" { // else this repetition has no data
+				middle.Flags = own[name].Flags
+				own[name] = middle
+			}
+		}
+		for _, f := range condition.Fails(own) {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// medians returns the medians of all values except counts, over the repetitions that have a number or an upper bound. A
+// median is a lower bound if one of its values is (median).
+func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
+	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
+	for _, o := range valid {
+		for name, v := range values(o) {
+			every[name] = append(every[name], v)
+			if v.NA == "" {
+				numbers[name] = append(numbers[name], v.Number)
+			}
+		}
+	}
+	out := map[string]plan.Value{}
+	for _, info := range plan.Values() {
+		if info.Unit == plan.Count {
+			continue
+		}
+		if all, less := among(numbers[info.Name], every[info.Name]); less != "" {
+			out[info.Name] = plan.Value{NA: less}
+		} else if len(all) > 0 {
+			out[info.Name] = median(all, every[info.Name])
+		}
+	}
+	return out
+}
+
+// search returns the table of one search: one row per step, by rate and then by time.
+func (c *cell) search(o plan.Outcome) Table {
+	latency := "e2e"
+	if c.cell.Workload.Consumers.Nodes == 0 {
+		latency = "publish.intended"
+	}
+	values := []string{"publish.rate", "consume.rate", latency + ".p50", latency + ".p99", latency + ".max"}
+	if latency != "e2e" {
+		values = slices.Delete(values, 1, 2)
+	}
+	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"},
+		Head: []string{"Target msg/s", "Step", "Answer"}}
+	for _, name := range values {
+		t.Head = append(t.Head, valueInfo(name).Title)
+	}
+	chart := &Chart{Latency: valueInfo(latency + ".p50").Title}
+	chart.Latency = strings.TrimSuffix(chart.Latency, " p50")
+	n := &notes{}
+	for _, i := range byRate(o.Search.Steps) {
+		s := o.Search.Steps[i]
+		row := []Field{
+			{Text: display.Number(s.Rate)},
+			{Text: fmt.Sprintf("%d %s", i+1, s.Kind), Value: "search.step"},
+			{Text: string(s.Answer), Value: "search.answer"},
+		}
+		if s.Why != "" {
+			row[2].Notes = n.add(s.Why)
+		}
+		for _, name := range values {
+			row = append(row, stepField(s, name))
+		}
+		t.Rows = append(t.Rows, row)
+		chart.Points = append(chart.Points, pointOf(s, latency, o.Search.Sure && s.Rate == o.Search.Capacity))
+	}
+	t.Notes, t.Chart, t.Remarks = n.texts, chart, t.legend()
+	if s := c.cell.Workload.Search; s != nil {
+		t.Remarks = append(t.Remarks, "holds: while "+s.While)
+	}
+	if o.Search.Why != "" {
+		t.Remarks = append(t.Remarks, o.Search.Why)
+	}
+	return t
+}
+
+// byRate returns the indices of steps, by rate and then by time.
+func byRate(steps []plan.Step) []int {
+	order := make([]int, len(steps))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(steps[a].Rate, steps[b].Rate) })
+	return order
+}
+
+// stepField returns the field of a step's value. Of its flags it has only a backlog that leaves no number: the note of
+// the answer has the others that matter.
+func stepField(s plan.Step, name string) Field {
+	info := valueInfo(name)
+	f := Field{Text: "–", Value: name, Unit: info.Unit}
+	switch v, has := s.Values[name]; {
+	case has && v.NA == "":
+		f.Number, f.Text = &v.Number, format(info.Unit, v.Number)
+	case v.NA == string(plan.Backlog):
+		f.Flags = []plan.Flag{plan.Backlog}
+	}
+	return f
+}
+
+// searchTitle returns the title with the result: "Capacity, broker=nats: 20,050 msg/s (19,990–20,200), held 3 of 4".
+func (c *cell) searchTitle(o plan.Outcome) string {
+	title := "Capacity"
+	if len(c.place) > 0 {
+		title += ", " + c.place.String()
+	}
+	if c.repeat > 1 {
+		title += fmt.Sprintf(", repetition %d", o.Repetition)
+	}
+	switch r := o.Search; {
+	case !r.Sure:
+		return title + ": not found"
+	case r.Capacity == 0:
+		return title + ": none, no rate is sustained"
+	default:
+		return fmt.Sprintf("%s: %s msg/s %s", title, display.Number(r.Capacity), interval(r))
+	}
+}
+
+// repetitions names the repetitions of a reason in a cell with several.
+func (c *cell) repetitions(r reason) string {
+	switch {
+	case len(r.which) > 1:
+		return fmt.Sprintf(" (repetitions %s)", strings.Join(r.which, ", "))
+	case len(r.which) == 1 && c.repeat > 1:
+		return fmt.Sprintf(" (repetition %s)", r.which[0])
+	}
+	return ""
+}
+
+// problems returns the problems of one cell. Repetitions with the same problem are one reason.
+func (c *cell) problems(strict bool) (all []reason) {
+	if strict && c.missed != "" {
+		all = append(all, reason{text: c.missed + ", and the matrix is strict"})
+	}
+	var texts []string
+	in := map[string][]string{}
+	for _, o := range c.outcomes {
+		text := ""
+		if o.Failed() {
+			text = fmt.Sprintf("%s: %s", o.Verdict, reasons([]plan.Outcome{o}))
+		} else if flags := allFlags(o); strict && len(flags) > 0 {
+			text = "flagged, and the matrix is strict: " + words(flags)
+		}
+		if text == "" {
+			continue
+		}
+		if in[text] == nil {
+			texts = append(texts, text)
+		}
+		in[text] = append(in[text], fmt.Sprint(o.Repetition))
+	}
+	for _, text := range texts {
+		all = append(all, reason{text, in[text]})
+	}
+	return all
+}
+
+// interval formats the interval of a capacity and its verification: "(19,990–20,200), held 3 of 4".
+func interval(r *plan.SearchResult) string {
+	if r.Fails == 0 {
+		return fmt.Sprintf("or more, held %d of %d", r.Verified, r.Verifications)
+	}
+	return fmt.Sprintf("(%s–%s), held %d of %d", display.Number(r.Low), display.Number(r.Fails), r.Verified,
+		r.Verifications)
+}
+
+// capacity adds the interval of the repetition whose number is shown.
+func capacity(c *cell, f *Field, n *notes) {
+	for _, o := range c.usable() {
+		if r := o.Search; r != nil && r.Sure && r.Capacity == *f.Number {
+			if r.Capacity == 0 {
+				f.Notes = append(f.Notes, n.add(r.Why)...)
+				return
+			}
+			f.Mark = interval(r)
+			if r.Fails == 0 {
+				f.Notes = append(f.Notes, n.add(r.Why)...)
+			}
+			return
+		}
+	}
 }

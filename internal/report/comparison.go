@@ -1,8 +1,10 @@
 package report
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -256,3 +258,84 @@ func probability(p float64) string {
 	}
 	return fmt.Sprintf("%.2g", p)
 }
+
+// method describes the test and the intervals in two lines.
+func method(c compare.Comparison) []string {
+	test, change := "t-test of the medians of runs, with the run-to-run spread of earlier runs",
+		"the ratio of the medians"
+	if c.By != "" {
+		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
+	}
+	return []string{
+		fmt.Sprintf("A difference is reported if the change is at least %s and p is at most %.4g, corrected for all tests (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
+		fmt.Sprintf("change: %s, with its %s interval; ±: interval of the median", change, sure(c)),
+	}
+}
+
+// Text writes a comparison for a terminal of the given width in columns; 0: no limit.
+func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
+	out := bufio.NewWriter(w)
+	for _, line := range x.Sides {
+		fmt.Fprintln(out, display.Clean(line))
+	}
+	fmt.Fprintln(out)
+	if len(x.Besides) == 0 {
+		fmt.Fprintln(out, "No other differences recorded.")
+	} else if err := Text(out, x.Besides, width); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	if err := Text(out, x.Tables, width); err != nil {
+		return err
+	}
+	section := func(title string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(out, "\n%s\n\n", title)
+			for _, line := range lines {
+				fmt.Fprintf(out, "  %s\n", display.Clean(line))
+			}
+		}
+	}
+	section("Not compared", x.Left)
+	section("Found", x.Found)
+	fmt.Fprintln(out)
+	for _, line := range method(c) {
+		fmt.Fprintln(out, line)
+	}
+	fmt.Fprintf(out, "\n%s\n", x.Summary)
+	return out.Flush()
+}
+
+// Markdown writes a comparison in GitHub's Markdown.
+func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
+	out := bufio.NewWriter(w)
+	section := func(title string, lines []string) {
+		if len(lines) > 0 {
+			if title != "" {
+				fmt.Fprintf(out, "\n### %s\n\n", title)
+			}
+			for _, line := range lines {
+				fmt.Fprintf(out, "- %s\n", escape(line))
+			}
+		}
+	}
+	section("", x.Sides)
+	fmt.Fprintln(out)
+	if len(x.Besides) == 0 {
+		fmt.Fprintln(out, "No other differences recorded.")
+	}
+	if err := Markdown(out, slices.Concat(x.Besides, x.Tables)); err != nil {
+		return err
+	}
+	section("Not compared", x.Left)
+	section("Found", x.Found)
+	fmt.Fprintln(out)
+	for _, line := range method(c) {
+		fmt.Fprintf(out, "- %s\n", escape(line))
+	}
+	fmt.Fprintf(out, "\n%s\n", escape(x.Summary))
+	return out.Flush()
+}
+
+// Method describes the test and the intervals in two lines.
+func (x Compared) Method(c compare.Comparison) []string { return method(c) }

@@ -81,13 +81,3 @@ func lacking(run plan.Run, names []string) (out []plan.Excluded) {
 func grouped(run plan.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return len(c.Workload.Groups) > 0 })
 }
-
-// workload returns the workload of a group, or of the cell if no group has the name.
-func (c *cell) workload(group string) plan.Workload {
-	for _, g := range c.cell.Workload.Groups {
-		if g.Name == group {
-			return c.cell.Workload.With(g)
-		}
-	}
-	return c.cell.Workload
-}

@@ -77,14 +77,3 @@ func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
-
-// unsound returns the first problem of a cell or that repetitions were not run; empty: all are a success.
-func (c *cell) unsound(strict bool) string {
-	for _, r := range c.problems(strict) {
-		return c.name() + c.repetitions(r) + ": " + r.text
-	}
-	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		return fmt.Sprintf("%d of %s repetitions were not run", missing, c.of())
-	}
-	return ""
-}

@@ -24,42 +24,8 @@ func (l *labelled) add(c *cell) {
 	}
 }
 
-// notHonoured is the prefix of a driver's text about a setting that the server accepts and ignores.
-const notHonoured = "not honoured by this server"
-
-// standIn returns the product in whose place the broker of the cell runs; empty: it is the product itself.
-func (c *cell) standIn() string {
-	for _, o := range c.outcomes {
-		if o.Subject.StandIn != "" {
-			return o.Subject.StandIn
-		}
-	}
-	return ""
-}
-
-// label returns the meaning of a confirm in the cell, with the settings that the server does not honour.
-func (c *cell) label() string {
-	label := c.cell.Label
-	if of := c.standIn(); of != "" {
-		label += " (stand-in for " + of + ")"
-	}
-	var broken []string
-	for _, o := range c.outcomes {
-		for name, value := range o.Subject.Settings {
-			if text := name + " " + value; strings.Contains(value, notHonoured) && !slices.Contains(broken, text) {
-				broken = append(broken, text)
-			}
-		}
-	}
-	slices.Sort(broken)
-	if len(broken) > 0 {
-		label += " (" + strings.Join(broken, "; ") + ")"
-	}
-	return label
-}
-
-// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis
-// that distinguishes them, or cell by cell.
+// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis that
+// distinguishes them, or cell by cell.
 func (l *labelled) meanings() []string {
 	if len(l.labels) < 2 {
 		return l.labels

@@ -5,12 +5,14 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
+	"lockstep/internal/stats"
 )
 
 // Table is a summary table, independent of the output format.
@@ -66,160 +68,6 @@ func requestedTables(run plan.Run) []plan.Table {
 	return []plan.Table{t}
 }
 
-// tables builds a requested table, one Table per part of its split.
-func (b *builder) tables(t plan.Table) (tables []Table) {
-	if t.Highest != "" || t.Lowest != "" {
-		for _, part := range b.tuples(t.Split, nil) {
-			tables = append(tables, b.bestTable(t, part))
-		}
-		return tables
-	}
-	t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
-	g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
-	for _, part := range b.tuples(t.Split, nil) {
-		tables = append(tables, g.table(t, part))
-	}
-	return tables
-}
-
-// table builds the table of one part of a split.
-func (g *grid) table(t plan.Table, part place) Table {
-	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
-	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(),
-		Head: axisHeadings(t, t.Rows)}
-	for _, column := range columns {
-		for _, value := range t.Values {
-			out.Head = append(out.Head, heading(g.annotated(column), titleOf(t, value), len(t.Values) == 1))
-		}
-	}
-	n := &notes{}
-	for _, row := range rows {
-		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
-		for i, axis := range t.Rows {
-			fields[i].Mark = g.latencies[point{axis, fields[i].Text}]
-		}
-		for _, column := range columns {
-			at := slices.Concat(part, row, column).on(g.axes).String()
-			for _, value := range t.Values {
-				f := g.field(at, value, n)
-				f.Column = column.coordinates()
-				fields = append(fields, f)
-			}
-		}
-		out.Rows = append(out.Rows, fields)
-	}
-	out.Notes = n.texts
-	out.Remarks = out.legend()
-	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
-		out.Remarks = append(out.Remarks,
-			"throughput: one rate if the publish and consume rates agree, else publish / consume")
-	}
-	return out
-}
-
-// repeated describes the number of repetitions behind each median; empty: there is one.
-func (b *builder) repeated() string {
-	least, most := b.run.Repeat, 0
-	for _, c := range b.cells {
-		least, most = min(least, c.repeat), max(most, c.repeat)
-	}
-	if len(b.cells) == 0 {
-		most = least
-	}
-	few, many := b.measured()
-	switch {
-	case most <= 1 || len(b.cells) > 0 && many == 0:
-		return ""
-	case few < least || many < most:
-		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(few, many), fromTo(least, most))
-	case least != most && b.run.Until != nil:
-		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
-			least, most)
-	}
-	return fmt.Sprintf("medians of %d repetitions", most)
-}
-
-// measured returns the minimum and maximum number of valid repetitions, over the cells that have any.
-func (b *builder) measured() (few, many int) {
-	for _, c := range b.cells {
-		if n := len(c.with(plan.Valid)); n > 0 {
-			if few == 0 || n < few {
-				few = n
-			}
-			many = max(many, n)
-		}
-	}
-	return few, many
-}
-
-// fromTo formats a range of counts: "3", "3 to 9".
-func fromTo(least, most int) string {
-	if least == most {
-		return strconv.Itoa(most)
-	}
-	return fmt.Sprintf("%d to %d", least, most)
-}
-
-// field returns one value at a place of the matrix.
-func (g *grid) field(at string, value string, n *notes) Field {
-	info := valueInfo(value)
-	if c := g.cells[at]; c != nil {
-		return c.field(info, n)
-	}
-	f := Field{Value: value, Unit: info.Unit}
-	if e := g.excluded[at]; e != nil {
-		f.Text = "·"
-		if e.Kind == kindNA {
-			f.Text = "n/a"
-			f.Notes = n.add("n/a: " + e.Reason)
-		}
-	}
-	return f
-}
-
-// title returns the title with the part of the split. If columns are axes, it includes the only value.
-func (b *builder) title(t plan.Table, part place) string {
-	title := t.Title
-	if title == "" {
-		title = b.run.Name
-	}
-	if len(part) > 0 {
-		title = strings.TrimPrefix(title+", "+part.String(), ", ")
-	}
-	if len(t.Columns) > 0 && len(t.Values) == 1 {
-		title = strings.TrimPrefix(title+": "+titleOf(t, t.Values[0]), ": ")
-	}
-	return title
-}
-
-func heading(column place, title string, only bool) string {
-	switch {
-	case len(column) == 0:
-		return title
-	case only:
-		return column.String()
-	}
-	return column.String() + " " + title
-}
-
-// titleOf returns the heading of a value in a table.
-func titleOf(t plan.Table, value string) string {
-	if own := t.Headings[value]; own != "" {
-		return own
-	}
-	return valueInfo(value).Title
-}
-
-func axisHeadings(t plan.Table, axes []string) []string {
-	head := slices.Clone(axes)
-	for i, axis := range head {
-		if own := t.Headings[axis]; own != "" {
-			head[i] = own
-		}
-	}
-	return head
-}
-
 // known returns all values by name.
 var known = sync.OnceValue(func() map[string]plan.ValueInfo {
 	all := map[string]plan.ValueInfo{}
@@ -253,4 +101,199 @@ func (n *notes) add(text string) []int {
 	}
 	n.texts = append(n.texts, text)
 	return []int{len(n.texts)}
+}
+
+// legend explains the flags in a table, and the signs that it uses.
+func (t Table) legend() []string {
+	var lines []string
+	for _, m := range meanings {
+		shown, text := 0, m.text
+		for _, row := range t.Rows {
+			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(t.shownFlags(f.Flags), m.flag) }) {
+				shown++
+			}
+			if _, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):]); signOf[m.flag] != "" {
+				text = m.text + " (values with the same sign)"
+			}
+		}
+		if shown > 0 {
+			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), text))
+		}
+	}
+	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }
+	if slices.ContainsFunc(t.Rows, bounded) {
+		lines = append(lines, "±: error bound (clock offsets between hosts, backlogs sampled once per second)")
+	}
+	return lines
+}
+
+// signs connect flags with the values that they apply to, if they do not apply to all values of their row.
+var signs = []string{"*", "†", "‡", "§", "¶"}
+
+// Layout returns the layout of a table.
+func (t Table) Layout() Layout {
+	out := Layout{Head: slices.Clone(t.Head), Keys: len(t.Axes)}
+	units := make([]scale, len(t.Head))
+	for i := len(t.Axes); i < len(t.Head); i++ {
+		if units[i] = t.scaleOf(i); units[i].name != "" {
+			out.Head[i] += " (" + units[i].name + ")"
+		}
+	}
+	states := make([]Shown, len(t.Rows))
+	for n, row := range t.Rows {
+		fields := make([]Shown, len(row))
+		same := n > 0
+		for i := range t.Axes {
+			same = same && row[i].Text == t.Rows[n-1][i].Text && i < len(t.Axes)-1
+			fields[i] = Shown{Text: row[i].Text, Tail: annotation(row[i].Mark), Same: same, Of: &row[i]}
+		}
+		values := row[len(t.Axes):]
+		state, common := rowState(values), commonNotes(values)
+		flags, signOf := t.rowFlags(values)
+		for i := range values {
+			f := &values[i]
+			s := Shown{Of: f}
+			for _, note := range f.Notes {
+				if !slices.Contains(common, note) {
+					s.Notes = append(s.Notes, note)
+				}
+			}
+			if state == "" || state == string(plan.Invalid) || len(s.Notes) > 0 {
+				s.Text, s.Tail = units[len(t.Axes)+i].show(*f)
+			}
+			for _, flag := range f.Flags {
+				s.Tail += signOf[flag]
+			}
+			if f.Verdict == plan.Invalid && state == "" {
+				s.Tail += " " + string(plan.Invalid)
+			}
+			fields[len(t.Axes)+i] = s
+		}
+		states[n] = Shown{Text: strings.TrimSpace(state + " " + flags), Notes: common}
+		out.Rows = append(out.Rows, fields)
+	}
+	if slices.ContainsFunc(states, func(s Shown) bool { return s.Text != "" || len(s.Notes) > 0 }) {
+		out.Head = append(out.Head, "Flags")
+		for n := range out.Rows {
+			out.Rows[n] = append(out.Rows[n], states[n])
+		}
+	}
+	return out
+}
+
+// shownFlags returns the flags that rows of the table show.
+func (t Table) shownFlags(flags []plan.Flag) []plan.Flag {
+	if t.whole { // a comparison, which does not list the limitations of runs
+		return flags
+	}
+	return without(flags, plan.SharedHost)
+}
+
+// rowFlags returns the flags of all values of a row, in the order of meanings. A flag that does not apply to all values
+// has a sign, which is also the result by flag.
+func (t Table) rowFlags(values []Field) (text string, signOf map[plan.Flag]string) {
+	var all []plan.Flag
+	for _, f := range values {
+		all = append(all, t.shownFlags(f.Flags)...)
+	}
+	slices.SortFunc(all, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
+	all = slices.Compact(all)
+	signOf = map[plan.Flag]string{}
+	var parts []string
+	for _, flag := range all {
+		unflagged := func(f Field) bool {
+			return (f.Number != nil || len(f.Flags) > 0) && !slices.Contains(f.Flags, flag)
+		}
+		if slices.ContainsFunc(values, unflagged) {
+			signOf[flag] = signs[min(len(signOf), len(signs)-1)]
+		}
+		parts = append(parts, string(flag)+signOf[flag])
+	}
+	return strings.Join(parts, " "), signOf
+}
+
+// rowState returns the state that all values of a row have in common: invalid, failed, not run or n/a; empty: none.
+func rowState(values []Field) string {
+	if len(values) == 0 {
+		return ""
+	}
+	state := values[0].Text
+	if values[0].Number != nil || !slices.Contains([]string{"failed", "not run", "n/a"}, state) {
+		state = ""
+	}
+	invalid := true
+	for _, f := range values {
+		if f.Text != state {
+			state = ""
+		}
+		invalid = invalid && f.Verdict == plan.Invalid
+	}
+	if state == "" && invalid {
+		return string(plan.Invalid)
+	}
+	return state
+}
+
+// commonNotes returns the footnotes that all values of a row have. A row with one value has none: they belong to it.
+func commonNotes(values []Field) (common []int) {
+	if len(values) < 2 && rowState(values) == "" {
+		return nil
+	}
+	for _, note := range values[0].Notes {
+		if !slices.ContainsFunc(values, func(f Field) bool { return !slices.Contains(f.Notes, note) }) {
+			common = append(common, note)
+		}
+	}
+	return common
+}
+
+// scales lists the units in which numbers are shown, largest first.
+var scales = map[plan.Unit][]scale{
+	plan.Seconds: {{plan.Seconds, "s", 1}, {plan.Seconds, "ms", 1e-3}, {plan.Seconds, "µs", 1e-6}},
+	plan.Bytes: {{plan.Bytes, "TiB", 1 << 40}, {plan.Bytes, "GiB", 1 << 30}, {plan.Bytes, "MiB", 1 << 20},
+		{plan.Bytes, "KiB", 1 << 10}, {plan.Bytes, "B", 1}},
+	plan.BytesRate: {{plan.BytesRate, "TiB/s", 1 << 40}, {plan.BytesRate, "GiB/s", 1 << 30},
+		{plan.BytesRate, "MiB/s", 1 << 20}, {plan.BytesRate, "KiB/s", 1 << 10}, {plan.BytesRate, "B/s", 1}},
+	plan.Cores: {{plan.Cores, "cores", 1}},
+	plan.Ratio: {{plan.Ratio, "%", 0.01}},
+}
+
+// scaleOf returns the unit of a column. Values of the same series, such as publish.p50 and publish.p99, have the same
+// unit, in which their median number has at least one digit before the decimal point.
+func (t Table) scaleOf(column int) scale {
+	series := func(f Field) string { return f.Value[:max(0, strings.LastIndexByte(f.Value, '.'))] }
+	var of Field
+	for _, row := range t.Rows {
+		if f := row[column]; f.Number != nil {
+			of = f
+		}
+	}
+	var sizes []float64
+	for _, row := range t.Rows {
+		for _, f := range row {
+			if f.Number != nil && *f.Number != 0 && f.Unit == of.Unit && series(f) == series(of) {
+				sizes = append(sizes, math.Abs(*f.Number))
+			}
+		}
+	}
+	var chosen scale
+	for _, chosen = range scales[of.Unit] {
+		if len(sizes) > 0 && stats.Median(sizes) >= 0.9995*chosen.one { // 0.9995 is shown as 1.00
+			break
+		}
+	}
+	return chosen
+}
+
+// Full returns the text of a field with its unit, error bound, annotation and flags.
+func (f Field) Full() string {
+	parts := []string{f.Text}
+	if f.Number != nil {
+		parts = append(parts, display.PlusMinus(*f.Number, f.Bound))
+	}
+	parts = append(parts, f.Mark, words(f.Flags))
+	if f.Verdict == plan.Invalid && f.Number != nil {
+		parts = append(parts, string(plan.Invalid))
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }

@@ -136,40 +136,6 @@ func Text(w io.Writer, tables []Table, width int) error {
 	return out.Flush()
 }
 
-// fit returns a layout that is at most so many columns wide, if that is possible with one value. It leaves out values
-// from the right, whose headings are the second result. 0 means any width.
-func (l Layout) fit(width int) (fitting Layout, hidden []string) {
-	fitting = l
-	for {
-		last := len(fitting.Head) - 1
-		if last > l.Keys && fitting.Left(last) {
-			last-- // the column of flags
-		}
-		if width <= 0 || last <= l.Keys || fitting.text(true).Width() <= width {
-			return fitting, hidden
-		}
-		hidden = append([]string{fitting.Head[last]}, hidden...)
-		next := Layout{Head: slices.Concat(fitting.Head[:last], fitting.Head[last+1:]), Keys: l.Keys}
-		for _, row := range fitting.Rows {
-			next.Rows = append(next.Rows, slices.Concat(row[:last], row[last+1:]))
-		}
-		fitting = next
-	}
-}
-
-// referred returns the notes with "" for those to which no field of the layout refers.
-func (l Layout) referred(notes []string) []string {
-	left := make([]string, len(notes))
-	for _, row := range l.Rows {
-		for _, s := range row {
-			for _, n := range s.Notes {
-				left[n-1] = notes[n-1]
-			}
-		}
-	}
-	return left
-}
-
 // cleaned returns a table without control characters, because texts may come from other users.
 func cleaned(t Table) Table {
 	clean := func(texts []string) []string {
@@ -189,33 +155,6 @@ func cleaned(t Table) Table {
 		}
 	}
 	return t
-}
-
-// wrapAt is the width from which headings are wrapped in files.
-const wrapAt = 100
-
-// text returns the layout as texts. Numbers are aligned at their decimal points. With blank, a coordinate that the row
-// above has, too, is left out.
-func (l Layout) text(blank bool) display.Table {
-	out := display.Table{Head: l.Head, Keys: l.Keys, Rows: make([][]display.Cell, len(l.Rows)), Wrap: wrapAt}
-	out.Words = len(l.Head) > l.Keys && l.Left(len(l.Head)-1)
-	for i, row := range l.Rows {
-		out.Rows[i] = make([]display.Cell, len(row))
-		for n, s := range row {
-			text, fraction := s.Text, ""
-			if at := strings.LastIndexByte(text, '.'); n >= l.Keys && at >= 0 && s.Of != nil && s.Of.Number != nil {
-				text, fraction = text[:at], text[at:]
-			}
-			out.Rows[i][n] = display.Cell{Text: text, Tail: fraction + s.Tail + superscripts(s.Notes)}
-			switch {
-			case blank && s.Same:
-				out.Rows[i][n] = display.Cell{}
-			case s.Of == nil:
-				out.Rows[i][n] = display.Cell{Text: text + superscripts(s.Notes)}
-			}
-		}
-	}
-	return out
 }
 
 // below writes the footnotes and remarks of a table. Empty footnotes are left out.

@@ -127,16 +127,7 @@ func Cut(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// close adds an entry to the history and enforces the history's limits.
-func (s *Schedule) close(e Entry) {
-	e.Why = Cut(e.Why, maxWhy)
-	s.History = append(s.History, e)
-	if over := len(s.History) - MaxHistory; over > 0 {
-		s.History = slices.Delete(s.History, 0, over)
-	}
-	for i := range s.History[:max(0, len(s.History)-newest)] {
-		if old := &s.History[i]; len(old.Compared) > maxOld {
-			old.Compared, _ = json.Marshal(Cut(string(old.Compared), maxOld/2)) // a string always marshals
-		}
-	}
+func (e Entry) clone() Entry {
+	e.Problems, e.Hooks = slices.Clone(e.Problems), slices.Clone(e.Hooks)
+	return e
 }

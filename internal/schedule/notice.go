@@ -28,19 +28,3 @@ type Notice struct {
 	PreviousDirectory string          `json:"previousDirectory,omitempty"`
 	Comparison        json.RawMessage `json:"comparison,omitempty"`
 }
-
-// Notice returns the notice of an entry for a hook. The caller adds the directories.
-func (s *Schedule) Notice(e Entry, hook string) Notice {
-	slot := e.At
-	if zone, err := readZone(s.Zone); err == nil {
-		slot = slot.In(zone)
-	}
-	n := Notice{Version: 1, Key: s.ID + "/" + e.Run + "/" + hook, Hook: hook, Schedule: s.Name,
-		Slot: slot.Format(time.RFC3339), Asked: e.Asked,
-		Missed: e.Missed, Run: e.Run, State: e.State, Why: e.Why, Started: e.Started, Ended: e.Ended, Tasks: e.Tasks,
-		Problems: e.Problems, Previous: e.Previous, Comparison: e.Compared}
-	if n.Problems == nil {
-		n.Problems = []string{}
-	}
-	return n
-}

@@ -2,11 +2,14 @@ package sink
 
 import (
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
 	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
 )
 
 // Stream converts the record of a run to points, in the order of the record. It depends only on its arguments, and
@@ -151,3 +154,60 @@ func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
 	delete(s.tasks, id)
 	return append(t.rest(), t.event("task-stop", "", at, 0, t.words()+" was aborted: "+why))
 }
+
+func (s *Stream) newTask(b Start) *task {
+	c := b.Task.Cell
+	w := c.Workload
+	t := &task{Task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},
+		seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
+		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
+	if w.Steady.Auto {
+		t.begin = -1
+	}
+	mode := w.Parts()[0].Publishers.Mode
+	t.all.role = publishes
+	for _, part := range w.Parts() {
+		if part.Publishers.Count > 0 {
+			t.fill = 0
+		}
+		if part.Publishers.Mode != mode {
+			mode = several
+		}
+		if part.Consumers.Nodes > 0 {
+			t.all.role = either
+		}
+		t.all.confirm = t.all.confirm || drivers.Mode(part.Publishers.Mode).Confirmed()
+	}
+	t.total = newSequence(t.fill, t.begin)
+	broker, driver := c.Broker.Name, c.Broker.Driver
+	if w.SideBySide() {
+		broker, driver = several, several
+	}
+	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "attempt",
+		strconv.Itoa(max(b.Attempt, 1)),
+		"broker", broker, "driver", driver, "mode", mode)
+	for _, x := range c.Coordinates {
+		if x.Axis != "broker" && x.Axis != "mode" {
+			maps.Copy(t.tags, with(nil, "axis_"+axisName(x.Axis), plan.Redact(x.Text())))
+		}
+	}
+	t.all.tags = t.tags
+	if len(b.Agents) >= c.Agents() {
+		t.addAgents(plan.Assign(b.Task, b.Agents))
+	}
+	return t
+}
+
+// axisName makes the name of an axis valid for a tag key.
+func axisName(name string) string {
+	clean := []byte(name)
+	for i, c := range clean {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.') {
+			clean[i] = '_'
+		}
+	}
+	return string(clean)
+}
+
+// several is the mode of a cell whose groups have different modes, and the broker of side-by-side brokers.
+const several = "several"

@@ -47,49 +47,6 @@ type agent struct {
 	subscriptions int               // number of subscriptions that receive each of its messages
 }
 
-func (s *Stream) newTask(b Start) *task {
-	c := b.Task.Cell
-	w := c.Workload
-	t := &task{Task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},
-		seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
-		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
-	if w.Steady.Auto {
-		t.begin = -1
-	}
-	mode := w.Parts()[0].Publishers.Mode
-	t.all.role = publishes
-	for _, part := range w.Parts() {
-		if part.Publishers.Count > 0 {
-			t.fill = 0
-		}
-		if part.Publishers.Mode != mode {
-			mode = several
-		}
-		if part.Consumers.Nodes > 0 {
-			t.all.role = either
-		}
-		t.all.confirm = t.all.confirm || drivers.Mode(part.Publishers.Mode).Confirmed()
-	}
-	t.total = newSequence(t.fill, t.begin)
-	broker, driver := c.Broker.Name, c.Broker.Driver
-	if w.SideBySide() {
-		broker, driver = several, several
-	}
-	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "attempt",
-		strconv.Itoa(max(b.Attempt, 1)),
-		"broker", broker, "driver", driver, "mode", mode)
-	for _, x := range c.Coordinates {
-		if x.Axis != "broker" && x.Axis != "mode" {
-			maps.Copy(t.tags, with(nil, "axis_"+axisName(x.Axis), plan.Redact(x.Text())))
-		}
-	}
-	t.all.tags = t.tags
-	if len(b.Agents) >= c.Agents() {
-		t.addAgents(plan.Assign(b.Task, b.Agents))
-	}
-	return t
-}
-
 func (t *task) addAgents(all []plan.Assignment) {
 	roles := map[string]role{}
 	for _, a := range all {
@@ -131,21 +88,7 @@ func (t *task) agent(name string) agent {
 	return a
 }
 
-// axisName makes the name of an axis valid for a tag key.
-func axisName(name string) string {
-	clean := []byte(name)
-	for i, c := range clean {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.') {
-			clean[i] = '_'
-		}
-	}
-	return string(clean)
-}
-
 func (t *task) words() string { return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition) }
-
-// several is the mode of a cell whose groups have different modes, and the broker of side-by-side brokers.
-const several = "several"
 
 // tagsOfObserver returns the tags of an agent that measures a broker's processes and gets no load.
 func (t *task) tagsOfObserver(agent, broker string) map[string]string {

@@ -41,19 +41,6 @@ func ombKafka(t *table, w workload) broker {
 	return b
 }
 
-// inner reads a key whose value is a block of properties.
-func (t *table) inner(name string) *table {
-	e := t.take(name)
-	if e == nil {
-		return &table{report: t.report, file: t.file, line: t.line}
-	}
-	if e.value.table != nil || e.value.isList {
-		t.invalid(e, "it is %s; give lines of key=value", e.value.describe())
-		return &table{report: t.report, file: t.file, line: e.line}
-	}
-	return e.properties(t)
-}
-
 func kafkaBrokers(t, common *table) field {
 	text := common.text("bootstrap.servers", "")
 	if text == "" {

@@ -29,19 +29,6 @@ func (c column) in() any {
 	return c.values[0]
 }
 
-// fields returns the fields of a run, by the names of their axes.
-func (r run) fields() []field {
-	return []field{
-		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers},
-		{"channels", r.channels}, {"mode", r.mode},
-		{"maxInFlight", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent},
-		{"mandatory", r.mandatory},
-		{"consumerNodes", min(r.consumers, 1)}, {"consumers", max(r.consumers, 1)}, {"prefetch", r.prefetch},
-		{"ack", r.ack}, {"ackEvery", r.ackEvery},
-		{"queues", r.queues}, {"subscriptions", r.subscriptions}, {"measure", r.measure},
-	}
-}
-
 // columns returns the columns of the cell, by the names of their axes.
 func columns(runs []run) map[string]column {
 	all := map[string]column{}

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"slices"
 
 	"lockstep/internal/plan"
@@ -76,17 +75,6 @@ func readRun(t *table, uri string) run {
 	}
 	t.rest("PerfTest's parameters")
 	return r
-}
-
-// remarkValue adds a remark on the value of a key. The value may come from a variable, which has its own line.
-func (t *table) remarkValue(name, why string, a ...any) {
-	if e := t.find(name); e != nil {
-		line := e.line
-		if e.value.line > 0 {
-			line = e.value.line
-		}
-		t.report.lost = append(t.report.lost, Lost{t.file, line, e.key, fmt.Sprintf(why, a...)})
-	}
 }
 
 func readThreads(t *table, r *run) {
@@ -308,5 +296,18 @@ func readEnd(t *table, r *run) {
 		r.measure = "10s"
 		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
 			"no time-limit: PerfTest runs until it is stopped; here it is 10s"})
+	}
+}
+
+// fields returns the fields of a run, by the names of their axes.
+func (r run) fields() []field {
+	return []field{
+		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers},
+		{"channels", r.channels}, {"mode", r.mode},
+		{"maxInFlight", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent},
+		{"mandatory", r.mandatory},
+		{"consumerNodes", min(r.consumers, 1)}, {"consumers", max(r.consumers, 1)}, {"prefetch", r.prefetch},
+		{"ack", r.ack}, {"ackEvery", r.ackEvery},
+		{"queues", r.queues}, {"subscriptions", r.subscriptions}, {"measure", r.measure},
 	}
 }

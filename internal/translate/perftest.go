@@ -140,19 +140,6 @@ func (s *scenario) readParams(t *table) {
 // aliases map alternative names of parameters to PerfTest's names.
 var aliases = map[string]string{"body": "bodyFiles", "rate": "producerRateLimit", "consumerRate": "consumerRateLimit"}
 
-// rename sets the lookup name of all keys to PerfTest's name: "producer-count" is producerCount.
-func (t *table) rename() {
-	t.path = ""
-	for i, e := range t.keys {
-		e.name = camel(e.key)
-		for _, before := range t.keys[:i] {
-			if before.name == e.name {
-				t.invalid(e, "it is duplicated: first in line %d", before.line)
-			}
-		}
-	}
-}
-
 func camel(key string) string {
 	parts := strings.Split(key, "-")
 	for i, part := range parts[1:] {
@@ -244,17 +231,4 @@ func (s *scenario) runs() []run {
 			fmt.Sprintf("scenario %s has %d measurements; %d of them differ in a matrix", s.name, n, len(all))})
 	}
 	return all
-}
-
-// with returns a table in which some keys have other values.
-func (t *table) with(others []*entry) *table {
-	inner := &table{report: t.report, file: t.file, line: t.line, keys: slices.Clone(others)}
-	for _, e := range t.keys {
-		if inner.find(e.name) == nil {
-			inner.keys = append(inner.keys, e)
-		} else if !e.done {
-			t.drop(e, "the variable of the same name has priority")
-		}
-	}
-	return inner
 }

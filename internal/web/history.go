@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"lockstep/internal/compare"
 	"lockstep/internal/display"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
@@ -67,60 +64,6 @@ type pointView struct {
 	Text   string
 	Status string
 	New    []string
-}
-
-// history returns the page of a value of a matrix's cells, from the history of the leading controller.
-func (s *site) history(r *http.Request) (view, error) {
-	ask := r.URL.Query()
-	v := historyView{Name: ask.Get("matrix")}
-	cells, err := s.Conn.History(r.Context(), plan.HistoryQuery{})
-	if err != nil {
-		return view{}, err
-	}
-	var names []string
-	for _, c := range cells.Cells {
-		names = append(names, c.Matrix)
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		v.Matrices = append(v.Matrices, choice{name, "/history?" + url.Values{"matrix": {name}}.Encode(),
-			name == v.Name})
-	}
-	if v.Name == "" || !slices.Contains(names, v.Name) {
-		return view{Page: "history", Title: "History", Body: v}, nil
-	}
-	value := ask.Get("value")
-	if value == "" || history.Known(value) != nil {
-		value = compare.Usual()[0]
-	}
-	link := func(value, cell string) string {
-		return "/history?" + url.Values{"matrix": {v.Name}, "value": {value}, "cell": {cell}}.Encode()
-	}
-	for _, name := range compare.Usual() {
-		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
-	}
-	query, family := plan.HistoryQuery{Matrix: v.Name, Runs: history.Depth}, []string{value}
-	cell := ask.Get("cell")
-	if v.One, v.Runs = cell != "", history.Depth; v.One {
-		query.Cells, query.Runs = []string{cell}, 0
-	} else if slices.Contains(compare.Usual(), value) {
-		family = compare.Usual() // as in the digest: its alarms are of these values, all cells and so many runs
-	}
-	var answers []history.Answer
-	for _, name := range family {
-		query.Value = name
-		answer, err := s.Conn.History(r.Context(), query)
-		if err != nil {
-			return view{}, err
-		}
-		answers = append(answers, history.Answer{Value: name, HistoryAnswer: answer})
-		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
-	}
-	trends := history.NewTrends("", answers...)
-	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value })
-	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
-	v.show(trends, value, func(cell string) string { return link(value, cell) })
-	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 
 // show fills in the series of a value. Series with an alarm come first.

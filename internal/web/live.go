@@ -1,12 +1,8 @@
 package web
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"html/template"
-	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -215,72 +211,4 @@ func latency(ns int64) string {
 		return "< 1 µs"
 	}
 	return display.Seconds(float64(ns) / 1e9)
-}
-
-// live streams the live part of a run's page once per second as server-sent events. The events are "live", "task" after
-// a new outcome, and "end" as the last one.
-func (s *site) live(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		http.Error(w, fmt.Sprintf("%d live views are already open; the page refreshes itself instead", maxStreams),
-			http.StatusServiceUnavailable)
-		return
-	}
-	looking, stop := context.WithTimeout(r.Context(), askTimeout)
-	watch, leave, err := s.followers.look(looking, r.PathValue("run"))
-	stop()
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	defer leave()
-	w.Header().Set("Content-Type", "text/event-stream")
-	s.stream(r.Context(), w, watch)
-}
-
-// stream writes the live view until the run ends, its follower ends, or the client disconnects.
-func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFollower) {
-	control := http.NewResponseController(w)
-	tick := time.NewTicker(liveEvery)
-	defer tick.Stop()
-	for sent := math.MaxInt; ; { // the first view has no new outcome
-		over := false
-		select {
-		case <-watch.over:
-			over = true
-		default:
-		}
-		view, outcomes := watch.view(time.Now())
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if s.part(w, view, outcomes > sent) != nil || control.Flush() != nil || over {
-			return
-		}
-		sent = outcomes
-		select {
-		case <-tick.C:
-		case <-watch.over:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
-	var text bytes.Buffer
-	if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
-		s.Log.Error("cannot render live view", "error", err)
-		return err
-	}
-	name := "live"
-	switch {
-	case v.Ended != "":
-		name = "end"
-	case task:
-		name = "task"
-	}
-	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name,
-		strings.NewReplacer("\r", " ", "\n", "\ndata: ").Replace(text.String()))
-	return err
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -53,39 +51,6 @@ func (v scheduleView) Last() *entryView {
 		return nil
 	}
 	return &v.Entries[0]
-}
-
-func (s *site) schedules(r *http.Request) (view, error) {
-	all, err := s.Conn.Schedules(r.Context())
-	if err != nil {
-		return view{}, err
-	}
-	var views []scheduleView
-	for _, kept := range all {
-		v := scheduleView{Schedule: kept.Schedule}
-		if kept.Err == nil {
-			v, kept.Err = describe(kept.Schedule, time.Now())
-		}
-		if kept.Err != nil {
-			v.Name, v.Fault = kept.Name, kept.Err.Error()
-		}
-		views = append(views, v)
-	}
-	return view{Page: "schedules", Title: "Schedules", Body: views, Refresh: 30}, nil
-}
-
-func (s *site) schedule(r *http.Request) (view, error) {
-	kept, err := s.Conn.Schedule(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return view{}, err
-	}
-	v, err := describe(kept.Schedule, time.Now())
-	for i, e := range v.Entries {
-		if slices.Contains(s.store.has(e.Run), digestFile) {
-			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Run) + "/" + digestFile
-		}
-	}
-	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
 }
 
 // describe returns a schedule with its state, next slots and history.

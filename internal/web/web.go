@@ -19,12 +19,20 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"lockstep/internal/compare"
+	"lockstep/internal/display"
+	"lockstep/internal/history"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
+	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
 
@@ -286,3 +294,389 @@ var pages = func() map[string]*template.Template {
 	}
 	return all
 }()
+
+// act returns a handler that checks and executes a form. It redirects to the path that do returns.
+func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if user(r) == "" && len(s.Access.users) > 0 { // asks the browser for the user's login
+			s.Access.challenge(w)
+			return
+		}
+		err := s.Access.mayAct(r)
+		var back string
+		if err == nil {
+			back, err = do(r)
+		}
+		log := s.Log.With("path", r.URL.Path, "user", user(r), "from", r.RemoteAddr)
+		if err != nil {
+			log.Warn("action of the web page failed", "error", err)
+			s.fail(w, r, err)
+			return
+		}
+		log.Info("action of the web page done")
+		http.Redirect(w, r, back+"?done="+r.PathValue("what"), http.StatusSeeOther)
+	}
+}
+
+func (s *site) actOnRun(r *http.Request) (string, error) {
+	id := r.PathValue("run")
+	if r.PathValue("what") != "cancel" {
+		return "", fs.ErrNotExist
+	}
+	state, err := s.Conn.RunState(r.Context(), id)
+	switch {
+	case err != nil:
+		return "", err
+	case state.Run == "":
+		return "", fs.ErrNotExist
+	case state.Over():
+		return "", fmt.Errorf("%w: the run has already ended: %s", errImpossible, state.State)
+	}
+	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id, user(r)+"@web")
+}
+
+func (s *site) actOnSchedule(r *http.Request) (string, error) {
+	name, by, now := r.PathValue("name"), user(r)+"@web", time.Now().UTC()
+	changes := map[string]func(*schedule.Schedule) error{
+		"pause": func(s *schedule.Schedule) error {
+			if s.Paused {
+				return fmt.Errorf("%w: the schedule is already paused, by %s", errImpossible, s.By)
+			}
+			s.Pause(by, now)
+			return nil
+		},
+		"resume": func(s *schedule.Schedule) error {
+			if !s.Paused {
+				return fmt.Errorf("%w: the schedule is not paused", errImpossible)
+			}
+			s.Resume(by, now)
+			return nil
+		},
+		"run": func(s *schedule.Schedule) error {
+			if err := s.Ask(by, now); err != nil {
+				return fmt.Errorf("%w: %w", errImpossible, err)
+			}
+			return nil
+		},
+	}
+	change, known := changes[r.PathValue("what")]
+	if !known {
+		return "", fs.ErrNotExist
+	}
+	_, err := s.Conn.EditSchedule(r.Context(), name, change)
+	return "/schedules/" + url.PathEscape(name), err
+}
+
+// history returns the page of a value of a matrix's cells, from the history of the leading controller.
+func (s *site) history(r *http.Request) (view, error) {
+	ask := r.URL.Query()
+	v := historyView{Name: ask.Get("matrix")}
+	cells, err := s.Conn.History(r.Context(), plan.HistoryQuery{})
+	if err != nil {
+		return view{}, err
+	}
+	var names []string
+	for _, c := range cells.Cells {
+		names = append(names, c.Matrix)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		v.Matrices = append(v.Matrices, choice{name, "/history?" + url.Values{"matrix": {name}}.Encode(),
+			name == v.Name})
+	}
+	if v.Name == "" || !slices.Contains(names, v.Name) {
+		return view{Page: "history", Title: "History", Body: v}, nil
+	}
+	value := ask.Get("value")
+	if value == "" || history.Known(value) != nil {
+		value = compare.Usual()[0]
+	}
+	link := func(value, cell string) string {
+		return "/history?" + url.Values{"matrix": {v.Name}, "value": {value}, "cell": {cell}}.Encode()
+	}
+	for _, name := range compare.Usual() {
+		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
+	}
+	query, family := plan.HistoryQuery{Matrix: v.Name, Runs: history.Depth}, []string{value}
+	cell := ask.Get("cell")
+	if v.One, v.Runs = cell != "", history.Depth; v.One {
+		query.Cells, query.Runs = []string{cell}, 0
+	} else if slices.Contains(compare.Usual(), value) {
+		family = compare.Usual() // as in the digest: its alarms are of these values, all cells and so many runs
+	}
+	var answers []history.Answer
+	for _, name := range family {
+		query.Value = name
+		answer, err := s.Conn.History(r.Context(), query)
+		if err != nil {
+			return view{}, err
+		}
+		answers = append(answers, history.Answer{Value: name, HistoryAnswer: answer})
+		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
+	}
+	trends := history.NewTrends("", answers...)
+	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value })
+	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
+	v.show(trends, value, func(cell string) string { return link(value, cell) })
+	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
+}
+
+// live streams the live part of a run's page once per second as server-sent events. The events are "live", "task" after
+// a new outcome, and "end" as the last one.
+func (s *site) live(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		http.Error(w, fmt.Sprintf("%d live views are already open; the page refreshes itself instead", maxStreams),
+			http.StatusServiceUnavailable)
+		return
+	}
+	looking, stop := context.WithTimeout(r.Context(), askTimeout)
+	watch, leave, err := s.followers.look(looking, r.PathValue("run"))
+	stop()
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	s.stream(r.Context(), w, watch)
+}
+
+// stream writes the live view until the run ends, its follower ends, or the client disconnects.
+func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFollower) {
+	control := http.NewResponseController(w)
+	tick := time.NewTicker(liveEvery)
+	defer tick.Stop()
+	for sent := math.MaxInt; ; { // the first view has no new outcome
+		over := false
+		select {
+		case <-watch.over:
+			over = true
+		default:
+		}
+		view, outcomes := watch.view(time.Now())
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if s.part(w, view, outcomes > sent) != nil || control.Flush() != nil || over {
+			return
+		}
+		sent = outcomes
+		select {
+		case <-tick.C:
+		case <-watch.over:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
+	var text bytes.Buffer
+	if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
+		s.Log.Error("cannot render live view", "error", err)
+		return err
+	}
+	name := "live"
+	switch {
+	case v.Ended != "":
+		name = "end"
+	case task:
+		name = "task"
+	}
+	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name,
+		strings.NewReplacer("\r", " ", "\n", "\ndata: ").Replace(text.String()))
+	return err
+}
+
+// runs returns the page of queued, running and ended runs, the newest first.
+func (s *site) runs(r *http.Request) (view, error) {
+	states, err := s.Conn.Runs(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	stored, err := s.store.list()
+	if err != nil {
+		return view{}, err
+	}
+	now, known := time.Now(), map[string]bool{}
+	var active, over []runLine
+	for _, state := range slices.Backward(states) {
+		known[state.Run] = true
+		line := runLine{RunState: state, Took: display.Took(state.Started, state.Ended, now)}
+		if state.Over() {
+			over = append(over, line)
+		} else {
+			active = append(active, line)
+		}
+	}
+	for _, b := range stored {
+		if !known[b.ID] {
+			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started,
+				Started: b.Started}, Kept: true})
+		}
+	}
+	slices.SortStableFunc(over, func(a, b runLine) int { return b.Submitted.Compare(a.Submitted) })
+	slices.Reverse(active) // runs in progress come first
+	slices.SortStableFunc(active, func(a, b runLine) int { return rank(a) - rank(b) })
+	body := struct {
+		Active, Over []runLine
+		More         int
+	}{active, over, 0}
+	if over := len(over); over > maxRuns && !r.URL.Query().Has("all") {
+		body.Over, body.More = body.Over[:maxRuns], over-maxRuns
+	}
+	v := view{Page: "runs", Title: "Runs", Body: body}
+	if len(active) > 0 {
+		v.Refresh = 10
+	}
+	return v, nil
+}
+
+func (s *site) run(r *http.Request) (view, error) {
+	id, ctx := r.PathValue("run"), r.Context()
+	state, err := s.Conn.RunState(ctx, id)
+	if err != nil {
+		return view{}, err
+	}
+	v := runView{State: state, Took: display.Took(state.Started, state.Ended, time.Now())}
+	outcomes, err := s.outcomes(ctx, &v, id)
+	if err != nil {
+		return view{}, err
+	}
+	if v.Known {
+		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes),
+			append(report.Limitations(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)...)
+		v.Tables = shortened(report.Build(v.Plan, outcomes))
+		v.Facts = report.Facts(v.Plan, outcomes)
+		if v.over() { // tasks that have not run yet are a problem only after the end
+			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
+		}
+	}
+	for _, name := range s.store.has(id) {
+		i := slices.IndexFunc(files, func(f struct{ Name, Type, Title string }) bool { return f.Name == name })
+		v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + name, files[i].Title})
+	}
+	v.Copying = s.copying(v)
+	out := view{Page: "run", Title: id, Body: v}
+	switch {
+	case !v.over():
+		out.Script, out.Refresh = true, 10
+	case v.Copying:
+		out.Refresh = 3
+	}
+	return out, nil
+}
+
+// copying reports whether the copy of an ended run is still being made.
+func (s *site) copying(v runView) bool {
+	return s.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
+}
+
+// outcomes reads a run from its most complete source. That is the copy if the run has ended and the copy has all its
+// outcomes. Else it is the record on the control plane, or the copy if there is no record.
+func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outcome, error) {
+	run, copied, missing := s.store.read(id)
+	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
+		return nil, missing
+	}
+	known := v.State.Run != ""
+	if missing == nil && (!known || v.State.Over() && len(copied) >= v.State.Done) {
+		v.Plan, v.Known, v.Kept, v.From = run, true, !known, "its copy on this host"
+		return copied, nil
+	}
+	if !known {
+		return nil, fs.ErrNotExist
+	}
+	planned, outcomes, err := s.recorded(ctx, v, id)
+	switch {
+	case err == nil && planned.ID != "":
+		v.Plan, v.Known, v.From = planned, true, "the control plane"
+		return outcomes, nil
+	case missing == nil:
+		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may be incomplete"
+		return copied, nil
+	case err == nil || errors.Is(err, wire.ErrNoRecord): // queued, rejected, or its record was deleted
+		return nil, nil
+	}
+	return nil, err
+}
+
+// recorded reads a run from the control plane. A run in progress includes its live view.
+func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
+	if v.over() {
+		l := newRunInfo()
+		_, err := s.Conn.ReadSummary(ctx, id, l.entry)
+		return l.Run, l.inOrder(), err
+	}
+	w, leave, err := s.followers.look(ctx, id)
+	if err != nil {
+		return plan.Run{}, nil, err
+	}
+	defer leave()
+	w.settle(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	live := w.at.view(time.Now())
+	v.Live = &live
+	return w.at.Run, w.at.inOrder(), nil
+}
+
+// agents returns the page of the fleet's agents.
+func (s *site) agents(r *http.Request) (view, error) {
+	all, err := s.Conn.Agents(r.Context())
+	if errors.Is(err, wire.ErrNoController) {
+		// the layout shows that no controller leads
+		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil
+	}
+	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err
+}
+
+func (s *site) schedules(r *http.Request) (view, error) {
+	all, err := s.Conn.Schedules(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	var views []scheduleView
+	for _, kept := range all {
+		v := scheduleView{Schedule: kept.Schedule}
+		if kept.Err == nil {
+			v, kept.Err = describe(kept.Schedule, time.Now())
+		}
+		if kept.Err != nil {
+			v.Name, v.Fault = kept.Name, kept.Err.Error()
+		}
+		views = append(views, v)
+	}
+	return view{Page: "schedules", Title: "Schedules", Body: views, Refresh: 30}, nil
+}
+
+func (s *site) schedule(r *http.Request) (view, error) {
+	kept, err := s.Conn.Schedule(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return view{}, err
+	}
+	v, err := describe(kept.Schedule, time.Now())
+	for i, e := range v.Entries {
+		if slices.Contains(s.store.has(e.Run), digestFile) {
+			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Run) + "/" + digestFile
+		}
+	}
+	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
+}
+
+// errImpossible is wrapped by the error of an action that the current state does not permit.
+var errImpossible = errors.New("no change made")
+
+// messages maps the code in the URL to the message that the page shows after an action. Only these messages can be
+// shown, so a crafted URL cannot inject text.
+var messages = map[string]string{
+	"cancel": "The run is being cancelled: the task in flight is stopped and gets no outcome.",
+	"pause":  "The schedule is paused; an active run continues.",
+	"resume": "The schedule is resumed, from its next slot.",
+	"run":    "A run was requested; the controller starts it shortly.",
+}
+
+// maxForm limits the size of a form in bytes.
+const maxForm = 16 << 10

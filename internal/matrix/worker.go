@@ -1,10 +1,8 @@
 package matrix
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,47 +166,6 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	return tree, errs
 }
 
-// projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
-// known.
-func (m *Matrix) projection(combo []int) string {
-	if m.refers == nil {
-		return ""
-	}
-	key := []byte{'.'}
-	for a, i := range combo {
-		if m.refers[m.space.axes[a].name] {
-			key = binary.AppendUvarint(key, uint64(i))
-		}
-	}
-	return string(key)
-}
-
-// broker returns the cell's broker. It is nil if an error was reported before. If every group has its own broker, it is
-// that of the first group by name.
-func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
-	groups, _ := tree["groups"].(map[string]any)
-	if len(own) > 0 && len(own) == len(groups) {
-		return own[slices.Min(slices.Collect(maps.Keys(own)))], nil
-	}
-	name, _ := tree["broker"].(string)
-	if name == "" && len(m.brokers) == 1 {
-		for only := range m.brokers {
-			name = only
-		}
-	}
-	if b, ok := m.brokers[name]; ok {
-		return b, nil
-	}
-	if len(m.brokers) == 0 {
-		return nil, nil // reported already
-	}
-	if name == "" {
-		return nil, []problem{{"broker", "there are several brokers; add an axis broker or set cell.broker" +
-			brokersThere(m.brokers)}}
-	}
-	return nil, []problem{{"broker", noBroker(m.brokers, strconv.Quote(name), name)}}
-}
-
 // problem is an error in a filled cell, without its position.
 type problem struct{ path, message string }
 
@@ -241,44 +198,9 @@ func nearestPath(v cue.Value, path string) cue.Value {
 	}
 }
 
-// nameAxes sets the fields of the standard axes that the template does not set.
-func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
-	for a, i := range combo {
-		x := m.space.axes[a]
-		for _, path := range standardAxes()[x.name] {
-			if x.name == "latency" && tree["latency"] != nil {
-				continue
-			}
-			if strings.HasPrefix(path, "consumers.") && at(tree, "consumers", "nodes") == float64(0) {
-				continue
-			}
-			group, name, nested := strings.Cut(path, ".")
-			if !nested {
-				setDefault(tree, group, x.values[i].json)
-				continue
-			}
-			sub, ok := tree[group].(map[string]any)
-			if !ok {
-				sub = map[string]any{}
-				tree[group] = sub
-			}
-			setDefault(sub, name, x.values[i].json)
-		}
-	}
-}
-
 func at(tree map[string]any, group, name string) any {
 	sub, _ := tree[group].(map[string]any)
 	return sub[name]
-}
-
-func setDefault(m map[string]any, name string, text json.RawMessage) {
-	if _, set := m[name]; !set {
-		var x any
-		if json.Unmarshal(text, &x) == nil {
-			m[name] = x
-		}
-	}
 }
 
 // normalise replaces a cell's short forms by the fields of a workload.
@@ -356,4 +278,111 @@ func inconsistent(w plan.Workload) []problem {
 	out = append(out, validatePlacement(w)...)
 	out = append(out, validateFaults(w)...)
 	return out
+}
+
+// declare gets the driver's declaration for a cell. It returns the cell, or the reason why it is excluded.
+func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combination {
+	coordinates, id := w.m.space.coordinates(combo), plan.CellID(b.Name, work)
+	var d drivers.Declaration
+	var reasons []string
+	if len(work.Groups) > 0 {
+		d, reasons = w.declareGroups(b, &work)
+	} else {
+		d, reasons = w.declarePart(b, work)
+	}
+	if len(reasons) > 0 {
+		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a",
+			Reason: strings.Join(reasons, "; ")}}
+	}
+	return Combination{Cell: &plan.Cell{
+		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
+		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody,
+		InProcess: d.Capabilities.InProcess, Resilience: string(d.Resilience), Notes: d.Notes,
+		RedeliverAfter: plan.Duration(d.RedeliverAfter),
+	}}
+}
+
+// declarePart gets the declaration for a workload without groups. rejections lists the reasons why it is not supported.
+func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Declaration, rejections []string) {
+	use := useOf(work)
+	d, known := w.declared[question{b.Name, use}]
+	if !known {
+		d = w.m.drivers[b.Driver](plan.Unfilled(b.Options), use)
+		w.declared[question{b.Name, use}] = d
+	}
+	return d, append(d.Unsupported(b.Driver, use), d.Rejections...)
+}
+
+// declareGroups gets the driver's declaration for each group, and combines them. A cell is n/a if any of its groups is.
+func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
+	whole.Guarantees = drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
+	whole.Capabilities.CopiesBody = true
+	var labels []string
+	for i, part := range work.Parts() {
+		g := &work.Groups[i]
+		speaks := b
+		if g.Broker != nil {
+			speaks = g.Broker
+		}
+		d, rejections := w.declarePart(speaks, part)
+		of := func(text string) string { return "group " + g.Name + ": " + text }
+		for _, why := range rejections {
+			reasons = append(reasons, of(why))
+		}
+		for _, note := range d.Notes {
+			whole.Notes = append(whole.Notes, of(note))
+		}
+		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees),
+			d.Capabilities.CopiesBody, d.Capabilities.InProcess
+		g.RedeliverAfter, g.Resilience = plan.Duration(d.RedeliverAfter), string(d.Resilience)
+		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
+		if d.Label != "" {
+			labels = appendNew(labels, d.Label)
+		}
+		p := &whole.Guarantees
+		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Guarantees.ConfirmedKept, p.SentKept && d.Guarantees.SentKept
+		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Guarantees.NoDuplicates, p.Ordered && d.Guarantees.Ordered
+		whole.Capabilities.InProcess = whole.Capabilities.InProcess || d.Capabilities.InProcess
+		whole.Capabilities.CopiesBody = whole.Capabilities.CopiesBody && d.Capabilities.CopiesBody
+	}
+	whole.Label = strings.Join(labels, "; ")
+	return whole, reasons
+}
+
+// fill evaluates the template with the combination's values.
+func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
+	var fields []any
+	for a, i := range combo {
+		fields = append(fields, &ast.Field{Label: ast.NewString(w.m.space.axes[a].name), Value: w.values[a][i]})
+	}
+	filled := w.cell.FillPath(axisPath, ast.NewStruct(fields...))
+	if filled.Validate(cue.Concrete(true)) != nil { // the template may refer to fields that it does not set
+		tree, _ := plainData(filled)
+		if fields, ok := tree.(map[string]any); ok {
+			if text, err := json.Marshal(w.m.inherited(fields, combo)); err == nil {
+				filled = filled.Unify(w.ctx.CompileBytes(text, cue.Filename(inheritedFile)))
+			}
+		}
+	}
+	x := validator{fallback: place(w.cell)}
+	x.validate(w.schema, filled, "cell")
+	data, _ := plainData(filled)
+	tree, _ := data.(map[string]any)
+	delete(tree, "axis")
+	return filled, tree, x.errors
+}
+
+func useOf(w plan.Workload) drivers.Use {
+	p, c, t := w.Publishers, w.Consumers, w.Topology
+	return drivers.Use{
+		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack),
+		Prefetch: c.Prefetch,
+		Queues:   t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
+		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
+		Churn:         t.Churn.Rate > 0,
+		Keys:          w.Message.Keys.Count > 0,
+		Nack:          c.Nodes > 0 && c.Nack > 0,
+		Simulated:     w.Network != plan.Network{} || w.FaultsConnections(),
+		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
+	}
 }

@@ -1,0 +1,670 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
+	"lockstep/internal/stats"
+)
+
+const kindNA = "n/a" // the kind of excluded combinations that the broker does not support
+
+// point is a value on an axis.
+type point struct{ axis, text string }
+
+// place is a combination in the matrix: one point per axis, in the order of the axes.
+type place []point
+
+func placeOf(coordinates []plan.Coordinate) place {
+	p := make(place, len(coordinates))
+	for i, c := range coordinates {
+		p[i] = point{c.Axis, compact(c)}
+	}
+	return p
+}
+
+// compact returns the text of a coordinate, on one line.
+func compact(c plan.Coordinate) string {
+	var one bytes.Buffer
+	if json.Compact(&one, c.Value) == nil {
+		c.Value = one.Bytes()
+	}
+	return c.Text()
+}
+
+// on returns the points on axes, in their order. An axis that the place does not have is left out.
+func (p place) on(axes []string) place {
+	var some place
+	for _, axis := range axes {
+		if i := slices.IndexFunc(p, func(x point) bool { return x.axis == axis }); i >= 0 {
+			some = append(some, p[i])
+		}
+	}
+	return some
+}
+
+// fields returns one field per axis. The text is a dash for an axis without a point, which a foreign record may have.
+func (p place) fields(axes []string) []Field {
+	fields := make([]Field, len(axes))
+	for i, axis := range axes {
+		fields[i].Text = "–"
+		if at := p.on([]string{axis}); len(at) > 0 {
+			fields[i].Text = at[0].text
+		}
+	}
+	return fields
+}
+
+// String formats points: "mode=confirm-each threads=5".
+func (p place) String() string {
+	parts := make([]string, len(p))
+	for i, x := range p {
+		parts[i] = x.axis + "=" + x.text
+	}
+	return strings.Join(parts, " ")
+}
+
+func (p place) coordinates() []Coordinate {
+	var all []Coordinate
+	for _, x := range p {
+		all = append(all, Coordinate{x.axis, x.text})
+	}
+	return all
+}
+
+// exclusion is a combination that was not run.
+type exclusion struct {
+	plan.Excluded
+	place place
+}
+
+// builder builds tables from the cells of a run and their outcomes, in the order of the matrix.
+type builder struct {
+	run      plan.Run
+	cells    []*cell
+	excluded []*exclusion
+	order    map[point]int // position of each point, in the order in which the matrix has them
+}
+
+func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
+	b := &builder{run: run, order: map[point]int{}}
+	rounds := sampling.Of(run, outcomes)
+	byID := map[string][]plan.Outcome{}
+	for _, o := range outcomes {
+		byID[o.Cell] = append(byID[o.Cell], o)
+	}
+	sorted := slices.Clone(run.Cells)
+	slices.SortStableFunc(sorted, func(a, b plan.Cell) int { return a.Index - b.Index })
+	for _, c := range sorted {
+		got := byID[c.ID]
+		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
+		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID),
+			outcomes: got})
+		b.learn(b.cells[len(b.cells)-1].place)
+	}
+	for _, e := range run.Excluded {
+		b.excluded = append(b.excluded, &exclusion{e, placeOf(e.Coordinates)})
+		b.learn(b.excluded[len(b.excluded)-1].place)
+	}
+	return b
+}
+
+// learn records the order of values on the axes.
+func (b *builder) learn(p place) {
+	for _, x := range p {
+		if _, known := b.order[x]; !known {
+			b.order[x] = len(b.order)
+		}
+	}
+}
+
+// grid finds the cells and exclusions of one requested table by their points on its axes.
+type grid struct {
+	b         *builder
+	axes      []string
+	cells     map[string]*cell
+	excluded  map[string]*exclusion
+	latencies map[point]string
+}
+
+func (b *builder) grid(axes []string) *grid {
+	g := &grid{b: b, axes: axes, cells: map[string]*cell{}, excluded: map[string]*exclusion{}, latencies: b.achieved()}
+	for _, c := range b.cells {
+		g.cells[c.place.on(axes).String()] = c
+	}
+	for _, e := range b.excluded {
+		if key := e.place.on(axes).String(); g.excluded[key] == nil {
+			g.excluded[key] = e
+		}
+	}
+	return g
+}
+
+// tuples lists the distinct points on axes of one part of the matrix, in the order of the matrix. It includes
+// combinations that brokers do not support, but not those that skip patterns excluded.
+func (b *builder) tuples(axes []string, part place) []place {
+	var partAxes []string
+	for _, p := range part {
+		partAxes = append(partAxes, p.axis)
+	}
+	var found []place
+	seen := map[string]bool{}
+	add := func(p place) {
+		if p.on(partAxes).String() != part.String() {
+			return
+		}
+		if t := p.on(axes); !seen[t.String()] {
+			seen[t.String()] = true
+			found = append(found, t)
+		}
+	}
+	for _, c := range b.cells {
+		add(c.place)
+	}
+	for _, e := range b.excluded {
+		if e.Kind == kindNA {
+			add(e.place)
+		}
+	}
+	slices.SortStableFunc(found, b.compare)
+	return found
+}
+
+func (b *builder) compare(x, y place) int {
+	for i := range min(len(x), len(y)) {
+		if d := b.order[x[i]] - b.order[y[i]]; d != 0 {
+			return d
+		}
+	}
+	return len(x) - len(y)
+}
+
+// missingAxes lists the axes that must be added to axes to give each cell a distinct place, in the order of the matrix.
+func (b *builder) missingAxes(axes []string) []string {
+	axes = slices.Clone(axes)
+	var added []string
+	for {
+		axis := b.collision(axes)
+		if axis == "" {
+			slices.SortFunc(added, func(x, y string) int {
+				return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes,
+					y)
+			})
+			return added
+		}
+		axes, added = append(axes, axis), append(added, axis)
+	}
+}
+
+// collision returns an axis that distinguishes two cells with the same points on axes; empty: there are none.
+func (b *builder) collision(axes []string) string {
+	first := map[string]place{}
+	for _, c := range b.cells {
+		key := c.place.on(axes).String()
+		other, taken := first[key]
+		if !taken {
+			first[key] = c.place
+			continue
+		}
+		for _, x := range c.place {
+			if !slices.Contains(other, x) && !slices.Contains(axes, x.axis) {
+				return x.axis
+			}
+		}
+	}
+	return ""
+}
+
+// bestTable fills one part of a split with the best cell per row. Columns for the other axes show where that cell is.
+func (b *builder) bestTable(t plan.Table, part place) Table {
+	name, better, word := t.Highest, func(x, y float64) bool { return x > y }, "highest"
+	if t.Lowest != "" {
+		name, better, word = t.Lowest, func(x, y float64) bool { return x < y }, "lowest"
+	}
+	chosen := b.differing(slices.Concat(t.Split, t.Rows))
+	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part.coordinates()}
+	out.Head = axisHeadings(t, out.Axes)
+	for _, value := range t.Values {
+		out.Head = append(out.Head, titleOf(t, value))
+	}
+	n := &notes{}
+	for _, row := range b.tuples(t.Rows, part) {
+		cells := b.within(slices.Concat(part, row))
+		winner := best(cells, name, better)
+		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
+	}
+	out.Notes = n.texts
+	remark := fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word,
+		titleOf(t, name))
+	if slices.ContainsFunc(b.within(part), func(c *cell) bool { return c.standIn() != "" }) {
+		remark += "; stand-ins are not ranked"
+	}
+	out.Remarks = append([]string{remark}, out.legend()...)
+	return out
+}
+
+// bestRow is a row of such a table, by the value named by. Without a best cell it shows the reason and no numbers: they
+// would be those of an arbitrary cell.
+func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell,
+	n *notes) []Field {
+	var where place
+	if winner != nil {
+		where = winner.place
+	}
+	fields := append(row.fields(t.Rows), where.fields(chosen)...)
+	for _, value := range t.Values {
+		info := valueInfo(value)
+		switch {
+		case winner != nil:
+			fields = append(fields, winner.field(info, n))
+		case len(cells) > 0:
+			fields = append(fields, noBest(cells, value, info, valueInfo(by), n))
+		default:
+			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
+			if e := b.excludedWithin(row); e != nil {
+				f.Notes = n.add("n/a: " + e.Reason)
+			}
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// noBest returns the field of a row without a best cell. It has no number, but the reason from the first cell.
+func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Field {
+	why := cells[0].field(by, n)
+	if value == by.Name && why.Number == nil {
+		return why
+	}
+	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
+	if why.Number != nil { // the cell is not valid, or not ranked
+		reason := "no valid cell"
+		if !slices.ContainsFunc(cells, func(c *cell) bool { return c.standIn() == "" }) {
+			reason = "not ranked: a stand-in for " + cells[0].standIn()
+		}
+		f.Notes = append(slices.Clone(f.Notes), n.add(reason)...)
+	}
+	return f
+}
+
+// differing lists the axes on which cells differ, in the order of the matrix, without those in besides.
+func (b *builder) differing(besides []string) []string {
+	var axes []string
+	for _, axis := range b.run.Axes {
+		seen := map[string]bool{}
+		for _, c := range b.cells {
+			seen[c.place.on([]string{axis}).String()] = true
+		}
+		if len(seen) > 1 && !slices.Contains(besides, axis) {
+			axes = append(axes, axis)
+		}
+	}
+	return axes
+}
+
+// within lists the cells that are at all points of a place.
+func (b *builder) within(at place) []*cell {
+	var some []*cell
+	for _, c := range b.cells {
+		if c.place.holds(at) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func (b *builder) excludedWithin(at place) *exclusion {
+	for _, e := range b.excluded {
+		if e.Kind == kindNA && e.place.holds(at) {
+			return e
+		}
+	}
+	return nil
+}
+
+func (p place) holds(at place) bool {
+	for _, x := range at {
+		if !slices.Contains(p, x) {
+			return false
+		}
+	}
+	return true
+}
+
+// best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
+// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that. Stand-ins are never
+// chosen.
+func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
+	var winner *cell
+	var most float64
+	flagged := false // the winner has a flag or is a bound
+	for _, c := range cells {
+		numbers, _, flags := collect(c.with(plan.Valid), value)
+		if len(numbers) == 0 || c.standIn() != "" {
+			continue
+		}
+		middle := median(numbers, valuesOf(c.with(plan.Valid), value))
+		m, doubtful := middle.Number, middle.Over > 0 || len(flags) > 0
+		if winner == nil || flagged && !doubtful || flagged == doubtful && better(m, most) {
+			winner, most, flagged = c, m, doubtful
+		}
+	}
+	return winner
+}
+
+// achieved returns the latencies that the simulated network added, as texts by point. It has only the points of axes
+// that set network.latency, with the median over the cells there.
+func (b *builder) achieved() map[point]string {
+	latency, numbers := map[string]bool{}, map[point][]float64{}
+	for _, axis := range b.run.Axes {
+		latency[axis] = true
+	}
+	for _, c := range b.cells {
+		own, _, _ := collect(c.usable(), "network.latency.p50")
+		for _, x := range c.place {
+			requested, err := time.ParseDuration(x.text)
+			latency[x.axis] = latency[x.axis] && err == nil && requested == c.cell.Workload.Network.Latency.D()
+			numbers[x] = append(numbers[x], own...)
+		}
+	}
+	texts := map[point]string{}
+	for x, all := range numbers {
+		if latency[x.axis] && len(all) > 0 {
+			texts[x] = "(" + format(plan.Seconds, stats.Median(all)) + ")"
+		}
+	}
+	return texts
+}
+
+// annotated appends the achieved latencies to the points of a place.
+func (g *grid) annotated(p place) place {
+	p = slices.Clone(p)
+	for i, x := range p {
+		p[i].text = strings.TrimSpace(x.text + " " + g.latencies[x])
+	}
+	return p
+}
+
+// tables builds a requested table, one Table per part of its split.
+func (b *builder) tables(t plan.Table) (tables []Table) {
+	if t.Highest != "" || t.Lowest != "" {
+		for _, part := range b.tuples(t.Split, nil) {
+			tables = append(tables, b.bestTable(t, part))
+		}
+		return tables
+	}
+	t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
+	g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
+	for _, part := range b.tuples(t.Split, nil) {
+		tables = append(tables, g.table(t, part))
+	}
+	return tables
+}
+
+// table builds the table of one part of a split.
+func (g *grid) table(t plan.Table, part place) Table {
+	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
+	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(),
+		Head: axisHeadings(t, t.Rows)}
+	for _, column := range columns {
+		for _, value := range t.Values {
+			out.Head = append(out.Head, heading(g.annotated(column), titleOf(t, value), len(t.Values) == 1))
+		}
+	}
+	n := &notes{}
+	for _, row := range rows {
+		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
+		for i, axis := range t.Rows {
+			fields[i].Mark = g.latencies[point{axis, fields[i].Text}]
+		}
+		for _, column := range columns {
+			at := slices.Concat(part, row, column).on(g.axes).String()
+			for _, value := range t.Values {
+				f := g.field(at, value, n)
+				f.Column = column.coordinates()
+				fields = append(fields, f)
+			}
+		}
+		out.Rows = append(out.Rows, fields)
+	}
+	out.Notes = n.texts
+	out.Remarks = out.legend()
+	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
+		out.Remarks = append(out.Remarks,
+			"throughput: one rate if the publish and consume rates agree, else publish / consume")
+	}
+	return out
+}
+
+// repeated describes the number of repetitions behind each median; empty: there is one.
+func (b *builder) repeated() string {
+	least, most := b.run.Repeat, 0
+	for _, c := range b.cells {
+		least, most = min(least, c.repeat), max(most, c.repeat)
+	}
+	if len(b.cells) == 0 {
+		most = least
+	}
+	few, many := b.measured()
+	switch {
+	case most <= 1 || len(b.cells) > 0 && many == 0:
+		return ""
+	case few < least || many < most:
+		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(few, many), fromTo(least, most))
+	case least != most && b.run.Until != nil:
+		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
+			least, most)
+	}
+	return fmt.Sprintf("medians of %d repetitions", most)
+}
+
+// measured returns the minimum and maximum number of valid repetitions, over the cells that have any.
+func (b *builder) measured() (few, many int) {
+	for _, c := range b.cells {
+		if n := len(c.with(plan.Valid)); n > 0 {
+			if few == 0 || n < few {
+				few = n
+			}
+			many = max(many, n)
+		}
+	}
+	return few, many
+}
+
+// fromTo formats a range of counts: "3", "3 to 9".
+func fromTo(least, most int) string {
+	if least == most {
+		return strconv.Itoa(most)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
+}
+
+// field returns one value at a place of the matrix.
+func (g *grid) field(at string, value string, n *notes) Field {
+	info := valueInfo(value)
+	if c := g.cells[at]; c != nil {
+		return c.field(info, n)
+	}
+	f := Field{Value: value, Unit: info.Unit}
+	if e := g.excluded[at]; e != nil {
+		f.Text = "·"
+		if e.Kind == kindNA {
+			f.Text = "n/a"
+			f.Notes = n.add("n/a: " + e.Reason)
+		}
+	}
+	return f
+}
+
+// title returns the title with the part of the split. If columns are axes, it includes the only value.
+func (b *builder) title(t plan.Table, part place) string {
+	title := t.Title
+	if title == "" {
+		title = b.run.Name
+	}
+	if len(part) > 0 {
+		title = strings.TrimPrefix(title+", "+part.String(), ", ")
+	}
+	if len(t.Columns) > 0 && len(t.Values) == 1 {
+		title = strings.TrimPrefix(title+": "+titleOf(t, t.Values[0]), ": ")
+	}
+	return title
+}
+
+func heading(column place, title string, only bool) string {
+	switch {
+	case len(column) == 0:
+		return title
+	case only:
+		return column.String()
+	}
+	return column.String() + " " + title
+}
+
+// titleOf returns the heading of a value in a table.
+func titleOf(t plan.Table, value string) string {
+	if own := t.Headings[value]; own != "" {
+		return own
+	}
+	return valueInfo(value).Title
+}
+
+func axisHeadings(t plan.Table, axes []string) []string {
+	head := slices.Clone(axes)
+	for i, axis := range head {
+		if own := t.Headings[axis]; own != "" {
+			head[i] = own
+		}
+	}
+	return head
+}
+
+// searches returns a table with a chart for each capacity search, in the order of the matrix.
+func (b *builder) searches() []Table {
+	var tables []Table
+	for _, c := range b.cells {
+		for _, o := range c.outcomes {
+			if o.Search != nil {
+				tables = append(tables, c.search(o))
+			}
+		}
+	}
+	return tables
+}
+
+// reasons returns one line per text, with the cells that have it, in the order of first use.
+func (b *builder) reasons(of func(*cell) []reason) (lines []string) {
+	type line struct {
+		text  string
+		cells []*cell
+		first string // repetitions in the first cell
+		n, of int    // repetitions with the text, and of the cells
+	}
+	var all []*line
+	by := map[string]*line{}
+	for _, c := range b.cells {
+		for _, r := range of(c) {
+			l := by[r.text]
+			if l == nil {
+				l = &line{text: r.text, first: c.repetitions(r)}
+				by[r.text], all = l, append(all, l)
+			}
+			l.cells = append(l.cells, c)
+			l.n, l.of = l.n+len(r.which), l.of+c.repeat
+		}
+	}
+	for _, l := range all {
+		where := b.where(l.cells)
+		switch {
+		case len(l.cells) == 1:
+			where += l.first
+		case l.n > 0 && l.n < l.of:
+			where += fmt.Sprintf(" (%d of %d repetitions)", l.n, l.of)
+		}
+		lines = append(lines, where+": "+l.text)
+	}
+	return lines
+}
+
+// maxNamed limits the cells that a line names.
+const maxNamed = 3
+
+// where names cells: by the coordinates that only they share, or else the first of them.
+func (b *builder) where(cells []*cell) string {
+	if len(cells) == 1 {
+		return cells[0].name()
+	}
+	if len(cells) == len(b.cells) {
+		return fmt.Sprintf("all %d cells", len(cells))
+	}
+	shared := slices.Clone(cells[0].place)
+	for _, c := range cells {
+		shared = slices.DeleteFunc(shared, func(p point) bool { return !slices.Contains(c.place, p) })
+	}
+	if len(shared) > 0 && len(b.within(shared)) == len(cells) {
+		return fmt.Sprintf("%s (%d cells)", shared, len(cells))
+	}
+	var names []string
+	for _, c := range cells[:min(maxNamed, len(cells))] {
+		names = append(names, c.name())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(cells) - len(names); more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+// limitations returns one line per flag and process, with the ranges of the measured values and the cells.
+func (b *builder) limitations() (lines []string) {
+	type span struct {
+		plan.Limitation
+		least, most float64
+	}
+	type group struct {
+		causes []*span
+		cells  []*cell
+	}
+	var groups []*group
+	by := map[string]*group{}
+	for _, c := range b.cells {
+		for _, o := range c.outcomes {
+			for _, l := range o.Limitations {
+				key := fmt.Sprint(l.Flag, l.Process(), l.Host, l.Cause == plan.CausePorts) // its remedy differs
+				g := by[key]
+				if g == nil {
+					g = &group{}
+					by[key], groups = g, append(groups, g)
+				}
+				i := slices.IndexFunc(g.causes, func(s *span) bool { return s.Cause == l.Cause })
+				if i < 0 {
+					i, g.causes = len(g.causes), append(g.causes, &span{l, l.Value, l.Value})
+				}
+				g.causes[i].least, g.causes[i].most = min(g.causes[i].least, l.Value), max(g.causes[i].most, l.Value)
+				if !slices.Contains(g.cells, c) {
+					g.cells = append(g.cells, c)
+				}
+			}
+		}
+	}
+	for _, g := range groups {
+		var whats []string
+		for _, s := range g.causes {
+			whats = append(whats, s.What(s.least, s.most))
+		}
+		where := ""
+		if len(b.cells) > 1 {
+			where = " (" + b.where(g.cells) + ")"
+		}
+		l := g.causes[0]
+		lines = append(lines, string(l.Flag)+": "+l.Text(strings.Join(whats, ", "))+where)
+	}
+	return lines
+}
