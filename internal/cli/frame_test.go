@@ -67,18 +67,18 @@ func show(v view, p controller.Progress, now time.Time) {
 	e := wire.Entry{}
 	switch p.Kind {
 	case controller.RunAccepted:
-		v.Apply(wire.Entry{Plan: p.Run}, now)
+		v.run.Apply(wire.Entry{Plan: p.Run}, now)
 		e.Event = &wire.RunEvent{Kind: wire.RunAccepted, At: p.At, Of: p.Of}
 	case controller.TaskStarted:
 		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
 	case controller.LiveMetrics:
-		v.Attempt.Since, v.Attempt.HeardAt, v.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
+		v.run.Attempt.Since, v.run.Attempt.HeardAt, v.run.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
 	case controller.TaskEnded:
 		e.Outcome = &p.Outcome
 	case controller.RunEnded:
 		e.Event = &wire.RunEvent{Kind: wire.RunEnded, At: p.At, End: &p.End}
 	}
-	v.Apply(e, now)
+	v.run.Apply(e, now)
 }
 
 // moments are times of the recording with different views.
@@ -118,7 +118,7 @@ func TestFramesFit(t *testing.T) {
 			plain, painted := v.frame(columns, now, terminal.Painter{}),
 				v.frame(columns, now, terminal.Painter{Colours: true})
 			for i, line := range plain {
-				if v.Attempt != nil && strings.Contains(line, nameOf(v.Attempt)) || i < 3 && columns < 60 {
+				if v.run.Attempt != nil && strings.Contains(line, nameOf(v.run.Attempt)) || i < 3 && columns < 60 {
 					continue
 				}
 				if w := display.Width(line); w > columns-1 {

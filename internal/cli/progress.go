@@ -66,9 +66,9 @@ func (p *progress) back() {
 func (p *progress) show(e controller.Progress) {
 	p.back()
 	p.mu.Lock()
-	begins := p.view.Run.ID == "" // of ctl runs attach
-	p.view.Apply(e.Entry, time.Now())
-	begins = begins && p.view.Run.ID != ""
+	begins := p.view.run.Run.ID == "" // of ctl runs attach
+	p.view.run.Apply(e.Entry, time.Now())
+	begins = begins && p.view.run.Run.ID != ""
 	heading := p.view.heading()
 	if e.Kind == controller.TakenOver {
 		p.takeover = e.Detail

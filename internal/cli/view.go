@@ -15,22 +15,22 @@ import (
 )
 
 // view is the state of a run that live metrics show. Frames depend only on its entries and their times.
-type view struct{ *runview.State }
+type view struct{ run *runview.State }
 
 func newView(s wire.Submission) view {
 	v := view{runview.New(s.Run)}
-	v.AddDone(s.Done, s.Numbers)
+	v.run.AddDone(s.Done, s.Numbers)
 	return v
 }
 
 // heading returns the line that announces the run.
 func (v *view) heading() string {
 	tasks := "tasks"
-	if v.Pace.Tasks() == 1 {
+	if v.run.Pace.Tasks() == 1 {
 		tasks = "task"
 	}
-	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.Run.Name, atMost(v.Pace.AtMost()), v.Pace.Tasks(), tasks,
-		v.Pace.Planned().Round(time.Second), v.Run.ID)
+	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.run.Run.Name, atMost(v.run.Pace.AtMost()), v.run.Pace.Tasks(), tasks,
+		v.run.Pace.Planned().Round(time.Second), v.run.Run.ID)
 }
 
 // atMost returns the prefix of a number of tasks that is an upper bound.
@@ -91,15 +91,15 @@ const (
 
 // frame returns the lines of the live view, at most columns wide.
 func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
-	if v.Run.ID == "" {
+	if v.run.Run.ID == "" {
 		return []string{"waiting for the run to start"}
 	}
 	if columns < narrow {
 		return v.narrow(columns, now, paint)
 	}
 	size := min(bars, columns-45)
-	lines := []string{"", bar("run ", v.Part(now), size, paint) + "  " + v.progressText(now, paint)}
-	a := v.Attempt
+	lines := []string{"", bar("run ", v.run.Part(now), size, paint) + "  " + v.progressText(now, paint)}
+	a := v.run.Attempt
 	if a == nil {
 		return append(lines, v.idle(paint))
 	}
@@ -114,13 +114,13 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 // narrow is frame for terminals with few columns.
 func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
 	size := max(3, columns/4)
-	done, of := v.Pace.All()
-	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.Part(now), size, paint), done, bound(v.Pace.AtMost()), of)
-	if v.Pace.Tasks() > 0 {
+	done, of := v.run.Pace.All()
+	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.run.Part(now), size, paint), done, bound(v.run.Pace.AtMost()), of)
+	if v.run.Pace.Tasks() > 0 {
 		run += ", " + v.remaining(now)
 	}
 	lines := []string{"", run}
-	a := v.Attempt
+	a := v.run.Attempt
 	if a == nil {
 		return append(lines, v.idle(paint))
 	}
@@ -157,9 +157,9 @@ func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 // idle returns the reason why no task is in flight.
 func (v *view) idle(paint terminal.Painter) string {
 	switch {
-	case v.Note != "":
-		return paint.Paint(terminal.Yellow, display.Clean(v.Note))
-	case v.Pace.Tasks() == 0:
+	case v.run.Note != "":
+		return paint.Paint(terminal.Yellow, display.Clean(v.run.Note))
+	case v.run.Pace.Tasks() == 0:
 		return "all tasks have ended"
 	}
 	return "between tasks"
@@ -172,19 +172,19 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 
 // progressText returns the progress of the run as text.
 func (v *view) progressText(now time.Time, paint terminal.Painter) string {
-	done, of := v.Pace.All()
-	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.Pace.AtMost()), of)
+	done, of := v.run.Pace.All()
+	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.run.Pace.AtMost()), of)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict
 		style   terminal.Style
 	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Yellow}} {
-		if n := v.Count(x.verdict); n > 0 {
+		if n := v.run.Count(x.verdict); n > 0 {
 			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict))
 			sep = ", "
 		}
 	}
-	if v.Pace.Tasks() > 0 {
+	if v.run.Pace.Tasks() > 0 {
 		text += "; " + v.remaining(now)
 	}
 	return text
@@ -192,7 +192,7 @@ func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 
 // remaining returns the estimated time left as text.
 func (v *view) remaining(now time.Time) string {
-	left := v.Left(now).Round(time.Second)
+	left := v.run.Left(now).Round(time.Second)
 	if left == 0 {
 		return "nearly done"
 	}

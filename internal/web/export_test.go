@@ -35,10 +35,10 @@ func (w Watches) Look(ctx context.Context, run string) (Watch, func(), error) {
 func (w Watch) Series() int {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	if w.of.at.Attempt == nil {
+	if w.of.at.state.Attempt == nil {
 		return 0
 	}
-	return len(w.of.at.Attempt.Series)
+	return len(w.of.at.state.Attempt.Series)
 }
 
 // Ended returns the end of the run as text.

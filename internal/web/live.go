@@ -21,18 +21,18 @@ const (
 
 // runInfo is the state of a run with its outcomes. It is not safe for concurrent use.
 type runInfo struct {
-	*runview.State
+	state    *runview.State
 	outcomes map[string]plan.Outcome // by task
 	latest   []plan.Outcome
 }
 
 func newRunInfo() *runInfo {
-	return &runInfo{State: runview.New(plan.Run{}), outcomes: map[string]plan.Outcome{}}
+	return &runInfo{state: runview.New(plan.Run{}), outcomes: map[string]plan.Outcome{}}
 }
 
 // entry applies the next entry of the record.
 func (l *runInfo) entry(e wire.Entry) {
-	l.Apply(e, time.Now())
+	l.state.Apply(e, time.Now())
 	if e.Outcome == nil {
 		return
 	}
@@ -44,7 +44,7 @@ func (l *runInfo) entry(e wire.Entry) {
 
 // inOrder returns the outcomes in the order of the run's tasks.
 func (l *runInfo) inOrder() (all []plan.Outcome) {
-	for _, t := range l.Run.Tasks() {
+	for _, t := range l.state.Run.Tasks() {
 		if o, done := l.outcomes[t.ID]; done {
 			all = append(all, o)
 		}
@@ -101,15 +101,15 @@ type count struct {
 }
 
 func (l *runInfo) view(now time.Time) liveView {
-	_, of := l.Pace.All()
-	if l.Run.Until == nil {
-		of = max(l.Of, l.Tasks())
+	_, of := l.state.Pace.All()
+	if l.state.Run.Until == nil {
+		of = max(l.state.Of, l.state.Tasks())
 	}
-	v := liveView{Done: l.Outcomes(), Of: of, AtMost: l.Pace.AtMost(), N: l.TaskN, Note: l.Note}
-	if !l.Began.IsZero() {
-		v.Elapsed = short(now.Sub(l.Began))
+	v := liveView{Done: l.state.Outcomes(), Of: of, AtMost: l.state.Pace.AtMost(), N: l.state.TaskN, Note: l.state.Note}
+	if !l.state.Began.IsZero() {
+		v.Elapsed = short(now.Sub(l.state.Began))
 	}
-	if a := l.Attempt; a != nil {
+	if a := l.state.Attempt; a != nil {
 		v.Cell, v.Repetition, v.Step, v.Agents = a.Task.Cell.Name(), a.Task.Repetition, a.Started.Detail,
 			a.Started.Agents
 		v.AttemptFor = short(now.Sub(a.At))
@@ -117,16 +117,16 @@ func (l *runInfo) view(now time.Time) liveView {
 		v.Phase = phaseText[phase]
 		draw(&v, a)
 	}
-	if l.End != nil {
-		v.Ended = string(l.End.Reason)
-	} else if l.Pace.Tasks() > 0 && !l.Began.IsZero() {
-		v.Left = "about " + short(l.Left(now))
+	if l.state.End != nil {
+		v.Ended = string(l.state.End.Reason)
+	} else if l.state.Pace.Tasks() > 0 && !l.state.Began.IsZero() {
+		v.Left = "about " + short(l.state.Left(now))
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
-		v.Counts = append(v.Counts, count{verdict, l.Count(verdict)})
+		v.Counts = append(v.Counts, count{verdict, l.state.Count(verdict)})
 	}
 	for _, o := range slices.Backward(l.latest) {
-		t, _ := l.TaskOf(o.Task)
+		t, _ := l.state.TaskOf(o.Task)
 		v.Latest = append(v.Latest, taskLine{t.Cell.Name(), o.Verdict, strings.Join(o.Reasons, "; ")})
 	}
 	return v

@@ -111,7 +111,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry)
 	enough()
 	w.why = err
-	ended, idle := w.at.End != nil, w.at.Attempt == nil
+	ended, idle := w.at.state.End != nil, w.at.state.Attempt == nil
 	close(w.read)
 	if err != nil || ended {
 		return
@@ -122,7 +122,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	_ = all.conn.FollowFrom(ctx, w.run, last, func(e wire.Entry) { // returns when ctx ends or the connection is closed
 		w.mu.Lock()
 		w.at.entry(e)
-		ended := w.at.End != nil
+		ended := w.at.state.End != nil
 		w.mu.Unlock()
 		if e.Last {
 			caught()
@@ -137,7 +137,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 func (w *liveFollower) view(now time.Time) (v liveView, outcomes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.at.view(now), w.at.Outcomes()
+	return w.at.view(now), w.at.state.Outcomes()
 }
 
 // settle waits up to catchUp until the existing entries of the task in flight have been read.

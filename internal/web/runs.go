@@ -14,13 +14,13 @@ const maxRuns = 100
 
 // runLine is a run in the list, from the control plane or from a stored copy.
 type runLine struct {
-	wire.RunState
-	Kept bool // only a copy is left
-	Took string
+	State wire.RunState
+	Kept  bool // only a copy is left
+	Took  string
 }
 
 func rank(r runLine) int {
-	if r.State == wire.StateRunning {
+	if r.State.State == wire.StateRunning {
 		return 0
 	}
 	return 1

@@ -21,17 +21,17 @@ const maxSlots = 5
 
 // scheduleView is a schedule with the texts that pages show.
 type scheduleView struct {
-	schedule.Schedule
-	Fault   string // why the schedule cannot be used
-	Next    []string
-	Now     string
-	Flags   []string
-	Entries []entryView // newest first
+	Schedule schedule.Schedule
+	Fault    string // why the schedule cannot be used
+	Next     []string
+	Now      string
+	Flags    []string
+	Entries  []entryView // newest first
 }
 
 // entryView is one slot of the history with its result.
 type entryView struct {
-	schedule.Entry
+	Entry   schedule.Entry
 	Slot    string
 	Class   string
 	Results []remark // results of comparison hooks
@@ -136,8 +136,9 @@ func saidBy(hook string, printed json.RawMessage) remark {
 
 // CameOf returns the result of an entry as text.
 func (e entryView) CameOf() string {
-	if e.Tasks.Total() == 0 {
-		return string(e.State)
+	tasks := e.Entry.Tasks
+	if tasks.Total() == 0 {
+		return string(e.Entry.State)
 	}
-	return fmt.Sprintf("%s: %d valid, %d invalid, %d unknown", e.State, e.Tasks.Valid, e.Tasks.Invalid, e.Tasks.Unknown)
+	return fmt.Sprintf("%s: %d valid, %d invalid, %d unknown", e.Entry.State, tasks.Valid, tasks.Invalid, tasks.Unknown)
 }

@@ -504,7 +504,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 	var active, over []runLine
 	for _, state := range slices.Backward(states) {
 		known[state.Run] = true
-		line := runLine{RunState: state, Took: display.Took(state.Started, state.Ended, now)}
+		line := runLine{State: state, Took: display.Took(state.Started, state.Ended, now)}
 		if state.Over() {
 			over = append(over, line)
 		} else {
@@ -513,11 +513,11 @@ func (s *site) runs(r *http.Request) (view, error) {
 	}
 	for _, b := range stored {
 		if !known[b.ID] {
-			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started,
+			over = append(over, runLine{State: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started,
 				Started: b.Started}, Kept: true})
 		}
 	}
-	slices.SortStableFunc(over, func(a, b runLine) int { return b.Submitted.Compare(a.Submitted) })
+	slices.SortStableFunc(over, func(a, b runLine) int { return b.State.Submitted.Compare(a.State.Submitted) })
 	slices.Reverse(active) // runs in progress come first
 	slices.SortStableFunc(active, func(a, b runLine) int { return rank(a) - rank(b) })
 	body := struct {
@@ -608,7 +608,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	if v.over() {
 		l := newRunInfo()
 		_, err := s.Conn.ReadSummary(ctx, id, l.entry)
-		return l.Run, l.inOrder(), err
+		return l.state.Run, l.inOrder(), err
 	}
 	w, leave, err := s.followers.look(ctx, id)
 	if err != nil {
@@ -620,7 +620,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	defer w.mu.Unlock()
 	live := w.at.view(time.Now())
 	v.Live = &live
-	return w.at.Run, w.at.inOrder(), nil
+	return w.at.state.Run, w.at.inOrder(), nil
 }
 
 // agents returns the page of the fleet's agents.
@@ -645,7 +645,7 @@ func (s *site) schedules(r *http.Request) (view, error) {
 			v, kept.Err = describe(kept.Schedule, time.Now())
 		}
 		if kept.Err != nil {
-			v.Name, v.Fault = kept.Name, kept.Err.Error()
+			v.Schedule.Name, v.Fault = kept.Name, kept.Err.Error()
 		}
 		views = append(views, v)
 	}
@@ -659,8 +659,8 @@ func (s *site) schedule(r *http.Request) (view, error) {
 	}
 	v, err := describe(kept.Schedule, time.Now())
 	for i, e := range v.Entries {
-		if slices.Contains(s.store.has(e.Run), digestFile) {
-			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Run) + "/" + digestFile
+		if slices.Contains(s.store.has(e.Entry.Run), digestFile) {
+			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Entry.Run) + "/" + digestFile
 		}
 	}
 	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
