@@ -52,8 +52,8 @@ func text(c plan.Coordinate) string {
 	return c.Text()
 }
 
-// Marks returns n names for runs in a comparison: A, B, … Z, AA, …
-func Marks(n int) []string {
+// marks returns n names for runs in a comparison: A, B, … Z, AA, …
+func marks(n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		for k := i; k >= 0; k = k/26 - 1 {
@@ -77,7 +77,7 @@ func sidesOf(runs []Recorded, o Options) ([]*side, error) {
 		return along(newSide("", runs[0]), o)
 	}
 	var sides []*side
-	for i, mark := range Marks(len(runs)) {
+	for i, mark := range marks(len(runs)) {
 		sides = append(sides, newSide(cmp.Or(runs[i].Mark, mark), runs[i]))
 	}
 	return sides, nil

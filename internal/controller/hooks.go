@@ -56,8 +56,8 @@ func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	return h, errors.Join(errs...)
 }
 
-// Names returns the names of the hooks in order. The receiver may be nil.
-func (h *Hooks) Names() []string {
+// names returns the names of the hooks in order. The receiver may be nil.
+func (h *Hooks) names() []string {
 	names := []string{}
 	if h != nil {
 		for _, hook := range h.all {

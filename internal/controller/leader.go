@@ -39,7 +39,7 @@ func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leade
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
 		func() (func(), error) {
-			return l.lease.ServeClients(l.agents.known, l.history.answer, l.cfg.Hooks.Names(), l.history.setBaseline)
+			return l.lease.ServeClients(l.agents.known, l.history.answer, l.cfg.Hooks.names(), l.history.setBaseline)
 		},
 		l.lease.AnswerClock,
 		func() (func(), error) { return l.lease.AnswerHeartbeats(l.ownership.heartbeat, l.agents.refuse) },

@@ -311,8 +311,8 @@ func (d Digest) lines() (all []string) {
 	return all
 }
 
-// Line formats a shift: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
-func (s Shift) Line() string {
+// line formats a shift: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
+func (s Shift) line() string {
 	if s.Count > 0 {
 		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change),
 			display.Count(s.Runs, "run"))
@@ -321,9 +321,9 @@ func (s Shift) Line() string {
 		report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
-// Line formats a status: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
+// line formats a status: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
 // runs)".
-func (s Status) Line() string {
+func (s Status) line() string {
 	where := s.Cells[0]
 	if s.Count > 1 {
 		where = display.Count(s.Count, "cell")
@@ -373,7 +373,7 @@ func (d Digest) Title() string {
 func (d Digest) sections() (all []section) {
 	shifts := section{Title: "Changes"}
 	for _, x := range d.Statuses {
-		l := line{Text: string(x.Finding) + ": " + x.Line(), Mark: x.Finding}
+		l := line{Text: string(x.Finding) + ": " + x.line(), Mark: x.Finding}
 		if x.Count > 1 {
 			l.Subs = names(x.Cells[:min(len(x.Cells), maxListed)], x.Count)
 		}
@@ -383,7 +383,7 @@ func (d Digest) sections() (all []section) {
 		shifts.None = "Too few runs for an alarm."
 	}
 	for _, s := range d.Shifts {
-		l := line{Text: string(s.Finding) + ": " + s.Line(), Mark: s.Finding,
+		l := line{Text: string(s.Finding) + ": " + s.line(), Mark: s.Finding,
 			Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
 		l.Subs = append(append(l.Subs, names(s.Cells, s.Count)...), s.Causes...)
 		if len(s.Causes) == 0 {
@@ -425,10 +425,10 @@ func names(first []string, of int) []string {
 // Remarks returns the changes for the worse or better, and the rules that are not met.
 func (d Digest) Remarks() (all []Remark) {
 	for _, s := range d.Statuses {
-		all = append(all, Remark{string(s.Finding), s.Line()})
+		all = append(all, Remark{string(s.Finding), s.line()})
 	}
 	for _, s := range d.Shifts {
-		all = append(all, Remark{string(s.Finding), s.Line() + ", since " + s.Since})
+		all = append(all, Remark{string(s.Finding), s.line() + ", since " + s.Since})
 	}
 	for _, r := range d.Rules {
 		all = append(all, Remark{"rule", r.String()})

@@ -16,20 +16,20 @@ import (
 )
 
 // Kind is the type of a column.
-type Kind int
+type kind int
 
 // The kinds of columns.
 const (
-	Text Kind = iota
-	Whole
-	Number
-	Truth
+	text kind = iota
+	whole
+	number
+	truth
 )
 
 // Column is a column of a table.
 type Column struct {
 	Name string
-	Kind Kind
+	Kind kind
 }
 
 // Table is a table for notebooks, with rows as a stream. The type of a field depends on the Kind of its column: string,
@@ -40,9 +40,9 @@ type Table struct {
 }
 
 // identity is the first columns of every table. The axes follow.
-var identity = []Column{{"run", Text}, {"matrix", Text}, {"started", Text}, {"task", Text}, {"cell", Text},
-	{"repetition", Whole}, {"group", Text},
-	{"broker", Text}, {"driver", Text}, {"product", Text}, {"version", Text}, {"subject", Text}, {"verdict", Text}}
+var identity = []Column{{"run", text}, {"matrix", text}, {"started", text}, {"task", text}, {"cell", text},
+	{"repetition", whole}, {"group", text},
+	{"broker", text}, {"driver", text}, {"product", text}, {"version", text}, {"subject", text}, {"verdict", text}}
 
 // axisColumn returns the name of an axis's column. The prefix separates it from the other columns.
 func axisColumn(axis string) string { return "axis." + axis }
@@ -51,7 +51,7 @@ func axisColumn(axis string) string { return "axis." + axis }
 func head(p plan.Run) []Column {
 	all := slices.Clone(identity)
 	for _, axis := range p.Axes {
-		all = append(all, Column{axisColumn(axis), Text})
+		all = append(all, Column{axisColumn(axis), text})
 	}
 	return all
 }
@@ -134,9 +134,9 @@ func Values(run *runs.Run) (Table, error) {
 	t := Table{Columns: head(p)}
 	infos := plan.Values()
 	for _, v := range infos {
-		t.Columns = append(t.Columns, Column{v.Name, Number})
+		t.Columns = append(t.Columns, Column{v.Name, number})
 	}
-	t.Columns = append(t.Columns, Column{"flags", Text}, Column{"missing", Text})
+	t.Columns = append(t.Columns, Column{"flags", text}, Column{"missing", text})
 	t.Rows = func(yield func([]any, error) bool) {
 		for _, x := range parts(p, outcomes) {
 			if !yield(valueRow(p, infos, x), nil) {
@@ -180,14 +180,14 @@ func Windows(run *runs.Run) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{Columns: append(head(p), Column{"second", Whole}, Column{"start", Number}, Column{"length", Number},
-		Column{"measured", Truth})}
+	t := Table{Columns: append(head(p), Column{"second", whole}, Column{"start", number}, Column{"length", number},
+		Column{"measured", truth})}
 	for _, c := range record.Counters() {
-		t.Columns = append(t.Columns, Column{c.String(), Whole})
+		t.Columns = append(t.Columns, Column{c.String(), whole})
 	}
 	for _, s := range shown {
-		t.Columns = append(t.Columns, Column{s.String() + ".count", Whole}, Column{s.String() + ".p50", Number},
-			Column{s.String() + ".p99", Number}, Column{s.String() + ".max", Number})
+		t.Columns = append(t.Columns, Column{s.String() + ".count", whole}, Column{s.String() + ".p50", number},
+			Column{s.String() + ".p99", number}, Column{s.String() + ".max", number})
 	}
 	t.Rows = func(yield func([]any, error) bool) {
 		for _, x := range parts(p, outcomes) {

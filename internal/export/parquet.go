@@ -56,13 +56,13 @@ func Parquet(w io.Writer, t Table) error {
 	return out.Close()
 }
 
-func leaf(k Kind) parquet.Node {
+func leaf(k kind) parquet.Node {
 	switch k {
-	case Whole:
+	case whole:
 		return parquet.Int(64)
-	case Number:
+	case number:
 		return parquet.Leaf(parquet.DoubleType)
-	case Truth:
+	case truth:
 		return parquet.Leaf(parquet.BooleanType)
 	}
 	return parquet.String()
@@ -74,19 +74,19 @@ func value(c Column, v any, place int) (parquet.Value, error) {
 	case nil:
 		return parquet.NullValue().Level(0, 0, place), nil
 	case string:
-		if c.Kind == Text {
+		if c.Kind == text {
 			return parquet.ByteArrayValue([]byte(x)).Level(0, 1, place), nil
 		}
 	case int64:
-		if c.Kind == Whole {
+		if c.Kind == whole {
 			return parquet.Int64Value(x).Level(0, 1, place), nil
 		}
 	case float64:
-		if c.Kind == Number {
+		if c.Kind == number {
 			return parquet.DoubleValue(x).Level(0, 1, place), nil
 		}
 	case bool:
-		if c.Kind == Truth {
+		if c.Kind == truth {
 			return parquet.BooleanValue(x).Level(0, 1, place), nil
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline. The last line of a
 // name counts, and a line without a run removes the name.
-const Baselines = "baselines.jsonl"
+const baselines = "baselines.jsonl"
 
 // NewBaseline returns the baseline of a run. An empty name stands for the name of the run's matrix. A run without a
 // valid repetition is an error. note is not empty if tasks have no outcome or cells no valid repetition: they cannot be

@@ -17,8 +17,8 @@ import (
 
 // Limits of one answer, which must fit into a message of the control plane.
 const (
-	MaxCells  = 500
-	MaxPoints = 10_000
+	maxCells  = 500
+	maxPoints = 10_000
 )
 
 // Known returns an error if value is not the name of a value with a history. The empty name is accepted.

@@ -198,7 +198,7 @@ func get(b *bbolt.Bucket, key string, v any) (bool, error) {
 
 // SetBaseline stores a baseline, and replaces the one with the same name.
 func (s *Store) SetBaseline(b plan.Baseline) error {
-	file, err := os.OpenFile(filepath.Join(s.root, Baselines), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(filepath.Join(s.root, baselines), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {
 		err = errors.Join(json.NewEncoder(file).Encode(b), file.Sync(), file.Close()) // Encode makes one write
 	}
@@ -210,7 +210,7 @@ func (s *Store) SetBaseline(b plan.Baseline) error {
 
 // Baselines returns the baselines, sorted by name.
 func (s *Store) Baselines() (all []plan.Baseline, err error) {
-	file, err := os.Open(filepath.Join(s.root, Baselines))
+	file, err := os.Open(filepath.Join(s.root, baselines))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -557,14 +557,14 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 		if err != nil {
 			return err
 		}
-		if a.MoreCells = max(0, len(cells)-MaxCells); a.MoreCells > 0 {
-			cells = cells[:MaxCells]
+		if a.MoreCells = max(0, len(cells)-maxCells); a.MoreCells > 0 {
+			cells = cells[:maxCells]
 		}
 		if q.Value == "" {
 			a.Cells = append(a.Cells, cells...)
 			return nil
 		}
-		most := MaxPoints
+		most := maxPoints
 		if q.Max > 0 {
 			most = min(most, q.Max)
 		}

@@ -63,7 +63,7 @@ func expandOnce(b *testing.B, source []byte, n int) {
 	}
 	var first time.Duration
 	cells := make([]Combination, 0, n)
-	for c, err := range m.Expand(context.Background()) {
+	for c, err := range m.expand(context.Background()) {
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -304,7 +304,7 @@ func TestExpandStops(t *testing.T) {
 	m := loaded(t, string(large(1000)), Narrow{})
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		for _, err := range m.Expand(t.Context()) {
+		for _, err := range m.expand(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -310,10 +310,10 @@ type result struct {
 // ready early.
 const chunkSize = 128
 
-// Expand yields the combinations in the order of the matrix, the first axis outermost. It evaluates ahead on all cores.
+// expand yields the combinations in the order of the matrix, the first axis outermost. It evaluates ahead on all cores.
 // After a combination with an error it stops yielding, but evaluates the rest. It then ends with all errors as one
 // error of type Errors. When ctx ends, it ends with an error that wraps ctx's.
-func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
+func (m *Matrix) expand(ctx context.Context) iter.Seq2[Combination, error] {
 	return func(yield func(Combination, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -470,7 +470,7 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	run := m.base
 	simulates := false
-	for c, err := range m.Expand(ctx) {
+	for c, err := range m.expand(ctx) {
 		switch {
 		case err != nil:
 			return plan.Run{}, err

@@ -56,7 +56,7 @@ func TestWorkloadsAreBounded(t *testing.T) {
 	} {
 		w := Default()
 		x.change(&w)
-		err := Cell{ID: "c", Workload: w}.Bounded()
+		err := Cell{ID: "c", Workload: w}.bounded()
 		if x.want == "" && err != nil || x.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), x.want) || !strings.HasPrefix(err.Error(), "cell c ")) {
 			t.Errorf("%s: %v: want %q", name, err, x.want)

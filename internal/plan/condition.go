@@ -9,12 +9,7 @@ import (
 
 // Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition
 // always holds.
-type Condition struct {
-	text string
-	root term
-}
-
-func (c Condition) String() string { return c.text }
+type Condition struct{ root term }
 
 // Holds reports whether the condition holds for the values of an outcome. If not, why names the failed parts with their
 // values. A comparison with a value without a number never holds, negated or not.

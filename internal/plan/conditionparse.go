@@ -55,7 +55,7 @@ func ParseCondition(text string, w Workload) (Condition, error) {
 		slices.SortStableFunc(p.errors, func(a, b ConditionError) int { return a.Column - b.Column })
 		return Condition{}, p.errors
 	}
-	return Condition{text: text, root: root}, nil
+	return Condition{root: root}, nil
 }
 
 type conditionParser struct {

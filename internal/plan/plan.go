@@ -217,9 +217,9 @@ type Table struct {
 	Headings map[string]string `json:"headings,omitempty"`
 }
 
-// Bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
+// bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
 // its workloads is not bounded.
-func (c Cell) Bounded() error {
+func (c Cell) bounded() error {
 	if n := len(c.Workload.Groups); n > maxGroups {
 		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
 	}

@@ -234,7 +234,7 @@ func (r Run) Bounded() error {
 				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
 	}
 	for _, c := range r.Cells {
-		if err := c.Bounded(); err != nil {
+		if err := c.bounded(); err != nil {
 			errs = append(errs, err)
 			break
 		}

@@ -156,7 +156,7 @@ func mergeWindows(handed []*Window) []Window {
 	slices.SortFunc(merged, (*Window).compare)
 	var list []Window
 	for _, w := range merged {
-		if w.Empty() {
+		if w.empty() {
 			continue
 		}
 		for _, h := range w.Hists {

@@ -73,7 +73,7 @@ func (w *Window) RecordN(s Series, ns int64, n uint64) {
 	if h == nil {
 		h = w.open(s)
 	}
-	h.RecordN(ns, n)
+	h.recordN(ns, n)
 }
 
 func (w *Window) open(s Series) *Hist {
@@ -92,8 +92,8 @@ func HistOf(s Series, windows []Window) *Hist {
 	return sum
 }
 
-// Empty reports whether nothing was recorded.
-func (w *Window) Empty() bool {
+// empty reports whether nothing was recorded.
+func (w *Window) empty() bool {
 	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0
 }
 

@@ -53,7 +53,7 @@ func TestGoldenTables(t *testing.T) {
 	tables := Build(run, outcomes)
 	for _, width := range []int{160, 100, 80, 34} {
 		var text bytes.Buffer
-		if err := Text(&text, tables, width); err != nil {
+		if err := writeText(&text, tables, width); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, fmt.Sprintf("tables-%d.txt", width), text.Bytes())
@@ -113,7 +113,7 @@ func TestWidth(t *testing.T) {
 	run, outcomes := study()
 	for _, width := range []int{40, 60, 80, 120, 200} {
 		var text bytes.Buffer
-		if err := Text(&text, Build(run, outcomes), width); err != nil {
+		if err := writeText(&text, Build(run, outcomes), width); err != nil {
 			t.Fatal(err)
 		}
 		for _, line := range strings.Split(text.String(), "\n") {

@@ -49,11 +49,11 @@ func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) stri
 		line = c.Sides[i+1].Mark + " " + line
 	}
 	return line +
-		FlagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
+		flagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
 }
 
-// FlagsText returns the flags for the end of a line about a change: ", flagged client-bound". It is "" without flags.
-func FlagsText(flags []plan.Flag) string {
+// flagsText returns the flags for the end of a line about a change: ", flagged client-bound". It is "" without flags.
+func flagsText(flags []plan.Flag) string {
 	if len(flags) == 0 {
 		return ""
 	}

@@ -281,11 +281,11 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
 		fmt.Fprintln(out, "No other differences recorded.")
-	} else if err := Text(out, x.Besides, width); err != nil {
+	} else if err := writeText(out, x.Besides, width); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
-	if err := Text(out, x.Tables, width); err != nil {
+	if err := writeText(out, x.Tables, width); err != nil {
 		return err
 	}
 	section := func(title string, lines []string) {
@@ -324,7 +324,7 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 	if len(x.Besides) == 0 {
 		fmt.Fprintln(out, "No other differences recorded.")
 	}
-	if err := Markdown(out, slices.Concat(x.Besides, x.Tables)); err != nil {
+	if err := writeMarkdown(out, slices.Concat(x.Besides, x.Tables)); err != nil {
 		return err
 	}
 	section("Not compared", x.Left)

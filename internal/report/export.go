@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Markdown writes tables in GitHub's Markdown.
-func Markdown(w io.Writer, tables []Table) error {
+// writeMarkdown writes tables in GitHub's Markdown.
+func writeMarkdown(w io.Writer, tables []Table) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
 		if i > 0 {
@@ -80,10 +80,10 @@ func escape(text string) string { return escapes.Replace(text) }
 // MarkdownText escapes a text for one line of Markdown.
 func MarkdownText(text string) string { return escape(text) }
 
-// CSV writes one line per value of each table. The columns are the table's number and title, then every axis of any
+// writeCSV writes one line per value of each table. The columns are the table's number and title, then every axis of any
 // table, which is empty if this table does not have it. Then follow value, number, unit, flags (separated by blanks),
 // verdict, text, note and bound (±, empty without one). Numbers are unrounded in the unit.
-func CSV(w io.Writer, tables []Table) error {
+func writeCSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)
 	head := append([]string{"table", "title"}, axes...)
@@ -163,8 +163,8 @@ func allAxes(tables []Table) []string {
 	return axes
 }
 
-// JSON writes tables as JSON.
-func JSON(w io.Writer, tables []Table) error {
+// writeJSON writes tables as JSON.
+func writeJSON(w io.Writer, tables []Table) error {
 	if tables == nil {
 		tables = []Table{}
 	}
@@ -199,8 +199,8 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer
 	markdownHead(&markdown, run, outcomes)
-	for _, err := range []error{Results(&text, run, outcomes, tables, 0), Markdown(&markdown, tables),
-		CSV(&lines, tables), JSON(&whole, tables)} {
+	for _, err := range []error{Results(&text, run, outcomes, tables, 0), writeMarkdown(&markdown, tables),
+		writeCSV(&lines, tables), writeJSON(&whole, tables)} {
 		if err != nil {
 			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
 		}
@@ -211,7 +211,7 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 		}
 		fmt.Fprintf(&markdown, "- %s\n", escape(line))
 	}
-	judged, err := JUnit(run, outcomes)
+	judged, err := writeJUnit(run, outcomes)
 	if err != nil {
 		return nil, fmt.Errorf("write junit.xml of run %s: %w", run.ID, err)
 	}

@@ -40,7 +40,7 @@ func TestAchievedLatencyIsBesideItsAxis(t *testing.T) {
 	} {
 		run.Tables = []plan.Table{{Rows: x.rows, Columns: x.columns, Values: []string{"publish.rate"}}}
 		var text bytes.Buffer
-		if err := Text(&text, Build(run, outcomes), 120); err != nil {
+		if err := writeText(&text, Build(run, outcomes), 120); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(text.String(), "("); !strings.Contains(text.String(), x.want) || n != 2 {

@@ -140,7 +140,7 @@ func TestInconclusiveMayPass(t *testing.T) {
 	if n := Failed(got); n[Violated] != 1 || n[Inconclusive] != 1 || !got[1].Accepted {
 		t.Errorf("%v of %v", n, got)
 	}
-	text, err := JUnit(run, outcomes)
+	text, err := writeJUnit(run, outcomes)
 	if err != nil || !strings.Contains(string(text), `tests="4" failures="1" errors="1" skipped="1"`) {
 		t.Errorf("%v\n%s", err, text)
 	}
@@ -164,7 +164,7 @@ func TestRulingsOfGroups(t *testing.T) {
 func TestJUnit(t *testing.T) {
 	run, outcomes := ruled([]string{"p99 < 20ms", "lost == 0"}, measured(0.5, 1, 0),
 		plan.Outcome{Verdict: plan.Invalid, Reasons: []string{"3 \"confirmed\" <lost>"}})
-	text, err := JUnit(run, outcomes)
+	text, err := writeJUnit(run, outcomes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestJUnit(t *testing.T) {
 	}
 	run, outcomes = ruled(nil, measured(0.5, 1, 0))
 	run.Repeat = 2
-	if text, _ = JUnit(run, outcomes); !strings.Contains(string(text), "1 of 2 repetitions were not run") {
+	if text, _ = writeJUnit(run, outcomes); !strings.Contains(string(text), "1 of 2 repetitions were not run") {
 		t.Errorf("a repetition that was not run is no error:\n%s", text)
 	}
 }

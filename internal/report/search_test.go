@@ -85,7 +85,7 @@ func TestGoldenSearches(t *testing.T) {
 	}
 	for _, width := range []int{80, 40} {
 		var text bytes.Buffer
-		if err := Text(&text, Build(run, outcomes), width); err != nil {
+		if err := writeText(&text, Build(run, outcomes), width); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, fmt.Sprintf("search-%d.txt", width), text.Bytes())

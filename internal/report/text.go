@@ -35,7 +35,7 @@ func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table,
 	}
 	print(before(run, outcomes))
 	out.WriteByte('\n')
-	if err := Text(&out, tables, width); err != nil {
+	if err := writeText(&out, tables, width); err != nil {
 		return err
 	}
 	print(after(run, outcomes))
@@ -94,9 +94,9 @@ func after(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Text writes tables for a terminal of the given width in columns; 0: no limit. A terminal that is too narrow for a
+// writeText writes tables for a terminal of the given width in columns; 0: no limit. A terminal that is too narrow for a
 // table shows fewer of its columns, or one line per value if one column does not fit.
-func Text(w io.Writer, tables []Table, width int) error {
+func writeText(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
 		t = cleaned(t)

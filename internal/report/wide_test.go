@@ -11,7 +11,7 @@ func TestWideCharactersStayInLine(t *testing.T) {
 		Rows: [][]Field{{{Text: "東京"}, {Text: "1"}}, {{Text: "ab"}, {Text: "2"}}, {{Text: "e\u0301"}, {Text: "3"}},
 			{{Text: "👩‍👩‍👧‍👦"}, {Text: "4"}}, {{Text: "🇩🇪"}, {Text: "5"}}}}
 	var out strings.Builder
-	if err := Text(&out, []Table{table}, 0); err != nil {
+	if err := writeText(&out, []Table{table}, 0); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{"1": "東京  ", "2": "ab    ", "3": "e\u0301     ", "4": "👩‍👩‍👧‍👦    ",

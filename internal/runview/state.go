@@ -121,12 +121,6 @@ func (s *State) TaskOf(id string) (plan.Task, bool) {
 // Tasks returns the number of planned tasks.
 func (s *State) Tasks() int { return len(s.tasks) }
 
-// Done reports whether a task has an outcome, in the record or elsewhere.
-func (s *State) Done(task string) bool {
-	_, done := s.done[task]
-	return done
-}
-
 // AllDone returns the ids of tasks that have an outcome, in the record or elsewhere.
 func (s *State) AllDone() map[string]bool {
 	all := make(map[string]bool, len(s.done))

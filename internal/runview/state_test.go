@@ -134,7 +134,7 @@ func TestStateForTheNextLeader(t *testing.T) {
 		Outcome: &plan.Outcome{Started: epoch}})
 	r.begin(second, "4", 1)
 	r.event(wire.RunEvent{Kind: wire.TakenOver, Task: second, Attempt: "4"})
-	if !r.Planned || !r.Accepted || r.Ran != 1 || r.Failed != 0 || !r.Done(first) || r.Done(second) ||
+	if !r.Planned || !r.Accepted || r.Ran != 1 || r.Failed != 0 || !r.AllDone()[first] || r.AllDone()[second] ||
 		r.Count(plan.Valid) != 1 || r.TaskN != 1 || r.Of != 2 {
 		t.Errorf("%+v", r.State)
 	}

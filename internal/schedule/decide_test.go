@@ -258,7 +258,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	s, slots := fixture(t, func(d *Definition) { d.Hooks = []string{"a", "b"} })
 	big := []byte(`{"x":"` + strings.Repeat("y", MaxCompared/2) + `"}`)
 	now := at(t, "2026-11-02T02:00:00Z")
-	for range MaxHistory + 20 {
+	for range maxHistory + 20 {
 		s.Due(slots, now)
 		run := s.Current.Run
 		s.Begin(run, 1, now)
@@ -273,13 +273,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		now = now.AddDate(0, 0, 1)
 	}
 	text, err := json.Marshal(s)
-	if err != nil || len(s.History) != MaxHistory || len(text) > 2<<20 {
+	if err != nil || len(s.History) != maxHistory || len(text) > 2<<20 {
 		t.Errorf("%d entries, %d bytes, %v", len(s.History), len(text), err)
 	}
-	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != MaxHistory {
+	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != maxHistory {
 		t.Errorf("it does not read back: %v", err)
 	}
-	if len(s.History[MaxHistory-1].Compared) < len(big) {
+	if len(s.History[maxHistory-1].Compared) < len(big) {
 		t.Error("the newest comparison is cut")
 	}
 }
@@ -287,14 +287,14 @@ func TestHistoryIsBounded(t *testing.T) {
 func TestComparisons(t *testing.T) {
 	var e Entry
 	for hook, said := range map[string]string{"json": ` {"slower": 3} `, "text": "slower by 3 %\xff\n"} {
-		if !e.Compare(hook, []byte(said)) {
+		if !e.compare(hook, []byte(said)) {
 			t.Fatalf("%s was not kept", hook)
 		}
 	}
 	if got := string(e.Compared); got != `{"json":{"slower":3},"text":"slower by 3 %�"}` {
 		t.Errorf("kept is %s", got)
 	}
-	if e.Compare("big", []byte(strings.Repeat("x", MaxCompared))) {
+	if e.compare("big", []byte(strings.Repeat("x", MaxCompared))) {
 		t.Error("kept without bound")
 	}
 	if n := (&Schedule{Definition: nightly(nil), ID: "i"}).Notice(e, "mail"); n.Key != "i//mail" ||

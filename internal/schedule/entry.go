@@ -87,8 +87,8 @@ func (e *Entry) Problem(text string) {
 	}
 }
 
-// Pending returns the name of the first hook that was not called yet.
-func (e *Entry) Pending() (hook string, is bool) {
+// pending returns the name of the first hook that was not called yet.
+func (e *Entry) pending() (hook string, is bool) {
 	for _, c := range e.Hooks {
 		if c.State == CallPending {
 			return c.Hook, true
@@ -97,9 +97,9 @@ func (e *Entry) Pending() (hook string, is bool) {
 	return "", false
 }
 
-// Compare stores the output of a comparison hook: unchanged if it is JSON, else as a text. It reports whether there was
+// compare stores the output of a comparison hook: unchanged if it is JSON, else as a text. It reports whether there was
 // space.
-func (e *Entry) Compare(hook string, output []byte) bool {
+func (e *Entry) compare(hook string, output []byte) bool {
 	all := map[string]json.RawMessage{}
 	if len(e.Compared) > 0 && json.Unmarshal(e.Compared, &all) != nil {
 		return false

@@ -30,10 +30,10 @@ const (
 
 // Limits of a schedule, which is one value of the control plane.
 const (
-	MaxText    = 256 << 10 // bytes of a matrix
-	MaxHistory = 100
-	MaxHooks   = 10
-	MaxWithin  = 7 * 24 * time.Hour
+	maxText    = 256 << 10 // bytes of a matrix
+	maxHistory = 100
+	maxHooks   = 10
+	maxWithin  = 7 * 24 * time.Hour
 	maxFlags   = 100
 	maxFlag    = 4 << 10
 	maxStored  = 2 << 20 // bytes of a schedule with its history
@@ -109,14 +109,14 @@ func (d Definition) Check() error {
 		MissedSkip, MissedOnce)
 	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: unknown policy; use %s or %s", d.Overlap,
 		OverlapSkip, OverlapQueueOne)
-	report(d.Within < 0 || d.Within.D() > MaxWithin, "within %s: out of range; use a duration up to %s", d.Within, MaxWithin)
-	report(len(d.Hooks) > MaxHooks, "too many hooks (%d); use at most %d", len(d.Hooks), MaxHooks)
+	report(d.Within < 0 || d.Within.D() > maxWithin, "within %s: out of range; use a duration up to %s", d.Within, maxWithin)
+	report(len(d.Hooks) > maxHooks, "too many hooks (%d); use at most %d", len(d.Hooks), maxHooks)
 	for i, hook := range d.Hooks {
 		report(!plainName.MatchString(hook), "hook %.80q: invalid name; use a name of the controller's --hooks file", hook)
 		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q: given twice; omit one", hook)
 	}
-	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes; use a matrix of 1 to %d",
-		d.Matrix.File, len(d.Matrix.Text), MaxText)
+	report(d.Matrix.Text == "" || len(d.Matrix.Text) > maxText, "matrix %s has %d bytes; use a matrix of 1 to %d",
+		d.Matrix.File, len(d.Matrix.Text), maxText)
 	flags := slices.Concat(d.Matrix.Set, d.Matrix.Filter)
 	report(len(flags) > maxFlags, "too many --set and --filter flags (%d); use at most %d", len(flags), maxFlags)
 	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }),
@@ -142,8 +142,8 @@ func Read(r io.Reader) (Schedule, error) {
 // checkState returns an error if the history is too long, or a run has an invalid id: clients write schedules, and ids
 // are used in paths and subjects.
 func (s *Schedule) checkState() error {
-	if len(s.History) > MaxHistory {
-		return fmt.Errorf("it has %d entries; the maximum is %d", len(s.History), MaxHistory)
+	if len(s.History) > maxHistory {
+		return fmt.Errorf("it has %d entries; the maximum is %d", len(s.History), maxHistory)
 	}
 	var ids []string
 	for _, e := range s.History {
@@ -223,8 +223,8 @@ func (s *Schedule) RunID(slot Slot) string {
 	return slot.At.UTC().Format("20060102-150405") + "-" + name[:min(len(name), 24)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Last returns the newest entry of the history whose run has outcomes; nil: none.
-func (s *Schedule) Last() *Entry {
+// last returns the newest entry of the history whose run has outcomes; nil: none.
+func (s *Schedule) last() *Entry {
 	for i := len(s.History) - 1; i >= 0; i-- {
 		if s.History[i].Tasks.Total() > 0 {
 			return &s.History[i]
@@ -367,7 +367,7 @@ func (s *Schedule) arrive(slot Slot) {
 
 func (s *Schedule) begin(slot Slot) {
 	e := Entry{Slot: slot, Run: s.RunID(slot), State: Starting}
-	if last := s.Last(); last != nil {
+	if last := s.last(); last != nil {
 		e.Previous = last.Run
 	}
 	s.Current = &e
@@ -449,7 +449,7 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 			if e.Hooks[k].Hook != c.Hook || e.Hooks[k].State != CallPending {
 				continue
 			}
-			if len(compared) > 0 && !e.Compare(c.Hook, compared) {
+			if len(compared) > 0 && !e.compare(c.Hook, compared) {
 				c.State, c.Why = CallFailed,
 					fmt.Sprintf("its output is not stored: more than %d bytes with the other comparisons",
 						MaxCompared)
@@ -465,7 +465,7 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 // Uncalled returns the oldest entry with pending hooks; nil: none.
 func (s *Schedule) Uncalled() *Entry {
 	for i := range s.History {
-		if _, is := s.History[i].Pending(); is {
+		if _, is := s.History[i].pending(); is {
 			return &s.History[i]
 		}
 	}
@@ -476,7 +476,7 @@ func (s *Schedule) Uncalled() *Entry {
 func (s *Schedule) close(e Entry) {
 	e.Why = Cut(e.Why, maxWhy)
 	s.History = append(s.History, e)
-	if over := len(s.History) - MaxHistory; over > 0 {
+	if over := len(s.History) - maxHistory; over > 0 {
 		s.History = slices.Delete(s.History, 0, over)
 	}
 	for i := range s.History[:max(0, len(s.History)-newest)] {

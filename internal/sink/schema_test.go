@@ -23,7 +23,7 @@ const (
 // tables returns the schema as text.
 func tables() string {
 	var b strings.Builder
-	for _, m := range Schema() {
+	for _, m := range schema() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s Its time is %s.\n\n| tag | |\n|---|---|\n", m.Name, m.Doc, m.Time)
 		for _, c := range m.Tags {
 			fmt.Fprintf(&b, "| `%s` | %s |\n", c.Key, c.Doc)
@@ -77,7 +77,7 @@ func TestPointsKeepToTheSchema(t *testing.T) {
 	})
 	x.report(1, 0, nil)
 	described, seen := map[string]string{}, map[string]bool{}
-	for _, m := range Schema() {
+	for _, m := range schema() {
 		for _, c := range m.Tags {
 			described[m.Name+" tag "+c.Key] = "string"
 		}
@@ -124,7 +124,7 @@ func TestPointsKeepToTheSchema(t *testing.T) {
 	if bounds == 0 {
 		t.Error("no value says how sure it is")
 	}
-	if len(seen) != len(Schema()) {
+	if len(seen) != len(schema()) {
 		t.Errorf("only %v were written", slices.Sorted(maps.Keys(seen)))
 	}
 }

@@ -62,7 +62,7 @@ type Sink struct {
 	writer  *writer
 	ctx     context.Context // of the writer
 	stop    context.CancelCauseFunc
-	stream  *Stream // nil before Begin
+	stream  *stream // nil before Begin
 	begun   bool    // the writer runs
 	counts  counts
 	closed  bool
@@ -160,35 +160,35 @@ func (s *Sink) Begin(run plan.Run) {
 		return
 	}
 	s.write()
-	s.stream = NewStream(run)
-	s.put(s.stream.Begin())
+	s.stream = newStream(run)
+	s.put(s.stream.begin())
 }
 
 // Start writes the start of an attempt.
 func (s *Sink) Start(b Start) {
 	if s != nil && s.stream != nil {
-		s.put(s.stream.Start(b))
+		s.put(s.stream.start(b))
 	}
 }
 
 // Snapshot writes a snapshot of an attempt in flight, which is not changed.
 func (s *Sink) Snapshot(x record.Snapshot) {
 	if s != nil && s.stream != nil {
-		s.put(s.stream.Snapshot(x))
+		s.put(s.stream.snapshot(x))
 	}
 }
 
 // Outcome writes the outcome of a task. b is used only if the task was not started here.
 func (s *Sink) Outcome(o plan.Outcome, b Start) {
 	if s != nil && s.stream != nil {
-		s.put(s.stream.Outcome(o, b))
+		s.put(s.stream.outcome(o, b))
 	}
 }
 
 // GiveUp writes the end of an attempt without an outcome.
 func (s *Sink) GiveUp(task string, at time.Time, why string) {
 	if s != nil && s.stream != nil {
-		s.put(s.stream.GiveUp(task, at, why))
+		s.put(s.stream.giveUp(task, at, why))
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *Sink) GiveUp(task string, at time.Time, why string) {
 func (s *Sink) End(at time.Time, reason string) {
 	if s != nil && s.stream != nil {
 		s.counts.change(func(d *plan.Delivery) { d.End = reason })
-		s.put(s.stream.End(at, reason))
+		s.put(s.stream.end(at, reason))
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 
 // Stream converts the record of a run to points, in the order of the record. It depends only on its arguments, and
 // reads no clock. So the same record gives the same points, live or later. One goroutine uses it.
-type Stream struct {
+type stream struct {
 	run   plan.Run
 	tasks map[string]*task
 }
 
-// NewStream returns the stream of a run.
-func NewStream(run plan.Run) *Stream { return &Stream{run: run, tasks: map[string]*task{}} }
+// newStream returns the stream of a run.
+func newStream(run plan.Run) *stream { return &stream{run: run, tasks: map[string]*task{}} }
 
 // Measurements.
 const (
@@ -41,8 +41,8 @@ type Start struct {
 	Agents  []string  // by index; empty: agents and their roles are not known
 }
 
-// Begin returns the point of the run's start.
-func (s *Stream) Begin() []Point {
+// begin returns the point of the run's start.
+func (s *stream) begin() []Point {
 	tasks, bound := len(s.run.Cells)*s.run.Repeat, ""
 	if s.run.Until != nil {
 		bound = "at most "
@@ -52,26 +52,26 @@ func (s *Stream) Begin() []Point {
 		"tasks": int64(tasks)}, s.run.Started}}
 }
 
-// End returns the point of the run's end. reason is a word.
-func (s *Stream) End(at time.Time, reason string) []Point {
+// end returns the point of the run's end. reason is a word.
+func (s *stream) end(at time.Time, reason string) []Point {
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-stop"), map[string]any{
 		"text": text(fmt.Sprintf("run %s ended: %s", s.run.ID, reason)), "reason": text(reason)}, at}}
 }
 
-func (s *Stream) tags() map[string]string {
+func (s *stream) tags() map[string]string {
 	return with(nil, "run", s.run.ID, "matrix", s.run.Name)
 }
 
-// Start starts an attempt of a task. An attempt of the task in flight is dropped.
-func (s *Stream) Start(b Start) []Point {
+// start starts an attempt of a task. An attempt of the task in flight is dropped.
+func (s *stream) start(b Start) []Point {
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
 	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.words()))}
 }
 
-// Snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one
+// snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one
 // that came before, has no points.
-func (s *Stream) Snapshot(x record.Snapshot) []Point {
+func (s *stream) snapshot(x record.Snapshot) []Point {
 	t := s.tasks[x.Task]
 	if t == nil {
 		return nil
@@ -115,9 +115,9 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	return points
 }
 
-// Outcome ends a task and returns its points. b describes the start of a task that was not started in this stream. That
+// outcome ends a task and returns its points. b describes the start of a task that was not started in this stream. That
 // is a task that failed before it began, or whose outcome is from another record.
-func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
+func (s *stream) outcome(o plan.Outcome, b Start) []Point {
 	t := s.tasks[o.Task]
 	delete(s.tasks, o.Task)
 	var points []Point
@@ -145,8 +145,8 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	return append(points, t.event("task-stop", "", o.Ended, 0, plan.Redact(words)), t.outcome(o))
 }
 
-// GiveUp ends an attempt that has no outcome, and returns its points.
-func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
+// giveUp ends an attempt that has no outcome, and returns its points.
+func (s *stream) giveUp(id string, at time.Time, why string) []Point {
 	t := s.tasks[id]
 	if t == nil {
 		return nil
@@ -155,7 +155,7 @@ func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
 	return append(t.rest(), t.event("task-stop", "", at, 0, t.words()+" was aborted: "+why))
 }
 
-func (s *Stream) newTask(b Start) *task {
+func (s *stream) newTask(b Start) *task {
 	c := b.Task.Cell
 	w := c.Workload
 	t := &task{Task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},

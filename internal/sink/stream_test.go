@@ -18,7 +18,7 @@ func TestTheStartOfARunHasItsTasks(t *testing.T) {
 	for want, until := range map[string]*plan.StopRule{"run run-1 started: 5 tasks": nil,
 		"run run-1 started: at most 5 tasks": {Within: 0.1, Confidence: 0.9}} {
 		run.Until = until
-		if got := NewStream(run).Begin()[0].Fields; got["text"] != want || got["tasks"] != int64(5) {
+		if got := newStream(run).begin()[0].Fields; got["text"] != want || got["tasks"] != int64(5) {
 			t.Errorf("%v, want %q and 5", got, want)
 		}
 	}
@@ -224,8 +224,8 @@ func TestWithoutConfirms(t *testing.T) {
 // TestLiveSeconds proves that a second is written during the task, when all agents have reported it.
 func TestLiveSeconds(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) })
-	s := NewStream(x.run)
-	s.Start(x.start())
+	s := newStream(x.run)
+	s.start(x.start())
 	m := stored{}
 	for at := time.Duration(0); at < 20*time.Second; at += time.Second {
 		x.window(0, at).Counts[record.Sent] = 5
@@ -235,7 +235,7 @@ func TestLiveSeconds(t *testing.T) {
 		}
 	}
 	for _, snapshot := range x.snapshots {
-		m.write(s.Snapshot(snapshot))
+		m.write(s.snapshot(snapshot))
 	}
 	if _, n := m.sum(measureWindow, "sent", "agent", "a1"); n != 18 {
 		t.Errorf("after 20 s %d seconds of a1 are written, want all but the last two", n)
@@ -243,11 +243,11 @@ func TestLiveSeconds(t *testing.T) {
 	if _, n := m.sum(measureTotal, "sent"); n != 12 {
 		t.Errorf("after 20 s %d seconds of all are written, want 12: those that a2 told of, and those for which it has been waited long enough", n)
 	}
-	m.write(s.GiveUp(x.task.ID, began.Add(time.Minute), "run was cancelled"))
+	m.write(s.giveUp(x.task.ID, began.Add(time.Minute), "run was cancelled"))
 	if _, n := m.sum(measureTotal, "sent"); n != 20 {
 		t.Errorf("in the end %d seconds are written, want 20", n)
 	}
-	if points := s.Snapshot(x.snapshots[0]); points != nil {
+	if points := s.snapshot(x.snapshots[0]); points != nil {
 		t.Errorf("of an attempt that was given up came %v", points)
 	}
 }
@@ -268,11 +268,11 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	early.Record(record.Publish, int64(time.Second))
 	stalled.Flush()
 	x.report(0, 201*time.Second, nil)
-	s := NewStream(x.run)
-	s.Start(x.start())
+	s := newStream(x.run)
+	s.start(x.start())
 	m := stored{}
 	for _, snapshot := range x.snapshots {
-		m.write(s.Snapshot(snapshot))
+		m.write(s.snapshot(snapshot))
 	}
 	q := s.tasks[x.task.ID].parts["a1"]
 	held := 0
@@ -284,7 +284,7 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	if held > 65 {
 		t.Errorf("distributions of %d seconds are held", held)
 	}
-	m.write(s.GiveUp(x.task.ID, began, ""))
+	m.write(s.giveUp(x.task.ID, began, ""))
 	if sum, _ := m.sum(measureWindow, "sent"); sum != 1007 {
 		t.Errorf("%v sent, want 1007", sum)
 	}
@@ -295,12 +295,12 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 
 func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	x := newWorld(nil)
-	s := NewStream(x.run)
+	s := newStream(x.run)
 	o := x.outcome()
 	o.Verdict, o.Reasons = plan.Unknown, []string{`too few agents for amqp://u:hunter2@h/`}
 	o.Events = []plan.Event{{At: 5, Kind: "agent-lost", Agent: "a1", Detail: "in warm-up"},
 		{Kind: plan.EventCores, Agent: "a1", Detail: "2"}}
-	points := s.Outcome(o, Start{Task: x.task, Attempt: 3})
+	points := s.outcome(o, Start{Task: x.task, Attempt: 3})
 	all := strings.Join(lines(t, points), "\n")
 	if strings.Contains(all, "hunter2") || strings.Contains(all, plan.EventCores) {
 		t.Errorf("a password, or what is for no eye, is in\n%s", all)

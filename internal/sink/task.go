@@ -328,3 +328,6 @@ func (t *task) groupOutcomes(o plan.Outcome) []Point {
 	}
 	return points
 }
+
+// expectedKey is a field of lockstep_total only, as a publishing agent does not know the number of consumers.
+const expectedKey = "expected"

@@ -128,13 +128,13 @@ func (x *world) outcome() plan.Outcome {
 
 // stream returns the points of the whole run.
 func (x *world) stream() []Point {
-	s := NewStream(x.run)
-	points := append(s.Begin(), s.Start(x.start())...)
+	s := newStream(x.run)
+	points := append(s.begin(), s.start(x.start())...)
 	for _, snapshot := range x.snapshots {
-		points = append(points, s.Snapshot(snapshot)...)
+		points = append(points, s.snapshot(snapshot)...)
 	}
-	points = append(points, s.Outcome(x.outcome(), Start{})...)
-	return append(points, s.End(began.Add(21*time.Second), "done")...)
+	points = append(points, s.outcome(x.outcome(), Start{})...)
+	return append(points, s.end(began.Add(21*time.Second), "done")...)
 }
 
 // stored is the content of InfluxDB: one point per series and time, with the latest value of each field.

@@ -66,7 +66,7 @@ func Summarize(xs []float64, confidence float64) Summary {
 		return Summary{}
 	}
 	sorted := Sorted(xs)
-	return Summary{N: len(xs), Min: sorted[0], Max: sorted[len(sorted)-1], Median: middle(sorted), Spread: MAD(sorted),
+	return Summary{N: len(xs), Min: sorted[0], Max: sorted[len(sorted)-1], Median: middle(sorted), Spread: mad(sorted),
 		Interval: MedianInterval(sorted, confidence)}
 }
 
@@ -76,7 +76,7 @@ func (s Summary) Relative(confidence float64) (part float64, ok bool) {
 	if s.N == 0 || !s.Interval.Holds(confidence) {
 		return 0, false
 	}
-	if half := s.Interval.Half(); half == 0 {
+	if half := s.Interval.half(); half == 0 {
 		return 0, true
 	} else if s.Median != 0 {
 		return half / math.Abs(s.Median), true

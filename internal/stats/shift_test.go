@@ -47,7 +47,7 @@ func TestChangeProperties(t *testing.T) {
 		t.Errorf("3 and 3 give all pairs at 90 %%, got %+v", c.Interval)
 	}
 	many, _ := Difference(normal(r, 50, 0, 1), normal(r, 50, 1, 1), 0.95)
-	near(t, "half width of many", many.Interval.Half(), 1.96*math.Sqrt(2.0/50/0.955), 0.12)
+	near(t, "half width of many", many.Interval.half(), 1.96*math.Sqrt(2.0/50/0.955), 0.12)
 }
 
 // TestCoverage measures the coverage of intervals, with skewed samples of five to ten repetitions.
@@ -96,7 +96,7 @@ func TestGeometricMeans(t *testing.T) {
 		{[]float64{0, 1}, []float64{1, 1}}}
 	c, used, ok := GeometricRatio(pairs, 0.95)
 	near(t, "of cells", c.Estimate, 4, 1e-12)
-	if !ok || used != 2 || math.Abs(c.Interval.Half()) > 1e-9 {
+	if !ok || used != 2 || math.Abs(c.Interval.half()) > 1e-9 {
 		t.Errorf("got %+v of %d cells: there is no noise, and one cell has a zero", c, used)
 	}
 	if c, _, _ := GeometricRatio([]Pair{{[]float64{1}, []float64{2, 2}}}, 0.95); c.Interval.Holds(0.95) {

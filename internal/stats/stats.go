@@ -41,9 +41,9 @@ func Mean(xs []float64) float64 {
 	return sum / float64(len(xs))
 }
 
-// MAD returns the median absolute deviation from the median, times 1.4826. For a normal distribution it estimates the
+// mad returns the median absolute deviation from the median, times 1.4826. For a normal distribution it estimates the
 // standard deviation. It is 0 for fewer than two numbers.
-func MAD(xs []float64) float64 {
+func mad(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0
 	}
@@ -81,5 +81,5 @@ func (i Interval) Holds(confidence float64) bool { return i.Confidence >= confid
 // Contains reports whether x is in the interval.
 func (i Interval) Contains(x float64) bool { return i.Low <= x && x <= i.High }
 
-// Half returns half the width of the interval.
-func (i Interval) Half() float64 { return (i.High - i.Low) / 2 }
+// half returns half the width of the interval.
+func (i Interval) half() float64 { return (i.High - i.Low) / 2 }

@@ -25,8 +25,8 @@ func normal(r *rand.Rand, n int, mean, deviation float64) []float64 {
 func TestMedians(t *testing.T) {
 	near(t, "odd", Median([]float64{3, 1, 2}), 2, 0)
 	near(t, "even", Median([]float64{4, 1, 2, 3}), 2.5, 0)
-	near(t, "MAD", MAD([]float64{1, 1, 2, 2, 4, 6, 9}), 1.4826, 1e-12) // the deviations are 1 1 0 0 2 4 7
-	if !math.IsNaN(Median(nil)) || MAD([]float64{1}) != 0 {
+	near(t, "MAD", mad([]float64{1, 1, 2, 2, 4, 6, 9}), 1.4826, 1e-12) // the deviations are 1 1 0 0 2 4 7
+	if !math.IsNaN(Median(nil)) || mad([]float64{1}) != 0 {
 		t.Error("of nothing there is no median")
 	}
 }

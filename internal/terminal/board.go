@@ -9,7 +9,7 @@ import (
 )
 
 // DrawEvery is the interval at which a board draws changes.
-const DrawEvery = 250 * time.Millisecond
+const drawEvery = 250 * time.Millisecond
 
 // Board writes lines to a terminal like a Writer. Below them it shows a block, which it draws again after changes. Only
 // its own goroutine writes to the terminal, so that a slow or paused terminal does not block its callers. It is safe
@@ -27,7 +27,7 @@ type Board struct {
 // NewBoard starts a board. frame is called from one goroutine, at most once per DrawEvery. Its lines are not escaped,
 // so that they may have styles: text from other sources in them must be clean.
 func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Board {
-	b := &Board{screen: NewScreen(out, t.Size), frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
+	b := &Board{screen: newScreen(out, t.Size), frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
 	b.escape = NewWriter(&b.text)
 	go b.serve()
 	return b
@@ -48,7 +48,7 @@ func (b *Board) Close() {
 
 func (b *Board) serve() {
 	defer close(b.done)
-	tick := time.NewTicker(DrawEvery)
+	tick := time.NewTicker(drawEvery)
 	defer tick.Stop()
 	var last []string
 	columns := 0
@@ -56,7 +56,7 @@ func (b *Board) serve() {
 		select {
 		case <-tick.C:
 		case <-b.stop:
-			_ = b.screen.Print(b.take(true), nil) // an error means that the terminal is closed
+			_ = b.screen.print(b.take(true), nil) // an error means that the terminal is closed
 			return
 		}
 		now, _ := b.screen.size()
@@ -66,7 +66,7 @@ func (b *Board) serve() {
 			continue
 		}
 		columns, last = now, frame
-		_ = b.screen.Print(text, frame)
+		_ = b.screen.print(text, frame)
 	}
 }
 

@@ -48,8 +48,8 @@ type Screen struct {
 	widths []int // of the displayed lines
 }
 
-// NewScreen returns a screen without a block.
-func NewScreen(out io.Writer, size func() (columns, rows int)) *Screen {
+// newScreen returns a screen without a block.
+func newScreen(out io.Writer, size func() (columns, rows int)) *Screen {
 	return &Screen{out: out, size: size}
 }
 
@@ -60,9 +60,9 @@ const (
 	eraseRight = "\x1b[K"
 )
 
-// Print writes complete lines of text above the block, and replaces the block. Lines that are too wide are cut, and the
+// print writes complete lines of text above the block, and replaces the block. Lines that are too wide are cut, and the
 // last lines are left out if the terminal has too few rows.
-func (s *Screen) Print(text string, lines []string) error {
+func (s *Screen) print(text string, lines []string) error {
 	columns, rows := s.size()
 	var b strings.Builder
 	b.WriteString(hide)

@@ -101,21 +101,21 @@ func TestScreen(t *testing.T) {
 	t.Parallel()
 	g := &glass{t: t, columns: 20}
 	rows := 6
-	s := NewScreen(g, func() (int, int) { return g.columns, rows })
+	s := newScreen(g, func() (int, int) { return g.columns, rows })
 	for _, step := range []struct {
 		do   func() error
 		want string
 	}{
-		{func() error { return s.Print("", []string{"one", "two"}) }, "one|two|"},
-		{func() error { return s.Print("", []string{"longer one", "two", "three"}) }, "longer one|two|three|"},
-		{func() error { return s.Print("", []string{"1"}) }, "1|"},
-		{func() error { return s.Print("stays\nalso\n", []string{"2"}) }, "stays|also|2|"},
-		{func() error { return s.Print("", []string{"this line is too long for it", "b"}) },
+		{func() error { return s.print("", []string{"one", "two"}) }, "one|two|"},
+		{func() error { return s.print("", []string{"longer one", "two", "three"}) }, "longer one|two|three|"},
+		{func() error { return s.print("", []string{"1"}) }, "1|"},
+		{func() error { return s.print("stays\nalso\n", []string{"2"}) }, "stays|also|2|"},
+		{func() error { return s.print("", []string{"this line is too long for it", "b"}) },
 			"stays|also|this line is too l…|b|"},
-		{func() error { g.resize(8); return s.Print("", []string{"a", "b"}) }, "stays|also|a|b|"},
-		{func() error { g.resize(20); return s.Print("", []string{"1", "2", "3", "4", "5", "6"}) }, "stays|also|1|2|3|4|5|"},
-		{func() error { rows = 3; return s.Print("", []string{"1", "2", "3"}) }, "stays|also|1|2|"},
-		{func() error { return s.Print("", nil) }, "stays|also|"},
+		{func() error { g.resize(8); return s.print("", []string{"a", "b"}) }, "stays|also|a|b|"},
+		{func() error { g.resize(20); return s.print("", []string{"1", "2", "3", "4", "5", "6"}) }, "stays|also|1|2|3|4|5|"},
+		{func() error { rows = 3; return s.print("", []string{"1", "2", "3"}) }, "stays|also|1|2|"},
+		{func() error { return s.print("", nil) }, "stays|also|"},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ type Agent struct {
 func NewAgent(conn *Conn) *Agent { return &Agent{conn: conn} }
 
 // LocalPort returns the port of the control plane if it is on this host, else 0. Network faults must not affect it.
-func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
+func (a *Agent) LocalPort() int { return a.conn.localPort() }
 
 // errAhead is wrapped by the error of an epoch that no leader can have.
 var errAhead = errors.New("ahead of this host's clock")

@@ -89,8 +89,8 @@ func credentials(path string) ([]nats.Option, error) {
 	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(keys.InboxPrefix(key))}, nil
 }
 
-// ErrNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
-var ErrNotAllowed = fmt.Errorf("the credentials of this program do not allow this: %w", nats.ErrPermissionViolation)
+// errNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
+var errNotAllowed = fmt.Errorf("the credentials of this program do not allow this: %w", nats.ErrPermissionViolation)
 
 // permissionErrors ends requests that the server refuses. The server reports refusals separately from answers. Safe for
 // concurrent use.
@@ -104,7 +104,7 @@ func (p *permissionErrors) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 	p.requests.Range(func(m, end any) bool {
 		if strings.Contains(err.Error(), strconv.Quote(m.(*nats.Msg).Subject)) {
-			end.(context.CancelCauseFunc)(ErrNotAllowed)
+			end.(context.CancelCauseFunc)(errNotAllowed)
 		}
 		return true
 	})

@@ -142,8 +142,8 @@ func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// LocalPort returns the port of the control plane if it is on this host, else 0.
-func (c *Conn) LocalPort() int {
+// localPort returns the port of the control plane if it is on this host, else 0.
+func (c *Conn) localPort() int {
 	at, err := net.ResolveTCPAddr("tcp", c.nc.ConnectedAddr())
 	if err != nil || at.IP == nil {
 		return 0
@@ -161,7 +161,7 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// ask sends a request and returns its answer. It fails at once with ErrNotAllowed if the credentials do not allow the
+// ask sends a request and returns its answer. It fails at once with errNotAllowed if the credentials do not allow the
 // request.
 func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	ctx, end := context.WithCancelCause(ctx)
@@ -169,8 +169,8 @@ func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	c.refused.requests.Store(m, end)
 	defer c.refused.requests.Delete(m)
 	answer, err := c.nc.RequestMsgWithContext(ctx, m)
-	if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
-		return nil, fmt.Errorf("send request on %s: %w", m.Subject, ErrNotAllowed)
+	if err != nil && errors.Is(context.Cause(ctx), errNotAllowed) {
+		return nil, fmt.Errorf("send request on %s: %w", m.Subject, errNotAllowed)
 	}
 	return answer, err
 }

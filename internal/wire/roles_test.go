@@ -358,7 +358,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		if strings.HasPrefix(what, "an agent") {
 			holder = "those of agent a1; pass --creds with the client.nk"
 		}
-		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "do not allow this") ||
+		if err := request(); !errors.Is(err, errNotAllowed) || !strings.Contains(err.Error(), "do not allow this") ||
 			!strings.Contains(err.Error(), holder) {
 			t.Errorf("%s: %v: want an error that it may not, with whose key it shows", what, err)
 		}
@@ -742,7 +742,7 @@ func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
 	g := guardPlane(t)
 	for _, name := range []string{"client", "viewer"} {
 		err := NewStore(g.dial(t, name), StoreConfig{}).Prepare(t.Context())
-		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(),
+		if !errors.Is(err, errNotAllowed) || !strings.Contains(err.Error(),
 			"those of the "+name+"; pass --creds with the controller.nk") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -132,7 +132,7 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 		case err == nil:
 		case lost:
 			err = errRelinked
-		case errors.Is(err, ErrNotAllowed):
+		case errors.Is(err, errNotAllowed):
 			err = fmt.Errorf("%w: they are those of %s; pass --creds with the client.nk of \"ctl fleet init\"",
 				err, cmp.Or(conn.holder, "another role"))
 		case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():

@@ -108,14 +108,14 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 func (s *Store) Local() bool { return s.conn.Local() }
 
 // Prepare creates the streams and buckets of the control plane, except those of runs. Existing streams keep their
-// limits. It takes at most prepareTimeout, as a server that has just ended never answers. The error wraps ErrNotAllowed
+// limits. It takes at most prepareTimeout, as a server that has just ended never answers. The error wraps errNotAllowed
 // if the credentials are not those of a controller.
 func (s *Store) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	if _, err := s.conn.ask(ctx, nats.NewMsg(subject.API+"INFO")); errors.Is(err, ErrNotAllowed) {
+	if _, err := s.conn.ask(ctx, nats.NewMsg(subject.API+"INFO")); errors.Is(err, errNotAllowed) {
 		return fmt.Errorf("prepare the control plane: %w: they are those of %s; pass --creds with the controller.nk of \"ctl fleet init\"",
-			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
+			errNotAllowed, cmp.Or(s.conn.holder, "another role"))
 	}
 	for _, cfg := range []jetstream.StreamConfig{
 		// Sequence numbers stay ascending after a server has lost the queue with its memory.

@@ -21,10 +21,10 @@ import (
 const (
 	// the level of Holm's procedure in each family of tests; with estimated variances, the probability of any false
 	// change point is up to 5 %
-	Alpha    = 0.04
-	MinShift = 0.05 // smallest change of a level, relative to the level before
+	alpha    = 0.04
+	minShift = 0.05 // smallest change of a level, relative to the level before
 	Recent   = 3    // k: a change point in the last k scheduled runs is an alarm
-	MaxRuns  = 1000 // only the newest runs of a longer series are used
+	maxRuns  = 1000 // only the newest runs of a longer series are used
 
 	segment   = 2    // minimum runs between two change points
 	minBefore = 6    // minimum runs before a change point in the last k runs
@@ -122,7 +122,7 @@ func prune(all []*series, recent, earlier int) (removed bool) {
 		for i := range s.points {
 			p := &s.points[i]
 			p.P, corrected[p.Alarm] = corrected[p.Alarm][0], corrected[p.Alarm][1:]
-			if (p.P > Alpha || math.Abs(p.Shift()) < MinShift) && (worst < 0 || p.P > s.points[worst].P) {
+			if (p.P > alpha || math.Abs(p.Shift()) < minShift) && (worst < 0 || p.P > s.points[worst].P) {
 				worst = i
 			}
 		}

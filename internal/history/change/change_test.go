@@ -32,7 +32,7 @@ func TestNile(t *testing.T) {
 	if len(changes) != 1 || changes[0].At != 1899-1871 {
 		t.Fatalf("changes %+v: want one, in 1899", changes)
 	}
-	if c := changes[0]; c.P > Alpha || c.Shift() > -0.2 || c.Shift() < -0.3 || c.Alarm {
+	if c := changes[0]; c.P > alpha || c.Shift() > -0.2 || c.Shift() < -0.3 || c.Alarm {
 		t.Errorf("%+v", c)
 	}
 }

@@ -42,7 +42,7 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 		cells[s.Group]++
 		for j := fresh; j < len(s.Values); j++ {
 			part := shift(level, s.Values[j])
-			if math.Abs(part) < MinShift {
+			if math.Abs(part) < minShift {
 				continue
 			}
 			k := key{s.Group, s.Runs[j], part > 0}

@@ -22,7 +22,7 @@ type series struct {
 
 func newSeries(s Series, rho, sd float64, last int, explained map[int]bool) *series {
 	l := &series{rho: rho}
-	for i := max(0, len(s.Values)-MaxRuns); i < len(s.Values); i++ {
+	for i := max(0, len(s.Values)-maxRuns); i < len(s.Values); i++ {
 		if !explained[s.Runs[i]] {
 			l.values, l.index = append(l.values, s.Values[i]), append(l.index, i)
 		}

@@ -128,7 +128,7 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 		}
 		x := f.px(v.At)
 		class := look(v.Look)
-		if v.Shape == Hollow {
+		if v.Shape == hollow {
 			class += " m hollow bar"
 		}
 		if v.Flagged {

@@ -45,7 +45,7 @@ func lines() Plot {
 			{Name: "p50", Points: []Point{{X: 1, Y: 0.001, Title: "1: 1 ms"},
 				{X: 2, Y: 0.002, Low: 0.0015, High: 0.0025, Title: "2: 2 ms ± 0.5"},
 				{X: 8, Y: 0.02, Flagged: true, Title: "8: 20 ms backlog"}}},
-			{Name: "p99", Look: 1, Dash: 1, Shape: Hollow,
+			{Name: "p99", Look: 1, Dash: 1, Shape: hollow,
 				Points: []Point{{X: 1, Y: 0.01}, {X: 8, Y: 0.5, Break: true}}}},
 		Absent: []Point{{X: 2, Title: `2: <failed> & "quoted"`}}}
 }
@@ -64,7 +64,7 @@ func course() Plot {
 func bars() Rows {
 	return Rows{Title: "Throughput over mode", X: Axis{Label: "msg/s", Zero: true}, Rows: []Row{
 		{Name: "confirm-each", Values: []Bar{{At: 1200, Text: "1,200", Title: "sent 1,200"},
-			{At: 800, Shape: Hollow, Text: "800 backlog", Flagged: true}}},
+			{At: 800, Shape: hollow, Text: "800 backlog", Flagged: true}}},
 		{Name: "a name that is far too long for the room there is",
 			Values: []Bar{{At: 300, Low: 250, High: 420, Look: 1, Text: "300"}}},
 		{Name: "gone", Values: []Bar{{Absent: true, Text: "failed", Title: "connection refused"}}}}}
@@ -72,8 +72,8 @@ func bars() Rows {
 
 func dots() Rows {
 	return Rows{Title: "Latency over mode", X: Axis{Label: "latency (log)", Kind: Log, Format: ms}, Rows: []Row{
-		{Name: "confirm-each", Values: []Bar{{At: 0.001, Title: "p50 1 ms"}, {At: 0.03, Shape: Hollow},
-			{At: 0.2, Shape: Cross}, {At: 0.004, Look: 1}}},
+		{Name: "confirm-each", Values: []Bar{{At: 0.001, Title: "p50 1 ms"}, {At: 0.03, Shape: hollow},
+			{At: 0.2, Shape: cross}, {At: 0.004, Look: 1}}},
 		{Name: "gone", Values: []Bar{{Absent: true, Text: "backlog"}}}}}
 }
 

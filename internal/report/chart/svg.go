@@ -95,7 +95,7 @@ func look(series int) string {
 // filled or hollow, or replaces it by a cross. ring draws a ring around it.
 func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title string) {
 	class := "m " + look(series)
-	if shape == Hollow {
+	if shape == hollow {
 		class += " hollow"
 	}
 	fmt.Fprintf(c, `<g class="%s">`, class)
@@ -104,7 +104,7 @@ func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title 
 	}
 	const r = 3.2
 	switch {
-	case shape == Cross:
+	case shape == cross:
 		fmt.Fprintf(c, `<path d="M%s %sl6 6m0-6l-6 6"/>`, num(x-3), num(y-3))
 	case series%3 == 1:
 		fmt.Fprintf(c, `<rect x="%s" y="%s" width="6" height="6"/>`, num(x-3), num(y-3))
@@ -124,9 +124,9 @@ type Shape int
 
 // The shapes.
 const (
-	Filled Shape = iota
-	Hollow
-	Cross
+	filled Shape = iota
+	hollow
+	cross
 	NoMark
 )
 
