@@ -107,6 +107,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 }
 
 // Outcome is the result of a task. It is written last, in one write. A task without an outcome is not done.
+// It is the format of outcomes in records: each of its more than 20 fields is one fact, and most are optional.
 type Outcome struct {
 	Version    int      `json:"version"` // RecordFormat
 	Run        string   `json:"run"`

@@ -37,6 +37,8 @@ var blocks = sync.Pool{New: func() any { return new(block) }}
 //
 // Recent samples are counted in blocks, which takes a few nanoseconds each. Reading, merging and encoding move them
 // into the sparse histogram.
+//
+// It has more than 25 methods: samples are added, merged, encoded, decoded and queried, and each query is one method.
 type Hist struct {
 	fresh    uint32 // samples in blocks; at maxFresh they move, so that no count overflows
 	max      int64

@@ -27,7 +27,8 @@ type Event struct {
 	Lasting bool `json:"lasting,omitempty"`
 }
 
-// HostSample holds measurements of an agent's host since its previous sample.
+// HostSample holds measurements of an agent's host since its previous sample, one field per metric in the record's
+// format. Hence it has more than 20.
 type HostSample struct {
 	At       int64   `json:"at,omitempty"` // ns since T0; Merged.Add sets a missing one to the snapshot's
 	AgentCPU float64 `json:"agentCPU"`     // cores since the previous sample
@@ -144,7 +145,8 @@ func (t PublisherTimes) Busy() float64 {
 }
 
 // Snapshot is one increment of one agent's record, in messages and in storage (JSON). (Agent, Seq) is unique within a
-// task. Snapshots may be merged in any order.
+// task. Snapshots may be merged in any order. It has more than 20 fields, because all increments of a second are sent and
+// stored together.
 type Snapshot struct {
 	Task  string `json:"task"`
 	Group string `json:"group,omitempty"` // group of the agent, if the task's cell has groups

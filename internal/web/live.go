@@ -52,7 +52,7 @@ func (l *runInfo) inOrder() (all []plan.Outcome) {
 	return all
 }
 
-// liveView is the live part of a run's page.
+// liveView is the live part of a run's page. Its template shows each of its more than 20 fields.
 type liveView struct {
 	Done, Of, N int
 	AtMost      bool // Of is an upper bound
