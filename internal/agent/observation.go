@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -215,6 +214,3 @@ func placeOf(proc procfs, host string) string {
 	space, _ := proc.networkSpace("self") // on an error the host counts as one namespace
 	return strings.TrimSpace(host + " " + space)
 }
-
-// observedNames returns the sorted names of the brokers that an agent observes.
-func observedNames(all map[string]plan.Processes) []string { return slices.Sorted(maps.Keys(all)) }

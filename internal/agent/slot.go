@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,7 +68,7 @@ func newSlot(conn *wire.Agent, cfg Config, number int) *slot {
 		Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores: runtime.GOMAXPROCS(0), // respects a container's CPU quota
 		Slots: cfg.Slots, Process: process, Memory: memory,
-		Observes: observedNames(cfg.Observes), Observer: len(cfg.Observes) > 0,
+		Observes: slices.Sorted(maps.Keys(cfg.Observes)), Observer: len(cfg.Observes) > 0,
 	}}
 	for _, t := range cfg.Targets {
 		if s.self.Targets == nil {

@@ -104,11 +104,6 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// useless reports whether a file of a run's directory can be made again, and is left out.
-func useless(name string) bool {
-	return slices.Contains([]string{"report.html", "digest.md", "digest.html"}, name)
-}
-
 // recorded lists the files of a run's directory without the tables, which are made again.
 func recorded(dir string, tables map[string][]byte) ([]source, error) {
 	var all []source
@@ -121,7 +116,8 @@ func recorded(dir string, tables map[string][]byte) ([]source, error) {
 				return fs.SkipDir
 			}
 			return nil
-		case d.IsDir() || useless(name) || tables[name] != nil:
+		case d.IsDir() || tables[name] != nil,
+			slices.Contains([]string{"report.html", "digest.md", "digest.html"}, name): // can be made again
 			return nil
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s is not a regular file; remove it from the record", filepath.Join(dir, name))

@@ -122,7 +122,8 @@ func (p *historyPage) overview(trends history.Trends) error {
 	}
 	for _, c := range trends.Common {
 		fmt.Fprintln(p.out)
-		p.print(0, commonText(c))
+		p.print(0, fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)),
+			len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run")))
 	}
 	return nil
 }
@@ -133,12 +134,6 @@ func (p *historyPage) heading() string {
 		return p.value
 	}
 	return fmt.Sprintf("%s (%s)", p.value, info.Title)
-}
-
-// commonText formats a change that many cells have in common.
-func commonText(c history.Common) string {
-	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)), len(c.Cells),
-		c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run"))
 }
 
 // series prints the table of one series, with its changes.

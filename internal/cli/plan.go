@@ -92,7 +92,15 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 	}
 	writeNotes(out, append(run.Notes(), repetitionNotes(run)...), all)
 	if all || len(run.Excluded) <= maxListed {
-		return writeExcluded(out, run)
+		if len(run.Excluded) == 0 {
+			return nil
+		}
+		rows := make([][]string, len(run.Excluded))
+		for i, x := range run.Excluded {
+			rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
+		}
+		fmt.Fprintln(out)
+		return tabulateText(out, width(out), append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
 	}
 	sumExcluded(out, run.Excluded, columns)
 	return nil
@@ -185,19 +193,6 @@ func writeNotes(out io.Writer, notes []string, all bool) {
 		}
 		fmt.Fprintf(out, "\n%s\n", display.Hang("note: "+display.Clean(note), width(out), 6))
 	}
-}
-
-// writeExcluded lists every excluded combination.
-func writeExcluded(out io.Writer, run plan.Run) error {
-	if len(run.Excluded) == 0 {
-		return nil
-	}
-	rows := make([][]string, len(run.Excluded))
-	for i, x := range run.Excluded {
-		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
-	}
-	fmt.Fprintln(out)
-	return tabulateText(out, width(out), append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
 }
 
 // cause is a reason for excluded combinations, with their number and the coordinates that all of them share.

@@ -53,7 +53,7 @@ func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
 	case runview.WarmUp:
 		return fmt.Sprintf("warm-up, %v to go", (-since).Round(time.Second)), over
 	case runview.Measuring:
-		if counted(w) {
+		if slices.ContainsFunc(w.Parts(), func(p plan.Workload) bool { return p.Publishers.Count > 0 }) {
 			return fmt.Sprintf("measuring, %v, until all messages are sent", since.Truncate(time.Second)), over
 		}
 		return fmt.Sprintf("measuring, %v of %v", since.Truncate(time.Second), measure), over
@@ -63,11 +63,6 @@ func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
 		return "its controller was lost; its agents stop it", 0
 	}
 	return "connecting", 0
-}
-
-// counted reports whether any publishers stop after a number of messages.
-func counted(w plan.Workload) bool {
-	return slices.ContainsFunc(w.Parts(), func(p plan.Workload) bool { return p.Publishers.Count > 0 })
 }
 
 // nameOf returns the cell and repetition of an attempt and, of a search, its step.

@@ -63,7 +63,8 @@ func (w *Waiter) Paced(ctx context.Context, at, gap int64) error {
 		return err
 	}
 	now := Now()
-	switch limit := w.limit(); {
+	// below this gap, sleeping cannot keep the pace
+	switch limit := min(max(2*(usualLate+w.late), minLimit), maxLimit); {
 	case now >= at:
 		return nil
 	case gap >= limit || bubbled():
@@ -95,9 +96,6 @@ func (w *Waiter) TakeSpun() int64 {
 	w.spun = 0
 	return n
 }
-
-// limit returns the gap below which sleeping cannot keep the pace.
-func (w *Waiter) limit() int64 { return min(max(2*(usualLate+w.late), minLimit), maxLimit) }
 
 func countProcessors() int32 {
 	n := int32(runtime.GOMAXPROCS(0))

@@ -100,17 +100,12 @@ func (c *capacitySearch) add(s plan.Step) {
 	case holds && s.Kind == plan.StepVerify:
 		c.verified++
 	case holds:
-		c.holds(s.Rate)
+		c.held = append(c.held, s.Rate)
+		maps.DeleteFunc(c.failures, func(f float64, _ int) bool { return f <= s.Rate }) // they were accidents
+		c.verified, c.down = 0, 0
 	default:
 		c.fails(s)
 	}
-}
-
-// holds adds a rate that held. Earlier failures at or below it were accidents.
-func (c *capacitySearch) holds(rate float64) {
-	c.held = append(c.held, rate)
-	maps.DeleteFunc(c.failures, func(f float64, _ int) bool { return f <= rate })
-	c.verified, c.down = 0, 0
 }
 
 func (c *capacitySearch) fails(s plan.Step) {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -32,7 +33,8 @@ func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leade
 	return &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping,
 		ownership: &runOwnership{agents: agents},
 		history:   &runHistory{store: store, lease: lease, dir: cfg.Copies, log: cfg.Log},
-		queue:     newRunQueue(agents, cfg)}
+		queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
+			lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}}
 }
 
 // lead serves agents and clients, and executes runs, until ctx or the lease ends.
@@ -64,7 +66,16 @@ func (l *leader) lead(ctx context.Context) error {
 		defer l.copies.leads.Store(false)
 		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
 	}
-	keeping.Go(func() { l.freeStorage(ctx) })
+	keeping.Go(func() { // delete streams of old runs while other runs execute
+		for pause(ctx, freeStorageEvery) == nil {
+			l.purging.Lock()
+			_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
+			l.purging.Unlock()
+			if err != nil && ctx.Err() == nil {
+				l.cfg.Log.Warn("cannot free storage on the control plane", "err", err)
+			}
+		}
+	})
 	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
 	keeping.Go(func() {
 		for pause(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
@@ -117,7 +128,11 @@ func (l *leader) untilStop(ctx context.Context) (context.Context, context.Cancel
 // flight.
 func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l.queue.forget = func(r wire.Request) { l.forget(following, r) }
+	l.queue.forget = func(r wire.Request) { // a cancellation that no queued run matches
+		if err := l.lease.Dequeue(following, r.Run, r.Seq); err != nil {
+			l.cfg.Log.Warn("cannot delete a cancellation", "run", r.Run, "err", err)
+		}
+	}
 	followed := make(chan error, 1)
 	go func() {
 		followed <- l.lease.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) },
@@ -163,13 +178,6 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	unwatch()
 	executing.Wait()
 	return nil
-}
-
-// forget deletes a cancellation that no queued run matches.
-func (l *leader) forget(ctx context.Context, r wire.Request) {
-	if err := l.lease.Dequeue(ctx, r.Run, r.Seq); err != nil {
-		l.cfg.Log.Warn("cannot delete a cancellation", "run", r.Run, "err", err)
-	}
 }
 
 // noteWaiting stores what a run waits for in the run's state.
@@ -307,18 +315,6 @@ const freeStorageEvery = 5 * time.Second
 
 // lockWait is the maximum time that a run waits for other runs to be opened.
 const lockWait = 2 * time.Minute
-
-// freeStorage deletes streams of old runs while other runs execute, until ctx ends.
-func (l *leader) freeStorage(ctx context.Context) {
-	for pause(ctx, freeStorageEvery) == nil {
-		l.purging.Lock()
-		_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
-		l.purging.Unlock()
-		if err != nil && ctx.Err() == nil {
-			l.cfg.Log.Warn("cannot free storage on the control plane", "err", err)
-		}
-	}
-}
 
 // awaitRecord opens the record of a run. A run without streams waits until there is space for them, or until it is
 // cancelled.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -28,11 +27,6 @@ type runQueue struct {
 	resolving time.Duration
 	changed   chan struct{}
 	forget    func(wire.Request) // deletes a cancellation that no run matches
-}
-
-func newRunQueue(agents *fleet, cfg Config) *runQueue {
-	return &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
-		lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
 }
 
 // add adds a message of the queue. noted is the last stored state of its run. A cancellation applies to all earlier

@@ -163,7 +163,7 @@ func (k *keeper) keep(ctx context.Context) {
 			k.ended(ctx, o)
 		case t := <-k.hookResults:
 			k.calling = ""
-			k.called(ctx, t)
+			k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
 		case <-tick:
 		case <-report.C:
 		case <-ctx.Done():
@@ -476,10 +476,6 @@ func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err er
 		}
 	}
 	return name, hook, err
-}
-
-func (k *keeper) called(ctx context.Context, t hookResult) {
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
 }
 
 // Expand expands the matrix of a schedule to a run, in this process. It ignores ctx while CUE evaluates the matrix,

@@ -57,10 +57,6 @@ func (e *Engine) newChurn() (*churn, error) {
 	return c, nil
 }
 
-func (c *churn) connect(ctx context.Context) error {
-	return each(c.links, func(l *churnLink) error { return l.link.open(ctx) })
-}
-
 // begin creates the recorder of the churn. It is called when the start time is known.
 func (c *churn) begin(r *record.Collector) {
 	c.mu.Lock()
@@ -107,7 +103,12 @@ func (c *churn) live(soft, hard context.Context, number uint64) {
 		return
 	}
 	c.carry(soft, b)
-	c.awaitConfirms(hard, b)
+	confirmed := make(chan struct{})
+	go func() { b.unconfirmed.Wait(); close(confirmed) }()
+	select {
+	case <-confirmed:
+	case <-hard.Done():
+	}
 	if soft.Err() != nil || !enter(soft, c.calls) {
 		return
 	}
@@ -165,19 +166,6 @@ func (c *churn) carry(ctx context.Context, b *churnBinding) {
 	_ = waiter.Until(ctx, end+origin) // if ctx ended early, the caller sees it in ctx
 }
 
-// awaitConfirms waits until all messages of a binding are confirmed, or until hard ends.
-func (c *churn) awaitConfirms(hard context.Context, b *churnBinding) {
-	confirmed := make(chan struct{})
-	go func() {
-		b.unconfirmed.Wait()
-		close(confirmed)
-	}()
-	select {
-	case <-confirmed:
-	case <-hard.Done(): // closing the links completes all messages in flight
-	}
-}
-
 // failed counts a failed call and records it in the journal, unless ctx has ended.
 func (c *churn) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
@@ -226,10 +214,4 @@ func (c *churn) closeLinks() {
 		wg.Go(l.link.close)
 	}
 	wg.Wait()
-}
-
-func (c *churn) finishLinks() {
-	for _, l := range c.links {
-		l.link.finish()
-	}
 }

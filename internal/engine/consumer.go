@@ -302,13 +302,6 @@ func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool 
 	return true
 }
 
-// disconnectAbsent closes the link of a consumer that is not active at the start.
-func (c *consumer) disconnectAbsent() {
-	if !c.lifetime.activeAtStart() {
-		c.depart()
-	}
-}
-
 // depart closes the link in an orderly way. Handled messages are acknowledged; the broker delivers the rest to other
 // consumers.
 func (c *consumer) depart() {

@@ -119,7 +119,12 @@ func (e *Engine) ConnectConsumers(ctx context.Context) error {
 	if err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) }); err != nil {
 		return err
 	}
-	return each(e.consumers, func(c *consumer) error { c.disconnectAbsent(); return nil })
+	return each(e.consumers, func(c *consumer) error {
+		if !c.lifetime.activeAtStart() {
+			c.depart()
+		}
+		return nil
+	})
 }
 
 // ConnectPublishers connects the publishers and sends nothing. Publishers that are not active at the start are
@@ -127,7 +132,7 @@ func (e *Engine) ConnectConsumers(ctx context.Context) error {
 func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	err := each(e.publishers, func(p *publisher) error { return p.connect(ctx) })
 	if err == nil && e.churn != nil {
-		err = e.churn.connect(ctx)
+		err = each(e.churn.links, func(l *churnLink) error { return l.link.open(ctx) })
 	}
 	if err != nil {
 		return err
@@ -436,7 +441,9 @@ func (e *Engine) closePublishers() {
 	}
 	var wg sync.WaitGroup
 	if e.churn != nil {
-		e.churn.finishLinks()
+		for _, l := range e.churn.links {
+			l.link.finish()
+		}
 		wg.Go(e.churn.closeLinks)
 	}
 	for _, p := range e.publishers {

@@ -85,10 +85,6 @@ func (t *keyTable) key(sequence uint64, r *rand.PCG) uint32 {
 	if t == nil {
 		return uint32(sequence) &^ drivers.ChurnKey
 	}
-	return t.draw(r)
-}
-
-func (t *keyTable) draw(r *rand.PCG) uint32 {
 	if t.zipf == nil {
 		return uint32(below(r, t.count))
 	}

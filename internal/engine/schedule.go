@@ -24,7 +24,10 @@ func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int)
 	}
 	c := newRateCurve(p, warmup)
 	if p.Arrivals == plan.ArrivalsPoisson {
-		return newPoisson(c, task, i, k)
+		seed := [32]byte{31: 'P'} // a different random stream from the payload of the same publisher
+		binary.LittleEndian.PutUint64(seed[:], task)
+		binary.LittleEndian.PutUint64(seed[8:], uint64(i))
+		return &poisson{curve: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
 	}
 	return &uniform{curve: c, next: uint64(i), step: uint64(k)}
 }
@@ -53,13 +56,6 @@ type poisson struct {
 	share  float64 // k
 	sum    float64 // of the gaps; after 10¹¹ messages its resolution is still 10⁻⁵ of a gap
 	random *rand.Rand
-}
-
-func newPoisson(c *rateCurve, task uint64, i, k int) *poisson {
-	seed := [32]byte{31: 'P'} // a different random stream from the payload of the same publisher
-	binary.LittleEndian.PutUint64(seed[:], task)
-	binary.LittleEndian.PutUint64(seed[8:], uint64(i))
-	return &poisson{curve: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
 }
 
 func (p *poisson) Next() time.Duration {

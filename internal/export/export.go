@@ -44,14 +44,11 @@ var identity = []Column{{"run", text}, {"matrix", text}, {"started", text}, {"ta
 	{"repetition", whole}, {"group", text},
 	{"broker", text}, {"driver", text}, {"product", text}, {"version", text}, {"subject", text}, {"verdict", text}}
 
-// axisColumn returns the name of an axis's column. The prefix separates it from the other columns.
-func axisColumn(axis string) string { return "axis." + axis }
-
 // head returns the columns that identify a row.
 func head(p plan.Run) []Column {
 	all := slices.Clone(identity)
 	for _, axis := range p.Axes {
-		all = append(all, Column{axisColumn(axis), text})
+		all = append(all, Column{"axis." + axis, text})
 	}
 	return all
 }

@@ -273,14 +273,12 @@ func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (wo
 // firstSubject returns the subject of the first repetition of a run that has one.
 func firstSubject(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (s plan.Subject, known bool) {
 	for _, p := range repetitions {
-		if s = a.Subjects[p.Subject]; isKnown(s) {
+		if s = a.Subjects[p.Subject]; len(flat(s)) > 0 {
 			return s, true
 		}
 	}
 	return plan.Subject{}, false
 }
-
-func isKnown(s plan.Subject) bool { return len(flat(s)) > 0 }
 
 // different lists the differences of two subjects as "setting: before → after".
 func different(before, after plan.Subject) (words []string) {

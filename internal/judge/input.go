@@ -239,11 +239,6 @@ func (in *input) intervals(s record.Series) []distribution {
 	return some
 }
 
-// distributionOf returns a series over the measurement as a distribution.
-func (in *input) distributionOf(s record.Series) distribution {
-	return distributionOf(s, func(s record.Series) *record.Hist { return in.hists[s] }, in.subscriptions)
-}
-
 // sendDelay returns the p99 of the send delay, and its limit. open is false if there is no send delay.
 func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
 	h := in.hists[record.SendDelay]

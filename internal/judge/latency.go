@@ -41,7 +41,8 @@ func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	all := map[string]latency{}
 	for _, s := range latencySeries {
 		median, _ := plan.ValueNamed(s.name + ".p50")
-		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits),
+		whole := func(s record.Series) *record.Hist { return in.hists[s] }
+		l := latency{distribution: distributionOf(s.series, whole, in.subscriptions), na: in.absent(median.Traits),
 			across: s.series == record.EndToEnd}
 		switch h := l.hist; {
 		case l.na != "":

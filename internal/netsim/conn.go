@@ -83,7 +83,9 @@ func (c *conn) send() {
 			c.delays.leave(c)
 			return
 		case end != nil:
-			c.closeInner()
+			if half, ok := c.inner.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite()
+			}
 		default:
 			if c.out.isClosing() {
 				_ = c.inner.SetWriteDeadline(time.Now().Add(linger))
@@ -94,12 +96,6 @@ func (c *conn) send() {
 			}
 			c.out.giveBack(len(b))
 		}
-	}
-}
-
-func (c *conn) closeInner() {
-	if half, ok := c.inner.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
 	}
 }
 

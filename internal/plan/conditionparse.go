@@ -160,7 +160,10 @@ func (p *conditionParser) compare() term {
 	}
 	op, is := p.take("==", "!=", "<", "<=", ">", ">=")
 	if !is {
-		p.incomplete(left, op)
+		if !p.unitAfterBlank(left, op) {
+			p.report(token{column: left.column},
+				"%s needs a comparison, for example p99 < 50ms; only flags need none (%s)", left.text, joinFlags())
+		}
 		p.skip()
 		return both{}
 	}
@@ -180,15 +183,6 @@ func (p *conditionParser) skip() {
 			return
 		}
 		p.at++
-	}
-}
-
-// incomplete reports an operand without a comparison.
-func (p *conditionParser) incomplete(left operand, next token) {
-	if !p.unitAfterBlank(left, next) {
-		p.report(token{column: left.column},
-			"%s needs a comparison, for example p99 < 50ms; only flags need none (%s)",
-			left.text, joinFlags())
 	}
 }
 

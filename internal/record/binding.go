@@ -30,10 +30,6 @@ type bindings struct {
 	others         []BindingDelivery
 }
 
-func newBindings() bindings {
-	return bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingDelivery{}}
-}
-
 // apply merges pages of a set of these messages. It returns false for other sets.
 func (b *bindings) apply(s SetPages) bool {
 	into := b.sent

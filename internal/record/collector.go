@@ -65,7 +65,7 @@ func (r *Recorder) turn(now int64) {
 }
 
 // Set returns a new set of this owner. It is passed to the collector together with the owner's windows.
-func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
+func (r *Recorder) Set(k SetKey) *Set { return &Set{key: k, owner: r, pages: map[uint64]*page{}} }
 
 // Flush passes everything to the collector, including the current windows. Windows and sets are always passed together,
 // so that they are consistent.

@@ -47,8 +47,6 @@ func (b bitmap) unite(p Page) {
 	}
 }
 
-func newLedger() ledger { return ledger{accounts: map[int]*account{}, arrived: map[int]int64{}} }
-
 func (l *ledger) account(publisher int) *account {
 	a := l.accounts[publisher]
 	if a == nil {

@@ -46,8 +46,9 @@ type increment struct {
 
 // NewMerged returns an empty record.
 func NewMerged() *Merged {
-	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(),
-		bindings: newBindings(),
+	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{},
+		ledger:   ledger{accounts: map[int]*account{}, arrived: map[int]int64{}},
+		bindings: bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingDelivery{}},
 		hosts:    map[string][]HostSample{}, busiest: map[string]PublisherTimes{},
 		observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
 		last: map[string]Last{}, clockSamples: map[string][]ClockSample{}, reportedUntil: map[string]int64{}}

@@ -89,7 +89,10 @@ func mergePages(handed []SetPages) []SetPages {
 		slices.SortFunc(s.Pages, func(a, b Page) int { return cmp.Compare(a.Number, b.Number) })
 		merged = append(merged, s)
 	}
-	slices.SortFunc(merged, func(a, b SetPages) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(merged, func(a, b SetPages) int {
+		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Subscription, b.Key.Subscription),
+			cmp.Compare(a.Key.Publisher, b.Key.Publisher))
+	})
 	return merged
 }
 

@@ -1,7 +1,5 @@
 package record
 
-import "cmp"
-
 // SetKey identifies a set of sequence numbers. Subscription is used by SetReceived and SetDropped.
 type SetKey struct {
 	Kind         SetKind `json:"kind"`
@@ -90,10 +88,6 @@ func (s *Set) newPage() *page {
 	return new(page)
 }
 
-func newSet(owner *Recorder, key SetKey) *Set {
-	return &Set{key: key, owner: owner, pages: map[uint64]*page{}}
-}
-
 // handOver returns the content of the pages that changed since its last call, and releases full pages.
 func (s *Set) handOver() SetPages {
 	changed := SetPages{Key: s.key, Pages: make([]Page, 0, len(s.dirty))}
@@ -119,9 +113,4 @@ func (s *Set) handOver() SetPages {
 	}
 	s.dirty = s.dirty[:0]
 	return changed
-}
-
-func (k SetKey) compare(o SetKey) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Subscription, o.Subscription),
-		cmp.Compare(k.Publisher, o.Publisher))
 }

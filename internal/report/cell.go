@@ -322,10 +322,6 @@ func flagOrder(f plan.Flag) int {
 	return len(meanings)
 }
 
-func without(flags []plan.Flag, f plan.Flag) []plan.Flag {
-	return slices.DeleteFunc(slices.Clone(flags), func(x plan.Flag) bool { return x == f })
-}
-
 func words(flags []plan.Flag) string {
 	all := make([]string, len(flags))
 	for i, f := range flags {
@@ -412,22 +408,20 @@ func (c *cell) judge(rule string) Ruling {
 	var all []plan.Failure
 	for i, part := range w.Parts() {
 		group := w.Groups[i].Name
-		for _, f := range failures(rule, part, valid,
-			func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }) {
+		ofGroup := func(o plan.Outcome) map[string]plan.Value {
+			for _, g := range o.Groups {
+				if g.Name == group {
+					return g.Values
+				}
+			}
+			return nil
+		}
+		for _, f := range failures(rule, part, valid, ofGroup) {
 			f.Why = group + ": " + f.Why
 			all = append(all, f)
 		}
 	}
 	return ruling(all)
-}
-
-func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
-	for _, g := range o.Groups {
-		if g.Name == name {
-			return g.Values
-		}
-	}
-	return nil
 }
 
 // failures judges one workload by the values of its valid repetitions. The failures are distinct.

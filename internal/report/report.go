@@ -186,7 +186,7 @@ func (t Table) shownFlags(flags []plan.Flag) []plan.Flag {
 	if t.whole { // a comparison, which does not list the limitations of runs
 		return flags
 	}
-	return without(flags, plan.SharedHost)
+	return slices.DeleteFunc(slices.Clone(flags), func(x plan.Flag) bool { return x == plan.SharedHost })
 }
 
 // rowFlags returns the flags of all values of a row, in the order of meanings. A flag that does not apply to all values

@@ -87,7 +87,17 @@ func Open(root, id string) (*Run, error) {
 		return openDir(id)
 	}
 	if id == latestLink {
-		return openLatest(root)
+		if dir, err := filepath.EvalSymlinks(filepath.Join(root, latestLink)); err == nil && isRun(dir) {
+			return openDir(filepath.Join(root, filepath.Base(dir)))
+		}
+		all, err := List(root) // some copies have no link: open the run that started last
+		if err != nil {
+			return nil, err
+		}
+		if len(all) == 0 {
+			return nil, noRuns(latestLink, root)
+		}
+		return openDir(all[0].Dir)
 	}
 	if isRun(filepath.Join(root, id)) {
 		return openDir(filepath.Join(root, id))
@@ -110,21 +120,6 @@ func Open(root, id string) (*Run, error) {
 		return nil, noRuns(id, root)
 	}
 	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
-}
-
-// openLatest follows the link "latest". Without the link, as in some copies, it opens the run that started last.
-func openLatest(root string) (*Run, error) {
-	if dir, err := filepath.EvalSymlinks(filepath.Join(root, latestLink)); err == nil && isRun(dir) {
-		return openDir(filepath.Join(root, filepath.Base(dir)))
-	}
-	all, err := List(root)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) == 0 {
-		return nil, noRuns(latestLink, root)
-	}
-	return openDir(all[0].Dir)
 }
 
 func noRuns(id, root string) error {

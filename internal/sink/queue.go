@@ -19,11 +19,6 @@ type queue struct {
 	closed  chan struct{} // closed after the last add
 }
 
-func newQueue(size, batch int, linger time.Duration, taken chan struct{}) *queue {
-	return &queue{size: size, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken,
-		closed: make(chan struct{})}
-}
-
 // signal puts a value into a channel of capacity 1, if the channel is empty.
 func signal(c chan struct{}) {
 	select {

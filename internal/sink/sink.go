@@ -82,7 +82,8 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	s := &Sink{target: target, tune: tune, version: version, log: log, http: client}
 	s.counts.begin(target)
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger, s.counts.changed),
+	s.writer = &writer{api: api, queue: &queue{size: tune.Queue, batch: tune.Batch, linger: tune.Linger,
+		changed: make(chan struct{}, 1), taken: s.counts.changed, closed: make(chan struct{})},
 		tune: tune, log: log, scrub: target.scrub.Scrub, counts: &s.counts, done: make(chan struct{})}
 	return s
 }

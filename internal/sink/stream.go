@@ -86,7 +86,11 @@ func (s *stream) snapshot(x record.Snapshot) []Point {
 		t.origin = x.Epoch
 	}
 	if x.Begin > 0 {
-		t.setBegin(time.Duration(x.Begin))
+		begin := time.Duration(x.Begin) // windows that were written before are warm-up
+		t.begin, t.total.begin = begin, begin
+		for _, part := range t.parts {
+			part.begin = begin
+		}
 	}
 	points := t.notes(x)
 	// an observer has no part in the load

@@ -110,15 +110,6 @@ func (t *task) ofGroup(group string) map[string]string {
 	return t.tags
 }
 
-// setBegin sets the start of the measurement. Windows that were written before are warm-up, as the start is set before
-// it comes.
-func (t *task) setBegin(at time.Duration) {
-	t.begin, t.total.begin = at, at
-	for _, part := range t.parts {
-		part.begin = at
-	}
-}
-
 // atAll returns the time up to which all agents have reported, except those that were silent for lost.
 func (t *task) atAll() time.Duration {
 	const never = time.Duration(-1 << 62)

@@ -67,7 +67,10 @@ func (w *writer) attempt(ctx context.Context, lines []string) bool {
 	errors.As(err, &refused)
 	if err == nil {
 		w.counts.wrote(len(lines))
-		w.recovered()
+		if w.down {
+			w.down = false
+			w.log.Warn("writing points to InfluxDB again")
+		}
 		return true
 	}
 	w.failed(ctx, err)
@@ -150,12 +153,5 @@ func (w *writer) failed(ctx context.Context, err error) {
 	if !w.down {
 		w.down = true
 		w.log.Warn("cannot write points to InfluxDB; the record is complete", "error", words)
-	}
-}
-
-func (w *writer) recovered() {
-	if w.down {
-		w.down = false
-		w.log.Warn("writing points to InfluxDB again")
 	}
 }

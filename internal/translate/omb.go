@@ -97,16 +97,6 @@ func readWorkload(t *table, fallback string) workload {
 		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
 			fmt.Sprintf("no warmupDurationMinutes: %d minute, the default of the benchmark", ombWarmup)})
 	}
-	readKeys(t)
-	for key, why := range ombLost {
-		t.lose(key, "%s", why)
-	}
-	t.rest("a workload")
-	return w
-}
-
-// readKeys reads the distribution of message keys, which matrices do not support.
-func readKeys(t *table) {
 	kind := t.text("keyDistributor", "NO_KEY")
 	e := t.find("keyDistributor")
 	switch {
@@ -116,6 +106,11 @@ func readKeys(t *table) {
 	case kind != "NO_KEY":
 		t.remark("keyDistributor", "matrices do not support this distribution of keys")
 	}
+	for key, why := range ombLost {
+		t.lose(key, "%s", why)
+	}
+	t.rest("a workload")
+	return w
 }
 
 // broker is the translation of a driver file: a broker, and the fields of the cell that it determines.
