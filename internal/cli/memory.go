@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/wire"
 )
 
@@ -20,7 +20,7 @@ func (m *memory) String() string {
 }
 
 func (m *memory) Set(text string) error {
-	n, ok := plan.Memory(text)
+	n, ok := rules.Memory(text)
 	if !ok {
 		return errors.New("not a size; pass for example 4GiB, 500MB or 1073741824")
 	}

@@ -16,6 +16,7 @@ import (
 	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // expand loads a matrix file and expands it.
@@ -138,7 +139,7 @@ func repetitionNotes(run plan.Run) (notes []string) {
 				s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second),
 				least.Round(time.Second)))
 	}
-	if len(run.Regressions()) > 0 {
+	if len(rules.Regressions(run)) > 0 {
 		const needed = plan.MinEarlierRuns + 1
 		notes = append(notes,
 			fmt.Sprintf("rules about a baseline are inconclusive before run %d with the same broker version and hosts; %d runs take about %v",

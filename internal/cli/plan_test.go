@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // large is a plan with many cells.
@@ -56,7 +57,7 @@ func TestPlanOfManyCells(t *testing.T) {
 // TestTheTimeOfEnoughRepetitions proves that the note about too few repetitions uses the minimum number of adaptive
 // repetitions.
 func TestTheTimeOfEnoughRepetitions(t *testing.T) {
-	until, err := plan.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

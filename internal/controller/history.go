@@ -12,6 +12,7 @@ import (
 
 	past "lockstep/internal/history"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/wire"
 )
 
@@ -132,7 +133,7 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 // addBases adds the numbers of the control plane's baselines to a run, for the rules that have none yet. An error comes
 // from the control plane and may be temporary.
 func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
-	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
+	for _, name := range slices.Sorted(maps.Keys(rules.Regressions(*run))) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
 		if i >= 0 && (run.Bases[i].Why == "" || h.store.Local()) { // a local run has those of its folder
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/runs"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
@@ -23,7 +24,7 @@ import (
 // of the other one is that of a Poisson process.
 func untilKnown(t *testing.T) plan.Run {
 	t.Helper()
-	until, err := plan.ParseStopRule("ci(sent) < 0.1%")
+	until, err := rules.ParseStopRule("ci(sent) < 0.1%")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/files"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/runs"
 	"lockstep/internal/sampling"
 	"lockstep/internal/stats"
@@ -265,7 +266,7 @@ func (s *Store) place() string {
 // numbers has the reason in Why.
 func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	known, damaged := s.Baselines()
-	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
+	for _, name := range slices.Sorted(maps.Keys(rules.Regressions(run))) {
 		i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
 		switch {
 		case damaged != nil:
@@ -297,7 +298,7 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	name := of.Baseline.Name
 	wanted := map[string]bool{}
-	for _, rule := range run.Regressions()[name] {
+	for _, rule := range rules.Regressions(run)[name] {
 		values := rule.Values
 		if len(values) == 0 {
 			values = compare.Usual()

@@ -7,6 +7,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/rules"
 )
 
 // dropping delivers 3 of 10 messages at once.
@@ -141,7 +142,7 @@ func TestOneFlowOfMany(t *testing.T) {
 			}
 			o := x.judge()
 			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
-			condition, _ := plan.ParseCondition("!backlog", x.task.Cell.Workload)
+			condition, _ := rules.ParseCondition("!backlog", x.task.Cell.Workload)
 			if holds, _ := condition.Holds(o.Values); holds == c.backlog {
 				t.Errorf("!backlog is %v", holds)
 			}

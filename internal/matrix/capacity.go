@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // validateSearch returns the errors of a capacity search, and of fields that cannot be combined with one.
@@ -43,7 +44,7 @@ func validateSearch(w plan.Workload) []problem {
 
 // unmeasured returns the error of a condition, or the values in it that never have a number in this workload.
 func unmeasured(condition string, w plan.Workload) string {
-	c, err := plan.ParseCondition(condition, w)
+	c, err := rules.ParseCondition(condition, w)
 	if err != nil {
 		return err.Error()
 	}

@@ -27,6 +27,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/sampling"
 	"lockstep/pkg/drivers"
 )
@@ -498,7 +499,7 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	if err != nil { // errors were reported, or until is missing
 		return 1, nil
 	}
-	u, err := plan.ParseStopRule(text)
+	u, err := rules.ParseStopRule(text)
 	if err != nil {
 		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. listed
@@ -53,7 +54,7 @@ func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []probl
 
 // unmet returns why no outcome of this workload can meet a rule.
 func unmet(rule string, w plan.Workload) (wrong []string) {
-	if r, is, err := plan.ParseRegression(rule); is {
+	if r, is, err := rules.ParseRegression(rule); is {
 		if err != nil {
 			return []string{": " + err.Error()}
 		}

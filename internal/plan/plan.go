@@ -152,8 +152,8 @@ const (
 	ResilienceByGuide   = "guide"
 )
 
-// Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline
-// (ParseRegression).
+// Rule is a requirement on a cell's values: a condition (rules.ParseCondition), or a comparison with a baseline
+// (rules.ParseRegression).
 type Rule struct {
 	Text string `json:"rule"`
 	// "pass": an inconclusive result passes; empty: it fails

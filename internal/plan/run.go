@@ -331,25 +331,6 @@ func (o Order) permutation(n, repetition int) []int {
 	return order
 }
 
-// Regressions returns the comparisons in a run's rules, each text once, by the name of their baseline.
-func (r Run) Regressions() map[string][]Regression {
-	all := map[string][]Regression{}
-	seen := map[string]bool{}
-	for _, c := range r.Cells {
-		for _, required := range c.Require {
-			if seen[required.Text] {
-				continue
-			}
-			seen[required.Text] = true
-			if rule, is, err := ParseRegression(required.Text); is && err == nil {
-				name := r.BaselineOf(rule)
-				all[name] = append(all[name], rule)
-			}
-		}
-	}
-	return all
-}
-
 // BaselineOf returns the name of the baseline of a rule.
 func (r Run) BaselineOf(rule Regression) string {
 	if rule.Baseline != "" {

@@ -11,6 +11,7 @@ import (
 	"lockstep/internal/display"
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/sampling"
 	"lockstep/internal/stats"
 )
@@ -405,7 +406,7 @@ func (c *cell) judge(rule string) Ruling {
 	if len(w.Groups) == 0 {
 		return ruling(failures(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values }))
 	}
-	var all []plan.Failure
+	var all []rules.Failure
 	for i, part := range w.Parts() {
 		group := w.Groups[i].Name
 		ofGroup := func(o plan.Outcome) map[string]plan.Value {
@@ -426,13 +427,13 @@ func (c *cell) judge(rule string) Ruling {
 
 // failures judges one workload by the values of its valid repetitions. The failures are distinct.
 func failures(rule string, w plan.Workload, valid []plan.Outcome,
-	values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
-	condition, err := plan.ParseCondition(rule, w)
+	values func(plan.Outcome) map[string]plan.Value) []rules.Failure {
+	condition, err := rules.ParseCondition(rule, w)
 	if err != nil {
-		return []plan.Failure{{Why: err.Error(), Unknown: true}} // in a record of another version
+		return []rules.Failure{{Why: err.Error(), Unknown: true}} // in a record of another version
 	}
 	middles := medians(valid, values)
-	var all []plan.Failure
+	var all []rules.Failure
 	for _, o := range valid {
 		own := maps.Clone(values(o))
 		for name, middle := range middles {

@@ -11,6 +11,7 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/display"
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It
@@ -55,7 +56,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		}
 		return rulings
 	}
-	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
+	failures, remarks, compared := map[string][]rules.Failure{}, map[string][]string{}, map[string][]string{}
 	// by cell: a value needs more earlier runs; a value is a lower bound
 	tooFew, bounded := map[string]bool{}, map[string]bool{}
 	// by cell and reason: the values with this reason, which share one failure, and its index
@@ -72,19 +73,19 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		case x.Why != "":
 			if names[same] == nil {
 				first[same] = len(failures[id])
-				failures[id] = append(failures[id], plan.Failure{Unknown: !d.Violated})
+				failures[id] = append(failures[id], rules.Failure{Unknown: !d.Violated})
 			}
 			names[same] = append(names[same], d.Value.Name)
 			failures[id][first[same]].Why = strings.Join(names[same], ", ") + ": " + x.Why
 		default:
-			failures[id] = append(failures[id], plan.Failure{Why: noMet(d, rule, base), Unknown: !d.Violated})
+			failures[id] = append(failures[id], rules.Failure{Why: noMet(d, rule, base), Unknown: !d.Violated})
 		}
 	}
 	for _, c := range now.Run.Cells {
 		for _, name := range rule.Values {
 			if !slices.Contains(compared[c.ID], name) {
 				failures[c.ID] = append(failures[c.ID],
-					plan.Failure{Why: fmt.Sprintf("no data: %s has no number in this run and in run %s", name, base.Run),
+					rules.Failure{Why: fmt.Sprintf("no data: %s has no number in this run and in run %s", name, base.Run),
 						Unknown: true})
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // compared returns a run of one cell and its baseline, given by the rates of their repetitions, after nine earlier runs
@@ -153,7 +154,7 @@ func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
 
 // A cell that misses the required precision is reported below the tables, and is a problem in a strict matrix.
 func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
-	until, err := plan.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

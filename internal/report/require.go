@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // Result is the result of a rule.
@@ -53,7 +54,7 @@ func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	for _, c := range cells {
 		for _, required := range c.cell.Require {
 			var r Ruling
-			switch rule, is, err := plan.ParseRegression(required.Text); {
+			switch rule, is, err := rules.ParseRegression(required.Text); {
 			case err != nil:
 				r = Ruling{Result: Inconclusive, Why: err.Error()} // in a record of another version
 			case is:
@@ -83,7 +84,7 @@ func Failed(all []Ruling) map[Result]int {
 }
 
 // ruling combines failures. Any certain failure makes the result violated, with the certain failures as the reason.
-func ruling(all []plan.Failure) Ruling {
+func ruling(all []rules.Failure) Ruling {
 	r := Ruling{Result: Met}
 	var certain, whys []string
 	for _, f := range all {

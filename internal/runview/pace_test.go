@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 	"lockstep/internal/wire"
 )
 
 // Tasks that a cell does not need count neither as remaining nor in the estimate, also if its outcomes existed before.
 func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
-	until, err := plan.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/rules"
 )
 
 // study returns a run of two cells with a stop rule.
 func study(t testing.TB, rule string, most int) plan.Run {
 	t.Helper()
-	u, err := plan.ParseStopRule(rule)
+	u, err := rules.ParseStopRule(rule)
 	if err != nil {
 		t.Fatal(err)
 	}

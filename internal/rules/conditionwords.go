@@ -1,4 +1,4 @@
-package plan
+package rules
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"lockstep/internal/display"
+	"lockstep/internal/plan"
 )
 
 // shortNames maps the short names of conditions to values. With consumers they are the quantiles of end-to-end latency
 // and the consume rate. Without consumers they are the publish rate and the quantiles of publish latency. That is from
 // the intended send time in open loop, and from the call in closed loop.
-func shortNames(w Workload) map[string]string {
+func shortNames(w plan.Workload) map[string]string {
 	latency, rate := "e2e", "consume.rate"
 	if w.Consumers.Nodes == 0 {
 		latency, rate = "publish", "publish.rate"
@@ -22,7 +23,7 @@ func shortNames(w Workload) map[string]string {
 		}
 	}
 	names := map[string]string{"rate": rate}
-	for _, q := range Quantiles() {
+	for _, q := range plan.Quantiles() {
 		names[q.Name] = latency + "." + q.Name
 	}
 	return names
@@ -30,22 +31,22 @@ func shortNames(w Workload) map[string]string {
 
 // constant parses a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
 // ("500MiB").
-func constant(text string) (number float64, unit Unit, ok bool) {
+func constant(text string) (number float64, unit plan.Unit, ok bool) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if rate, is := strings.CutSuffix(plain, "/s"); is {
 		n, err := strconv.ParseFloat(rate, 64)
-		return n, PerSecond, err == nil
+		return n, plan.PerSecond, err == nil
 	}
 	if n, err := strconv.ParseFloat(plain, 64); err == nil {
-		return n, Count, true
+		return n, plan.Count, true
 	}
 	if d, err := time.ParseDuration(plain); err == nil {
-		return d.Seconds(), Seconds, true
+		return d.Seconds(), plan.Seconds, true
 	}
 	for _, m := range memoryUnits {
 		if head, is := strings.CutSuffix(plain, m.name); is {
 			n, err := strconv.ParseFloat(head, 64)
-			return n * m.bytes, Bytes, err == nil
+			return n * m.bytes, plan.Bytes, err == nil
 		}
 	}
 	return 0, "", false
@@ -55,7 +56,7 @@ func constant(text string) (number float64, unit Unit, ok bool) {
 // is false if the text is none, or not a whole number of bytes.
 func Memory(text string) (bytes int64, ok bool) {
 	n, unit, ok := constant(text)
-	if !ok || unit != Bytes && unit != Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {
+	if !ok || unit != plan.Bytes && unit != plan.Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {
 		return 0, false
 	}
 	return int64(n), true
@@ -68,18 +69,18 @@ var memoryUnits = []struct {
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
 
 // mismatch returns an error text if a value cannot be compared with a constant because of their units; empty if it can.
-func mismatch(value operand, of Unit, with operand) string {
+func mismatch(value operand, of plan.Unit, with operand) string {
 	n := strings.TrimSuffix(with.text, "/s")
 	switch {
-	case of == with.unit || of == Text && with.unit == PerSecond:
-	case of == Seconds && with.unit == Count:
+	case of == with.unit || of == plan.Text && with.unit == plan.PerSecond:
+	case of == plan.Seconds && with.unit == plan.Count:
 		return fmt.Sprintf("%s is a time: write a duration, %sms or %ss", value.text, n, n)
-	case of == Seconds:
+	case of == plan.Seconds:
 		return fmt.Sprintf("%s is a time: write a duration, as 50ms", value.text)
-	case with.unit == Count: // rates, counts, cores and bytes accept a plain number
-	case of == PerSecond || of == Text:
+	case with.unit == plan.Count: // rates, counts, cores and bytes accept a plain number
+	case of == plan.PerSecond || of == plan.Text:
 		return fmt.Sprintf("%s is a rate: write messages per second, as 20_000", value.text)
-	case of == Bytes:
+	case of == plan.Bytes:
 		return fmt.Sprintf("%s is memory: write bytes, as 500MiB", value.text)
 	default:
 		return fmt.Sprintf("%s is a plain number: write it without a unit", value.text)
@@ -88,13 +89,13 @@ func mismatch(value operand, of Unit, with operand) string {
 }
 
 // quantity formats a number with its unit: "61.3 ms", "20,050/s", "3".
-func quantity(x float64, unit Unit) string {
+func quantity(x float64, unit plan.Unit) string {
 	switch unit {
-	case Seconds:
+	case plan.Seconds:
 		return display.Seconds(x)
-	case PerSecond, Text:
+	case plan.PerSecond, plan.Text:
 		return display.Number(x) + "/s"
-	case Bytes:
+	case plan.Bytes:
 		return display.Bytes(x)
 	}
 	return display.Number(x)

@@ -1,13 +1,15 @@
-package plan
+package rules
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockstep/internal/plan"
 )
 
 func TestParseRegression(t *testing.T) {
-	for text, want := range map[string]Regression{
+	for text, want := range map[string]plan.Regression{
 		"no worse than baseline by 5%": {Effect: 0.05, Confidence: 0.95},
 		"publish.rate no worse than baseline by 5% at 99%": {Values: []string{"publish.rate"},
 			Effect: 0.05, Confidence: 0.99},

@@ -1,17 +1,19 @@
-package plan
+package rules
 
 import (
 	"strings"
 	"testing"
+
+	"lockstep/internal/plan"
 )
 
-func searched() Workload {
-	w := Default()
-	w.Search = &Search{}
+func searched() plan.Workload {
+	w := plan.Default()
+	w.Search = &plan.Search{}
 	return w
 }
 
-func parsed(t *testing.T, text string, w Workload) Condition {
+func parsed(t *testing.T, text string, w plan.Workload) Condition {
 	t.Helper()
 	c, err := ParseCondition(text, w)
 	if err != nil {
@@ -22,16 +24,16 @@ func parsed(t *testing.T, text string, w Workload) Condition {
 
 // Every condition is evaluated for one outcome.
 func TestConditionHolds(t *testing.T) {
-	values := map[string]Value{
+	values := map[string]plan.Value{
 		"e2e.p50": {Number: 0.004}, "e2e.p99": {Number: 0.0613}, "publish.intended.p99": {Number: 0.001},
 		"lost":         {Number: 3},
-		"consume.rate": {Number: 20_050.4}, "publish.rate": {Number: 20_060, Flags: []Flag{Skewed}},
+		"consume.rate": {Number: 20_050.4}, "publish.rate": {Number: 20_060, Flags: []plan.Flag{plan.Skewed}},
 		"agent.rss": {Number: 300 << 20},
-		"confirmed": {NA: "fire-and-forget"}, "e2e.max": {NA: "backlog", Flags: []Flag{Backlog}},
+		"confirmed": {NA: "fire-and-forget"}, "e2e.max": {NA: "backlog", Flags: []plan.Flag{plan.Backlog}},
 		"gap.confirm":            {NA: "< 20 ms"},
 		"publish.intended.p99.9": {Number: 2, Over: 5}, "publish.intended.max": {Number: 2, Over: 5},
 		"e2e.p95":     {Number: 0.0499, Bound: 0.005},
-		"publish.p50": {Number: 0.01, Flags: []Flag{ClockUnsafe}},
+		"publish.p50": {Number: 0.01, Flags: []plan.Flag{plan.ClockUnsafe}},
 	}
 	for _, x := range []struct{ text, why string }{
 		{"p99 < 100ms", ""},
@@ -110,7 +112,7 @@ func TestConditionShortNames(t *testing.T) {
 	closed := alone
 	closed.Search = nil
 	for _, x := range []struct {
-		w    Workload
+		w    plan.Workload
 		want string
 	}{
 		{searched(), "e2e.p99 consume.rate e2e.max"},
@@ -122,12 +124,12 @@ func TestConditionShortNames(t *testing.T) {
 			t.Errorf("the short names mean %s, want %s", got, x.want)
 		}
 	}
-	for _, v := range Values() {
+	for _, v := range plan.Values() {
 		if _, err := ParseCondition(v.Name+" == "+v.Name, searched()); err != nil {
 			t.Errorf("%s cannot be named: %v", v.Name, err)
 		}
 	}
-	for _, f := range Flags() {
+	for _, f := range plan.Flags() {
 		parsed(t, "!"+string(f), searched())
 	}
 }
@@ -186,7 +188,7 @@ func FuzzCondition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCondition(text, searched())
 		if err == nil {
-			if holds, why := c.Holds(map[string]Value{}); holds != (why == "") {
+			if holds, why := c.Holds(map[string]plan.Value{}); holds != (why == "") {
 				t.Errorf("%q: holds %v, why %q", text, holds, why)
 			}
 		}

@@ -1,12 +1,14 @@
-package plan
+package rules
 
 import (
 	"strings"
 	"testing"
+
+	"lockstep/internal/plan"
 )
 
 func TestParseStopRule(t *testing.T) {
-	for text, want := range map[string]StopRule{
+	for text, want := range map[string]plan.StopRule{
 		"ci < 5%":                            {Within: 0.05, Confidence: 0.95},
 		" ci(publish.p99)<2.5 % ":            {Value: "publish.p99", Within: 0.025, Confidence: 0.95},
 		"ci( bulk/publish.p99 ) < 5% at 90%": {Value: "bulk/publish.p99", Within: 0.05, Confidence: 0.9},
@@ -35,7 +37,7 @@ func TestParseStopRule(t *testing.T) {
 			}
 		}
 	}
-	if u := (StopRule{}); u.Of(Workload{}) != "publish.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
+	if u := (plan.StopRule{}); u.Of(plan.Workload{}) != "publish.rate" || u.Of(plan.Workload{Search: &plan.Search{}}) != "capacity" {
 		t.Error("without a value it is the rate, and of a search its capacity")
 	}
 }

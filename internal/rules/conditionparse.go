@@ -1,4 +1,4 @@
-package plan
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"lockstep/internal/plan"
 )
 
 // ConditionError is one error in the text of a condition.
@@ -36,13 +38,13 @@ func (f ConditionErrors) Error() string {
 //
 // Values are those of Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
 // the consumers, or at the publishers if there are no consumers.
-func ParseCondition(text string, w Workload) (Condition, error) {
-	p := &conditionParser{short: shortNames(w), units: map[string]Unit{}}
-	for _, v := range Values() {
+func ParseCondition(text string, w plan.Workload) (Condition, error) {
+	p := &conditionParser{short: shortNames(w), units: map[string]plan.Unit{}}
+	for _, v := range plan.Values() {
 		p.units[v.Name] = v.Unit
 		p.names = append(p.names, v.Name)
 	}
-	for _, q := range Quantiles() {
+	for _, q := range plan.Quantiles() {
 		p.words = append(p.words, q.Name)
 	}
 	p.words = append(p.words, "rate")
@@ -60,7 +62,7 @@ func ParseCondition(text string, w Workload) (Condition, error) {
 
 type conditionParser struct {
 	short  map[string]string
-	units  map[string]Unit
+	units  map[string]plan.Unit
 	names  []string // of values
 	words  []string // short names, in order
 	tokens []token  // without the end token, which peek returns repeatedly
@@ -145,13 +147,13 @@ func (p *conditionParser) factor() term {
 // compare parses a flag or a comparison.
 func (p *conditionParser) compare() term {
 	first := p.peek()
-	if first.kind == tokenWord && slices.Contains(Flags(), Flag(first.text)) {
+	if first.kind == tokenWord && slices.Contains(plan.Flags(), plan.Flag(first.text)) {
 		p.at++
 		if t, is := p.take("==", "!=", "<", "<=", ">", ">="); is {
 			p.report(t, "a flag cannot be compared: write %s or !%s", first.text, first.text)
 			p.skip()
 		}
-		return flagged{flag: Flag(first.text)}
+		return flagged{flag: plan.Flag(first.text)}
 	}
 	left, ok := p.operand(true)
 	if !ok {
@@ -243,16 +245,16 @@ func (p *conditionParser) resolve(t token) string {
 	if _, known := p.units[t.text]; known {
 		return t.text
 	}
-	if slices.Contains(Flags(), Flag(t.text)) {
+	if slices.Contains(plan.Flags(), plan.Flag(t.text)) {
 		p.report(t, "%s is a flag, not a value: write %s or !%s by itself", t.text, t.text, t.text)
 		return t.text
 	}
 	all := slices.Concat(p.words, p.names)
-	for _, f := range Flags() {
+	for _, f := range plan.Flags() {
 		all = append(all, string(f))
 	}
 	msg := fmt.Sprintf("unknown value or flag %q", t.text)
-	if near := ClosestMatch(t.text, all); near != "" {
+	if near := plan.ClosestMatch(t.text, all); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if !p.listed {
@@ -264,7 +266,7 @@ func (p *conditionParser) resolve(t token) string {
 }
 
 // fit returns the unit of a comparison. It reports an error if the units of the sides do not match.
-func (p *conditionParser) fit(left, right operand) Unit {
+func (p *conditionParser) fit(left, right operand) plan.Unit {
 	a, b := p.unitOf(left), p.unitOf(right)
 	switch {
 	case a == "" || b == "": // an error was reported already
@@ -279,14 +281,14 @@ func (p *conditionParser) fit(left, right operand) Unit {
 			p.report(token{column: left.column}, "%s", why)
 		}
 		return b
-	case a != b && !(a == Text && b == PerSecond || a == PerSecond && b == Text):
+	case a != b && !(a == plan.Text && b == plan.PerSecond || a == plan.PerSecond && b == plan.Text):
 		p.report(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a,
 			right.text, b)
 	}
 	return a
 }
 
-func (p *conditionParser) unitOf(o operand) Unit {
+func (p *conditionParser) unitOf(o operand) plan.Unit {
 	if o.name == "" {
 		return o.unit
 	}
@@ -295,7 +297,7 @@ func (p *conditionParser) unitOf(o operand) Unit {
 
 func joinFlags() string {
 	var names []string
-	for _, f := range Flags() {
+	for _, f := range plan.Flags() {
 		names = append(names, string(f))
 	}
 	return strings.Join(names, ", ")

@@ -1,10 +1,14 @@
-package plan
+// Package rules parses and evaluates the rules of matrices: conditions over values and flags, the end of repetitions, and
+// comparisons with a baseline. They name values and units in the same way.
+package rules
 
 import (
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"lockstep/internal/plan"
 )
 
 // Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition
@@ -13,7 +17,7 @@ type Condition struct{ root term }
 
 // Holds reports whether the condition holds for the values of an outcome. If not, why names the failed parts with their
 // values. A comparison with a value without a number never holds, negated or not.
-func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
+func (c Condition) Holds(values map[string]plan.Value) (holds bool, why string) {
 	failures := c.Fails(values)
 	return len(failures) == 0, reasons(failures, "; ")
 }
@@ -33,7 +37,7 @@ func reasons(all []Failure, separator string) string {
 }
 
 // Fails returns the reasons why the condition does not hold, each once. It returns none if the condition holds.
-func (c Condition) Fails(values map[string]Value) []Failure {
+func (c Condition) Fails(values map[string]plan.Value) []Failure {
 	if c.root == nil {
 		return nil
 	}
@@ -57,7 +61,7 @@ func (c Condition) Names() []string {
 // laws and opposite comparison operators.
 type term interface {
 	// fails returns the reasons why the term does not hold, each once. It returns none if the term holds.
-	fails(values map[string]Value) []Failure
+	fails(values map[string]plan.Value) []Failure
 	not() term
 	each(func(name string))
 }
@@ -65,7 +69,7 @@ type term interface {
 // both is a conjunction. Its failures are those of all its parts.
 type both []term
 
-func (b both) fails(values map[string]Value) []Failure {
+func (b both) fails(values map[string]plan.Value) []Failure {
 	var all []Failure
 	for _, t := range b {
 		for _, f := range t.fails(values) {
@@ -95,7 +99,7 @@ func (b both) each(f func(string)) {
 // failures.
 type either []term
 
-func (e either) fails(values map[string]Value) []Failure {
+func (e either) fails(values map[string]plan.Value) []Failure {
 	var all []Failure
 	unknown := false
 	for _, t := range e {
@@ -125,11 +129,11 @@ func (e either) each(f func(string)) { both(e).each(f) }
 
 // flagged holds if any value has the flag; negated, if none has it.
 type flagged struct {
-	flag    Flag
+	flag    plan.Flag
 	negated bool
 }
 
-func (f flagged) fails(values map[string]Value) []Failure {
+func (f flagged) fails(values map[string]plan.Value) []Failure {
 	has := false
 	for _, v := range values {
 		has = has || slices.Contains(v.Flags, f.flag)
@@ -137,7 +141,7 @@ func (f flagged) fails(values map[string]Value) []Failure {
 	switch {
 	case has == !f.negated:
 		return nil
-	case has && f.flag == Backlog:
+	case has && f.flag == plan.Backlog:
 		return []Failure{{Why: backlogged}}
 	case has:
 		return []Failure{{Why: string(f.flag)}}
@@ -156,7 +160,7 @@ type operand struct {
 	name   string // full name; empty: a constant
 	text   string // as written in the condition
 	number float64
-	unit   Unit // of a constant: Seconds, Bytes, or Count for a plain number; PerSecond if written with /s
+	unit   plan.Unit // of a constant: Seconds, Bytes, or Count for a plain number; PerSecond if written with /s
 	column int
 }
 
@@ -168,7 +172,7 @@ type interval struct {
 }
 
 // interval returns the possible numbers of an operand, or the reason why it has none.
-func (o operand) interval(values map[string]Value) (interval, string) {
+func (o operand) interval(values map[string]plan.Value) (interval, string) {
 	v, has := values[o.name]
 	than, less := v.LessThan()
 	switch {
@@ -178,11 +182,11 @@ func (o operand) interval(values map[string]Value) (interval, string) {
 		return interval{}, fmt.Sprintf("%s is not in the record", o.text)
 	case less:
 		return interval{low: math.Inf(-1), high: than, below: true}, ""
-	case v.NA == string(Backlog):
+	case v.NA == string(plan.Backlog):
 		return interval{}, backlogged
 	case v.NA != "":
 		return interval{}, fmt.Sprintf("%s has no number: %s", o.text, v.NA)
-	case v.Bound == 0 && slices.Contains(v.Flags, ClockUnsafe):
+	case v.Bound == 0 && slices.Contains(v.Flags, plan.ClockUnsafe):
 		return interval{}, fmt.Sprintf("%s is clock-unsafe: its error is not known", o.text)
 	case v.Over > 0:
 		return interval{low: v.Number - v.Bound, high: math.Inf(1), above: true}, ""
@@ -191,7 +195,7 @@ func (o operand) interval(values map[string]Value) (interval, string) {
 }
 
 // text formats the interval: "61.3 ms", "49.9 ms ± 5.00 ms", "more than 2.00 s".
-func (i interval) text(unit Unit) string {
+func (i interval) text(unit plan.Unit) string {
 	switch {
 	case i.above:
 		return "more than " + quantity(i.low, unit)
@@ -221,7 +225,7 @@ func always(a interval, op string, b interval) bool {
 type comparison struct {
 	left, right operand
 	op          string
-	unit        Unit
+	unit        plan.Unit
 }
 
 // opposites maps each operator to its negation.
@@ -232,7 +236,7 @@ var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==
 
 // fails compares all possible numbers of the operands. The comparison holds for all, fails for all, or its result is
 // unknown.
-func (c comparison) fails(values map[string]Value) []Failure {
+func (c comparison) fails(values map[string]plan.Value) []Failure {
 	if c.left.name == "" { // move the value to the left
 		c.left, c.right, c.op = c.right, c.left, mirrored[c.op]
 	}
