@@ -229,7 +229,8 @@ func cells(f runview.Flow) []metric {
 	}
 	out[0] = metric{text: display.Number(f.Send)}
 	if f.Confirm.Samples > 0 {
-		out[3], out[4] = latency(f.Confirm.P50), latency(f.Confirm.P99)
+		out[3] = metric{text: report.Latency(f.Confirm.P50.Seconds())}
+		out[4] = metric{text: report.Latency(f.Confirm.P99.Seconds())}
 	}
 	if !f.Consumes {
 		return out
@@ -241,16 +242,10 @@ func cells(f runview.Flow) []metric {
 		out[5] = metric{string(plan.Backlog), terminal.Yellow}
 		out[6] = out[5]
 	case f.Processing.Samples > 0:
-		out[5], out[6] = latency(f.Processing.P50), latency(f.Processing.P99)
+		out[5] = metric{text: report.Latency(f.Processing.P50.Seconds())}
+		out[6] = metric{text: report.Latency(f.Processing.P99.Seconds())}
 	}
 	return out
-}
-
-func latency(d time.Duration) metric {
-	if d.Seconds() < plan.Resolution {
-		return metric{text: "< 1 µs"}
-	}
-	return metric{text: report.Format(plan.Seconds, d.Seconds())}
 }
 
 // table has one row per flow. Columns without room are left out, in the order of their rank.

@@ -566,8 +566,8 @@ func (m *Merged) shift(by int64) {
 			shiftHosts(samples, by)
 		}
 	}
-	shiftEvents(m.events, by)
-	shiftProbes(m.probes, by)
+	shift(m.events, by, eventTimes)
+	shift(m.probes, by, probeTimes)
 	for binding, r := range m.bindings.first {
 		m.bindings.first[binding] = r.shifted(by)
 	}
@@ -575,9 +575,9 @@ func (m *Merged) shift(by int64) {
 		m.bindings.others[i] = r.shifted(by)
 	}
 	for _, samples := range m.clockSamples {
-		shiftClocks(samples, by)
+		shift(samples, by, clockTimes)
 	}
-	shiftGaps(m.gaps, by)
+	shift(m.gaps, by, gapTimes)
 	for agent := range m.reportedUntil {
 		m.reportedUntil[agent] -= by
 	}

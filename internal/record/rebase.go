@@ -1,33 +1,19 @@
 package record
 
-func shiftEvents(events []Event, by int64) []Event {
-	for i := range events {
-		events[i].At -= by
-	}
-	return events
-}
-
-func shiftProbes(samples []ProbeSample, by int64) []ProbeSample {
+// shift moves the times of samples to a later origin. times returns the fields of a sample that are times.
+func shift[T any](samples []T, by int64, times func(*T) []*int64) []T {
 	for i := range samples {
-		samples[i].At -= by
+		for _, at := range times(&samples[i]) {
+			*at -= by
+		}
 	}
 	return samples
 }
 
-func shiftClocks(samples []ClockSample, by int64) []ClockSample {
-	for i := range samples {
-		samples[i].At -= by
-	}
-	return samples
-}
-
-func shiftGaps(gaps []Gap, by int64) []Gap {
-	for i := range gaps {
-		g := &gaps[i]
-		g.From, g.To, g.Waited = g.From-by, g.To-by, g.Waited-by
-	}
-	return gaps
-}
+func eventTimes(e *Event) []*int64       { return []*int64{&e.At} }
+func probeTimes(s *ProbeSample) []*int64 { return []*int64{&s.At} }
+func clockTimes(s *ClockSample) []*int64 { return []*int64{&s.At} }
+func gapTimes(g *Gap) []*int64           { return []*int64{&g.From, &g.To, &g.Waited} }
 
 // shiftLast keeps 0, which means never. A time that would become 0 becomes -1.
 func shiftLast(last, by int64) int64 {

@@ -294,8 +294,8 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	if s.Host.At != 0 {
 		s.Host.At -= by
 	}
-	s.Events = shiftEvents(append([]Event(nil), s.Events...), by)
-	s.Probes = shiftProbes(append([]ProbeSample(nil), s.Probes...), by)
+	s.Events = shift(append([]Event(nil), s.Events...), by, eventTimes)
+	s.Probes = shift(append([]ProbeSample(nil), s.Probes...), by, probeTimes)
 	s.Bindings = append([]BindingDelivery(nil), s.Bindings...)
 	for i, r := range s.Bindings {
 		s.Bindings[i] = r.shifted(by)
@@ -303,8 +303,8 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
 		shiftLast(s.LastDelivery, by)
 	s.FirstDelivery, s.LastInterrupted = shiftLast(s.FirstDelivery, by), shiftLast(s.LastInterrupted, by)
-	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
-	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
+	s.Clocks = shift(append([]ClockSample(nil), s.Clocks...), by, clockTimes)
+	s.Gaps = shift(append([]Gap(nil), s.Gaps...), by, gapTimes)
 	if !s.Epoch.IsZero() {
 		s.Epoch = s.Epoch.Add(time.Duration(by))
 	}

@@ -27,10 +27,18 @@ func show(info plan.ValueInfo, v plan.Value) string {
 		return "> " + limit(v.Number)
 	case v.Over > 0:
 		return "> " + format(info.Unit, v.Number)
-	case info.Latency() && v.Number < plan.Resolution && v.Number >= 0:
-		return "< " + limit(plan.Resolution)
+	case info.Latency() && v.Number >= 0:
+		return Latency(v.Number)
 	}
 	return format(info.Unit, v.Number)
+}
+
+// Latency formats a latency of at least 0 seconds. Below the resolution it is an upper bound.
+func Latency(seconds float64) string {
+	if seconds < plan.Resolution {
+		return "< " + limit(plan.Resolution)
+	}
+	return display.Seconds(seconds)
 }
 
 // limit formats whole hours, seconds or microseconds: "1 h", "1 µs".

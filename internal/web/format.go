@@ -39,11 +39,8 @@ func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return short(now.Sub(t)) + " ago"
+	return display.Elapsed(now.Sub(t)) + " ago"
 }
-
-// short formats a duration.
-func short(d time.Duration) string { return display.Elapsed(d) }
 
 // offset formats the offset of a clock from the controller's.
 func offset(o *wire.Offset) string {

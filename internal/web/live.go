@@ -9,6 +9,7 @@ import (
 
 	"lockstep/internal/display"
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
 	"lockstep/internal/runview"
 	"lockstep/internal/wire"
@@ -107,12 +108,12 @@ func (l *runInfo) view(now time.Time) liveView {
 	}
 	v := liveView{Done: l.state.Outcomes(), Of: of, AtMost: l.state.Pace.AtMost(), N: l.state.TaskN, Note: l.state.Note}
 	if !l.state.Began.IsZero() {
-		v.Elapsed = short(now.Sub(l.state.Began))
+		v.Elapsed = display.Elapsed(now.Sub(l.state.Began))
 	}
 	if a := l.state.Attempt; a != nil {
 		v.Cell, v.Repetition, v.Step, v.Agents = a.Task.Cell.Name(), a.Task.Repetition, a.Started.Detail,
 			a.Started.Agents
-		v.AttemptFor = short(now.Sub(a.At))
+		v.AttemptFor = display.Elapsed(now.Sub(a.At))
 		phase, _ := a.Phase(now)
 		v.Phase = phaseText[phase]
 		draw(&v, a)
@@ -120,7 +121,7 @@ func (l *runInfo) view(now time.Time) liveView {
 	if l.state.End != nil {
 		v.Ended = string(l.state.End.Reason)
 	} else if l.state.Pace.Tasks() > 0 && !l.state.Began.IsZero() {
-		v.Left = "about " + short(l.state.Left(now))
+		v.Left = "about " + display.Elapsed(l.state.Left(now))
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
 		v.Counts = append(v.Counts, count{verdict, l.state.Count(verdict)})
@@ -150,12 +151,12 @@ func draw(v *liveView, a *runview.Attempt) {
 		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind,
 			Consumes: f.Consumes}
 		if f.Confirm.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"publish", latency(int64(f.Confirm.P50)),
-				latency(int64(f.Confirm.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"publish", report.Latency(f.Confirm.P50.Seconds()),
+				report.Latency(f.Confirm.P99.Seconds())})
 		}
 		if f.Consumes && f.Processing.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"e2e", latency(int64(f.Processing.P50)),
-				latency(int64(f.Processing.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"e2e", report.Latency(f.Processing.P50.Seconds()),
+				report.Latency(f.Processing.P99.Seconds())})
 		}
 		v.Flows = append(v.Flows, one)
 	}
@@ -203,12 +204,4 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 		}
 	}
 	return lines
-}
-
-// latency formats nanoseconds with three significant digits.
-func latency(ns int64) string {
-	if ns < 1000 {
-		return "< 1 µs"
-	}
-	return display.Seconds(float64(ns) / 1e9)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
@@ -66,7 +67,7 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	if v.Reporting != 3 || v.Chart == "" || v.Phase != "measuring" {
 		t.Errorf("%d agents, phase %q, chart of %d bytes", v.Reporting, v.Phase, len(v.Chart))
 	}
-	if want := "about " + short(plan.Estimate(cell.Workload)-6*time.Second); v.Left != want {
+	if want := "about " + display.Elapsed(plan.Estimate(cell.Workload)-6*time.Second); v.Left != want {
 		t.Errorf("left: %q, want %q", v.Left, want)
 	}
 }
