@@ -174,7 +174,14 @@ func (l *lifecycle) open(ctx context.Context, _ wire.Release) error {
 	if err != nil {
 		return err
 	}
-	l.setEngine(e)
+	l.mu.Lock()
+	l.engine = e
+	early := l.early
+	l.early = nil
+	l.mu.Unlock()
+	for _, x := range early {
+		e.Event(drivers.EventKind(x.Kind), x.Detail)
+	}
 	if l.assignment.Index != 0 {
 		return nil
 	}
@@ -528,17 +535,6 @@ func (l *lifecycle) retried(requests int64) {
 	l.mu.Unlock()
 	if e != nil {
 		e.Retried(requests)
-	}
-}
-
-func (l *lifecycle) setEngine(e *engine.Engine) {
-	l.mu.Lock()
-	l.engine = e
-	early := l.early
-	l.early = nil
-	l.mu.Unlock()
-	for _, x := range early {
-		e.Event(drivers.EventKind(x.Kind), x.Detail)
 	}
 }
 

@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/display"
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -51,11 +50,11 @@ func listAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool
 	var rows [][]string
 	var refused []string
 	for _, a := range agents {
-		clock := offset(a.Offset)
+		clock := a.Offset.String()
 		if !wide {
 			clock, _, _ = strings.Cut(clock, " ±")
 		}
-		row := []string{a.Agent, a.State(), a.Host, display.Dash(labelled(a.Labels)), clock,
+		row := []string{a.Agent, a.State(), a.Host, display.Dash(plan.Labels(a.Labels).String()), clock,
 			max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
 		if wide {
 			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
@@ -70,22 +69,4 @@ func listAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool
 	}
 	_, err := fmt.Fprint(out, "\n"+strings.Join(refused, ""))
 	return err
-}
-
-// labelled formats labels, sorted by name: "role=load zone=a".
-func labelled(labels map[string]string) string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		words = append(words, name+"="+labels[name])
-	}
-	return strings.Join(words, " ")
-}
-
-// offset formats the offset of an agent's clock from the controller's, in milliseconds with its bound.
-func offset(o *wire.Offset) string {
-	if o == nil {
-		return "unknown"
-	}
-	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
-	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
 }

@@ -124,7 +124,18 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	case o.format == "html":
 		return page.Write(out, all, page.Options{Full: o.all})
 	case o.format == "gobench":
-		return o.gobench(out, stderr, run)
+		outcomes, err := run.Outcomes()
+		if err != nil {
+			return err
+		}
+		left, err := export.GoBench(out, run.Plan(), outcomes, o.metrics)
+		if errors.Is(err, export.ErrUnknown) {
+			err = exit{ExitBadMatrix, err}
+		}
+		if left.Invalid+left.Empty > 0 {
+			fmt.Fprintf(stderr, "omitted: %d that are not valid, %d without any of the values\n", left.Invalid, left.Empty)
+		}
+		return err
 	case o.format == "parquet" || o.per != "":
 		rows := export.Values
 		if o.per == perSecond {
@@ -147,21 +158,6 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	marks, err := run.Marks()
 	if end, ended := runs.EndOf(marks); ended && end.Text != string(wire.EndDone) {
 		fmt.Fprintln(out, display.Clean("the run has ended: "+end.Text+because(end.Detail)))
-	}
-	return err
-}
-
-func (o *showOptions) gobench(out, stderr io.Writer, run *runs.Run) error {
-	outcomes, err := run.Outcomes()
-	if err != nil {
-		return err
-	}
-	left, err := export.GoBench(out, run.Plan(), outcomes, o.metrics)
-	if errors.Is(err, export.ErrUnknown) {
-		err = exit{ExitBadMatrix, err}
-	}
-	if left.Invalid+left.Empty > 0 {
-		fmt.Fprintf(stderr, "omitted: %d that are not valid, %d without any of the values\n", left.Invalid, left.Empty)
 	}
 	return err
 }

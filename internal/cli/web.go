@@ -56,17 +56,13 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 		l.Users = users
 	}
 	if _, err := web.NewAccess(f.listen, l.Users); err != nil && (f.users == "" || !errors.Is(err, web.ErrOpen)) {
-		faults = append(faults, fmt.Errorf("--%s: %w", f.name, f.hint(err)))
+		if errors.Is(err, web.ErrOpen) {
+			err = fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet hash-password NAME\", or listen on 127.0.0.1",
+				err, f.name)
+		}
+		faults = append(faults, fmt.Errorf("--%s: %w", f.name, err))
 	}
 	return l, usageErrors(faults)
-}
-
-// hint adds the remedy to an error.
-func (f *webFlags) hint(err error) error {
-	if errors.Is(err, web.ErrOpen) {
-		return fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet hash-password NAME\", or listen on 127.0.0.1", err, f.name)
-	}
-	return err
 }
 
 // start listens at once, so that an address in use is an error at the start. Requests get status 503 until ready is

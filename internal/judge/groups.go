@@ -99,7 +99,7 @@ func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 	o.Ledger = sum(o.Ledger, g.Ledger)
 	o.Clocks = append(o.Clocks, g.Clocks...)
 	o.Cut = max(o.Cut, g.Cut)
-	o.Verdict = worse(o.Verdict, g.Verdict)
+	o.Verdict = plan.Worst(o.Verdict, g.Verdict)
 	named := func(all []string) []string {
 		named := slices.Clone(all)
 		for i, text := range named {
@@ -130,16 +130,6 @@ func onlyOnce(all []string) (once []string) {
 		}
 	}
 	return once
-}
-
-// worse returns the worse of two verdicts: invalid, unknown, valid.
-func worse(a, b plan.Verdict) plan.Verdict {
-	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown} {
-		if a == v || b == v {
-			return v
-		}
-	}
-	return plan.Valid
 }
 
 // sum adds two ledgers.

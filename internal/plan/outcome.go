@@ -18,6 +18,16 @@ const (
 	Unknown Verdict = "unknown" // no usable number: the task failed, or part of its record is missing
 )
 
+// Worst returns the worst of several verdicts; "" without any.
+func Worst(all ...Verdict) Verdict {
+	for _, v := range []Verdict{Invalid, Unknown, Valid} {
+		if slices.Contains(all, v) {
+			return v
+		}
+	}
+	return ""
+}
+
 // Flag is a warning about one value. Tables show it beside the value.
 type Flag string
 

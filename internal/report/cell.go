@@ -72,16 +72,6 @@ func (c *cell) usable() []plan.Outcome {
 	return c.with(plan.Invalid)
 }
 
-// worst returns the worst verdict among the outcomes.
-func (c *cell) worst() plan.Verdict {
-	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
-		if len(c.with(v)) > 0 {
-			return v
-		}
-	}
-	return ""
-}
-
 // renderers format values that have more than one number.
 var renderers = map[string]func(*cell, *Field, *notes){
 	"throughput": throughput,
@@ -90,7 +80,10 @@ var renderers = map[string]func(*cell, *Field, *notes){
 
 // field returns one value of the cell: the median of the usable repetitions with its flags, and notes about errors.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
-	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
+	f := Field{Value: info.Name, Unit: info.Unit}
+	for _, o := range c.outcomes {
+		f.Verdict = plan.Worst(f.Verdict, o.Verdict)
+	}
 	usable := c.usable()
 	switch {
 	case len(c.outcomes) == 0:

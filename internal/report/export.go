@@ -41,7 +41,16 @@ func writeMarkdown(w io.Writer, tables []Table) error {
 			}
 			markdownRow(out, cells)
 		}
-		markdownNotes(out, t)
+		if len(t.Notes)+len(t.Remarks) > 0 {
+			out.WriteByte('\n')
+		}
+		for i, note := range t.Notes {
+			fmt.Fprintf(out, "- %s %s\n", superscripts([]int{i + 1}), escape(note))
+		}
+		for _, remark := range t.Remarks {
+			text := strings.TrimLeft(remark, " ")
+			fmt.Fprintf(out, "%s- %s\n", strings.Repeat(" ", len(remark)-len(text)), escape(text))
+		}
 		if t.Chart != nil {
 			if lines := t.Chart.lines(0); len(lines) > 0 {
 				fmt.Fprintf(out, "\n```text\n%s\n```\n", strings.Join(lines, "\n"))
@@ -57,19 +66,6 @@ func markdownRow(out *bufio.Writer, cells []string) {
 		escaped[i] = escape(c)
 	}
 	fmt.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
-}
-
-func markdownNotes(out *bufio.Writer, t Table) {
-	if len(t.Notes)+len(t.Remarks) > 0 {
-		out.WriteByte('\n')
-	}
-	for i, note := range t.Notes {
-		fmt.Fprintf(out, "- %s %s\n", superscripts([]int{i + 1}), escape(note))
-	}
-	for _, remark := range t.Remarks {
-		text := strings.TrimLeft(remark, " ")
-		fmt.Fprintf(out, "%s- %s\n", strings.Repeat(" ", len(remark)-len(text)), escape(text))
-	}
 }
 
 var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "\r", " ",

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"fmt"
 	"html/template"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ var functions = template.FuncMap{
 	"number": wholeNumber,
 	"state":  stateClass,
 	"full":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"offset": offset,
 	"points": func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
 }
 
@@ -40,11 +38,6 @@ func ago(t, now time.Time) string {
 		return "–"
 	}
 	return display.Elapsed(now.Sub(t)) + " ago"
-}
-
-// offset formats the offset of a clock from the controller's.
-func offset(o *wire.Offset) string {
-	return fmt.Sprintf("%.3f ms ± %.3f", float64(o.Offset)/1e6, float64(o.Bound)/1e6)
 }
 
 // wholeNumber formats a number without decimals.

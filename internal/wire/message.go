@@ -109,6 +109,14 @@ type Offset struct {
 	SlewBound int64   `json:"slewBound"` // ns, the part of Bound caused by slewing
 }
 
+// String formats the offset in milliseconds, with its bound. The receiver may be nil.
+func (o *Offset) String() string {
+	if o == nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.3f ms ± %.3f", float64(o.Offset)/1e6, float64(o.Bound)/1e6)
+}
+
 // AgentInfo is an agent as the controller sees it.
 type AgentInfo struct {
 	Heartbeat

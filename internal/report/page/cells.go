@@ -199,7 +199,7 @@ func cellOf(cell []detail) (cellView, error) {
 			v.Runs = append(v.Runs, mark)
 		}
 	}
-	v.Verdict, v.Distributions = worst(verdicts), curves.figures()
+	v.Verdict, v.Distributions = plan.Worst(verdicts...), curves.figures()
 	return v, nil
 }
 

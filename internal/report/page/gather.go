@@ -3,7 +3,6 @@ package page
 import (
 	"fmt"
 	"html/template"
-	"slices"
 	"strings"
 	"time"
 
@@ -147,14 +146,4 @@ func (v runView) Order() string {
 		return fmt.Sprintf("shuffled, seed %d", v.Plan.Order.Seed)
 	}
 	return "as in the matrix"
-}
-
-// worst returns the worst of several verdicts.
-func worst(all []plan.Verdict) plan.Verdict {
-	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
-		if slices.Contains(all, v) {
-			return v
-		}
-	}
-	return ""
 }
