@@ -113,9 +113,7 @@ func driversCommand() *cobra.Command {
 func lookupDriver(name string) (drivers.Driver, error) {
 	d, err := drivers.Lookup(name)
 	if err != nil {
-		if near := plan.ClosestMatch(name, drivers.Names()); near != "" {
-			err = fmt.Errorf("%w; did you mean %q?", err, near)
-		}
+		err = fmt.Errorf("%w%s", err, plan.DidYouMean(name, drivers.Names()))
 		return nil, exit{ExitBadMatrix, err}
 	}
 	return d, nil

@@ -215,9 +215,7 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 		}
 		err := fmt.Errorf("hook %q: not in the controller's --hooks file, which has %s", hook,
 			strings.Join(there, ", "))
-		if near := plan.ClosestMatch(hook, there); near != "" {
-			err = fmt.Errorf("%w; did you mean %q?", err, near)
-		}
+		err = fmt.Errorf("%w%s", err, plan.DidYouMean(hook, there))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -89,11 +89,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	var unknown []string
 	for _, name := range names {
 		if name != "all" && !slices.Contains(known, name) {
-			text := fmt.Sprintf("unknown value %q", name)
-			if near := plan.ClosestMatch(name, known); near != "" {
-				text += fmt.Sprintf("; did you mean %q?", near)
-			}
-			unknown = append(unknown, text)
+			unknown = append(unknown, fmt.Sprintf("unknown value %q%s", name, plan.DidYouMean(name, known)))
 		}
 	}
 	if len(unknown) > 0 {

@@ -37,11 +37,7 @@ func Known(value string) error {
 	if value == "" {
 		return nil
 	}
-	hint := ""
-	if near := plan.ClosestMatch(name, names); near != "" {
-		hint = fmt.Sprintf("; did you mean %q?", near)
-	}
-	return fmt.Errorf("unknown metric %q (see docs/values.md)%s", value, hint)
+	return fmt.Errorf("unknown metric %q (see docs/values.md)%s", value, plan.DidYouMean(name, names))
 }
 
 // choice is a value of an axis or, without an axis, a prefix of a cell id.

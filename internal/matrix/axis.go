@@ -104,10 +104,7 @@ func (s space) find(name string) int {
 
 // noAxis returns the message for an unknown axis name.
 func (s space) noAxis(name string) string {
-	msg := fmt.Sprintf("unknown axis %q", name)
-	if near := plan.ClosestMatch(name, s.names()); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
+	msg := fmt.Sprintf("unknown axis %q", name) + plan.DidYouMean(name, s.names())
 	if len(s.axes) == 0 {
 		return msg + ": the matrix has none"
 	}

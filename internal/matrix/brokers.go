@@ -74,21 +74,15 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 
 func noDriver(name string) string {
 	names := drivers.Names()
-	msg := fmt.Sprintf("unknown driver %q", name)
-	if near := plan.ClosestMatch(name, names); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return msg + " (available: " + strings.Join(names, ", ") +
+	return fmt.Sprintf("unknown driver %q", name) + plan.DidYouMean(name, names) +
+		" (available: " + strings.Join(names, ", ") +
 		"); for a driver in another language pass --drivers FILE"
 }
 
 // noBroker returns the error of a broker that does not exist. shown is its name as the matrix writes it.
 func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
-	msg := fmt.Sprintf("unknown broker %s", shown)
-	if near := plan.ClosestMatch(name, slices.Sorted(maps.Keys(brokers))); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return msg + brokersThere(brokers)
+	return fmt.Sprintf("unknown broker %s", shown) + plan.DidYouMean(name, slices.Sorted(maps.Keys(brokers))) +
+		brokersThere(brokers)
 }
 
 func brokersThere(brokers map[string]*plan.Broker) string {

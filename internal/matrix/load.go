@@ -185,11 +185,8 @@ func (l *loader) readOnly() {
 }
 
 func noValue(text, axis string, texts []string) string {
-	msg := fmt.Sprintf("axis %s has no value %q", axis, text)
-	if near := plan.ClosestMatch(text, texts); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return msg + " (available: " + strings.Join(texts, ", ") + ")"
+	return fmt.Sprintf("axis %s has no value %q", axis, text) + plan.DidYouMean(text, texts) +
+		" (available: " + strings.Join(texts, ", ") + ")"
 }
 
 // probe evaluates the template for a first combination, and then once for each other value of each axis. It finds most

@@ -121,15 +121,6 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 	return len(chosen) > 0
 }
 
-func isValue(name string) bool {
-	for _, v := range plan.Values() {
-		if v.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 func noTableValue(name string) string {
 	var names, short []string
 	for _, v := range plan.Values() {
@@ -137,11 +128,8 @@ func noTableValue(name string) string {
 		stem := family(v.Name)
 		short = appendNew(short, stem)
 	}
-	msg := fmt.Sprintf("unknown value %q", name)
-	if near := plan.ClosestMatch(name, names); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return msg + " (available: " + strings.Join(short, ", ") + ")"
+	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(name, names) +
+		" (available: " + strings.Join(short, ", ") + ")"
 }
 
 // family returns the common name of values that differ only in their quantile or statistic, or the name itself.
@@ -186,7 +174,8 @@ func (c *tableChecker) tables() []plan.Table {
 // isValue reports whether tables can show a value with this name, of the cell or of a group.
 func (c *tableChecker) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
-	return isValue(value) && (group == "" || c.groups.has(group))
+	_, known := plan.ValueNamed(value)
+	return known && !strings.Contains(value, "/") && (group == "" || c.groups.has(group))
 }
 
 // noTableValue returns the message for a name that isValue rejects.

@@ -232,9 +232,7 @@ func homesOf(schema cue.Value, name string) (homes []string) {
 func wrongValue(v, schema cue.Value) string {
 	msg := show(v) + " is not valid here" + giveOne(schema)
 	if s, err := v.String(); err == nil {
-		if near := plan.ClosestMatch(s, choices(schema)); near != "" {
-			msg += fmt.Sprintf("; did you mean %q?", near)
-		}
+		msg += plan.DidYouMean(s, choices(schema))
 	}
 	return msg
 }

@@ -1,6 +1,9 @@
 package plan
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // ClosestMatch returns the name most similar to s, or "" if none is similar.
 func ClosestMatch(s string, names []string) string {
@@ -12,6 +15,14 @@ func ClosestMatch(s string, names []string) string {
 		}
 	}
 	return best
+}
+
+// DidYouMean returns the end of an error about an unknown name: the most similar name, or "" if none is similar.
+func DidYouMean(s string, names []string) string {
+	if near := ClosestMatch(s, names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
 }
 
 // distance returns the edit distance of two words: insertions, deletions, substitutions and swaps of adjacent letters

@@ -253,10 +253,7 @@ func (p *conditionParser) resolve(t token) string {
 	for _, f := range plan.Flags() {
 		all = append(all, string(f))
 	}
-	msg := fmt.Sprintf("unknown value or flag %q", t.text)
-	if near := plan.ClosestMatch(t.text, all); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
+	msg := fmt.Sprintf("unknown value or flag %q", t.text) + plan.DidYouMean(t.text, all)
 	if !p.listed {
 		p.listed = true
 		msg += fmt.Sprintf(" (available: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())

@@ -67,9 +67,6 @@ func notAValue(name string) string {
 		names = append(names, v.Name)
 	}
 	_, plain := plan.SplitGroup(name)
-	text := fmt.Sprintf("unknown value %q", name)
-	if near := plan.ClosestMatch(plain, names); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return text + " (docs/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
+	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(plain, names) +
+		" (docs/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
 }
