@@ -40,26 +40,36 @@ func pages(t *testing.T) map[string]string {
 }
 
 var (
-	links    = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)\s]*)?\)`)
+	links    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
+	headings = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	mentions = regexp.MustCompile("`((?:cmd|dashboards|deploy|docs|examples|internal|matrices|pkg|test)/[A-Za-z0-9_./-]*)`")
 	matrices = regexp.MustCompile(`\bmatrices/[a-z0-9-]+\.cue\b`)
+	// pageBlocks finds the kind and the content of the blocks of code.
+	pageBlocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 )
 
 // TestDocsNameWhatIsThere proves that the targets of links, and the files, folders and matrices that pages name, exist.
 func TestDocsNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for page, text := range pages(t) {
+	texts := pages(t)
+	for page, text := range texts {
 		for _, m := range links.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
 			checked++
-			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
+			target := filepath.ToSlash(filepath.Join(filepath.Dir(page), m[1]))
+			if m[1] == "" {
+				target = page
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
+			} else if m[2] != "" && !slices.Contains(anchors(texts[target]), m[2]) {
+				t.Errorf("%s links to %s#%s, which is no heading", page, m[1], m[2])
 			}
 		}
-		if page == "CHANGELOG.md" || page == "docs/cli.md" { // history, and the generated reference
+		if page == "CHANGELOG.md" || page == "docs/reference/cli.md" { // history, and the generated reference
 			continue
 		}
 		named := matrices.FindAllString(text, -1)
@@ -79,6 +89,15 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	if checked < 200 {
 		t.Errorf("only %d links and names were looked up", checked)
 	}
+}
+
+// anchors returns the names of a page's headings in links.
+func anchors(text string) (names []string) {
+	for _, m := range headings.FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }
 
 // TestDocsNameTestsThatAreThere proves that the tests that CONTRIBUTING.md names exist.
@@ -120,7 +139,7 @@ var (
 	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
 
-// helps returns the help texts of docs/cli.md, by command: "ctl run". A test of internal/cli compares them with the
+// helps returns the help texts of docs/reference/cli.md, by command: "ctl run". A test of internal/cli compares them with the
 // programs.
 func helps(t *testing.T, page string) map[string]string {
 	t.Helper()
@@ -130,7 +149,7 @@ func helps(t *testing.T, page string) map[string]string {
 		of[name] = text
 	}
 	if of["ctl run"] == "" || of["agent"] == "" {
-		t.Fatal("docs/cli.md has no help of ctl run, or none of agent")
+		t.Fatal("docs/reference/cli.md has no help of ctl run, or none of agent")
 	}
 	return of
 }
@@ -139,14 +158,15 @@ func helps(t *testing.T, page string) map[string]string {
 func TestDocsCommands(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
-	help := helps(t, texts["docs/cli.md"])
+	help := helps(t, texts["docs/reference/cli.md"])
+	connection := help["Connection flags"]
 	parts, err := os.ReadFile("lab/part.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	checked := 0
 	for page, text := range texts {
-		if page == "CHANGELOG.md" || page == "docs/cli.md" {
+		if page == "CHANGELOG.md" || page == "docs/reference/cli.md" {
 			continue
 		}
 		for _, m := range commands.FindAllStringSubmatch(text, -1) {
@@ -156,7 +176,11 @@ func TestDocsCommands(t *testing.T) {
 			}
 			checked++
 			for _, f := range flags.FindAllStringSubmatch(rest, -1) {
-				if !strings.Contains(help[name], "--"+f[1]+" ") {
+				known := help[name]
+				if strings.Contains(known, "\n      connection flags\n") {
+					known += connection
+				}
+				if f[1] != "help" && !strings.Contains(known, "--"+f[1]+" ") {
 					t.Errorf("%s shows %q: %s has no flag --%s", page, m[0], name, f[1])
 				}
 			}
@@ -185,6 +209,30 @@ func command(help map[string]string, program, words string) (name, rest string, 
 	}
 	rest = strings.Join(fields, " ")
 	return name, rest, name != program || strings.HasPrefix(rest, "--")
+}
+
+// TestDocsMatrices proves that the whole matrices in the documentation are valid.
+func TestDocsMatrices(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for page, text := range pages(t) {
+		for _, m := range pageBlocks.FindAllStringSubmatch(text, -1) {
+			if m[1] != "cue" || !regexp.MustCompile(`(?m)\A(//.*\n)*name: `).MatchString(m[2]) {
+				continue
+			}
+			checked++
+			file := filepath.Join(t.TempDir(), "page.cue")
+			if err := os.WriteFile(file, []byte(m[2]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(filepath.Join(programs, "ctl"), "vet", file).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", page, err, out)
+			}
+		}
+	}
+	if checked < 2 {
+		t.Errorf("only %d matrices were checked", checked)
+	}
 }
 
 // TestStudies proves that the commands of docs/studies fit their matrices: it plans them.
@@ -220,7 +268,7 @@ func TestStudies(t *testing.T) {
 
 var tests = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
-// TestDocsNameTestsOfPermissions proves that the tests in the second table of docs/security.md exist.
+// TestDocsNameTestsOfPermissions proves that the tests in the second table of docs/reference/permissions.md exist.
 func TestDocsNameTestsOfPermissions(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -237,7 +285,7 @@ func TestDocsNameTestsOfPermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(pages(t)["docs/security.md"], "<!-- tested -->\n")
+	_, table, _ := strings.Cut(pages(t)["docs/reference/permissions.md"], "<!-- tested -->\n")
 	table, _, _ = strings.Cut(table, "<!-- /tested -->")
 	rows := strings.Split(strings.TrimSpace(table), "\n")
 	if len(rows) < 15 {

@@ -147,7 +147,7 @@ if [ "$mode" = quick ]; then
 	failed=0
 	"$go" test -p 3 -shuffle=on -timeout 20m -skip "$in_long" ./internal/... ./matrices/... ./pkg/drivers ./pkg/drivers/all ./pkg/drivers/drivertest \
 		./pkg/drivers/loopback ./pkg/drivers/requests ./pkg/drivers/internal/... ./test/process ./test/redaction ./test/accuracy ./test/forward || failed=1
-	"$go" test -timeout 20m -run 'TestImports|TestLevels|TestNothingIsAllowed|TestEveryMatrix|TestDocsName|TestDocsCommands' ./test || failed=1
+	"$go" test -timeout 20m -run 'TestImports|TestLevels|TestNothingIsAllowed|TestEveryMatrix|TestDocs' ./test || failed=1
 	exit $failed
 fi
 

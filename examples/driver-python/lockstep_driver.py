@@ -12,7 +12,7 @@ A driver gives serve() its description and a class of sessions:
 
 Methods of a session run in a thread for each call; those of one publisher or consumer one after the other, in a thread of its own.
 The thread that reads frames never waits for the broker, so that a broker that hangs does not look like a driver that hangs.
-docs/external-drivers.md describes the protocol.
+docs/reference/driver-protocol.md describes the protocol.
 """
 
 import collections

@@ -45,7 +45,7 @@ of the base; with fewer of them the result is inconclusive. A result is also inc
 no number, or if there are too few; the reason is printed.
 
 Cells are matched by their id, which depends on the workload and the name of the broker. --match selects axes instead.
-Cells that only one side has are listed. See docs/compare.md.
+Cells that only one side has are listed. See docs/howto/compare-runs.md.
 
 Exit codes:
   0  compared, with any result
@@ -64,7 +64,7 @@ Exit codes:
 	runsFlag(c, &o.runs)
 	f := c.Flags()
 	f.StringSliceVar(&o.Values, "metric", nil,
-		"compare the comma-separated metric `names` (docs/values.md); repeatable (default "+
+		"compare the comma-separated metric `names` (docs/reference/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
 	f.StringVar(&o.Base, "base", "",

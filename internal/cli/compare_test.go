@@ -38,7 +38,7 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, showCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "-o",
+	misgiven(t, showCommand(), `unknown value "nope" (docs/reference/values.md lists them`, "--runs", root, "-o",
 		"gobench", "--metric", "nope", "run-1")
 }
 
@@ -46,7 +46,7 @@ func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, historyCommand(),
-		`--metric: unknown metric "publish.rat" (see docs/values.md); did you mean "publish.rate"?`, "--runs",
+		`--metric: unknown metric "publish.rat" (see docs/reference/values.md); did you mean "publish.rate"?`, "--runs",
 		root, "--metric", "publish.rat")
 }
 

@@ -19,7 +19,7 @@ func fleetCommand() *cobra.Command {
 		Long: `fleet lists agents, and creates the certificates and keys with which the programs of a fleet authenticate. These are
 a certificate authority, the certificate of the servers, and keys for the controller, clients, viewers and each agent. It
 also writes the NATS configuration with the permissions of each. Copy to each host only the files that it needs. Keep
-ca.key and the other files where they were created. See docs/security.md.`,
+ca.key and the other files where they were created. See docs/howto/secure-a-fleet.md.`,
 		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
   ctl fleet add creds load-1 load-2 broker-1
   ctl fleet agents --server nats://bench-1:4222`,

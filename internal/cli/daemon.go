@@ -111,7 +111,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 		"write points to the InfluxDB of this JSON `file` (default: $INFLUX_URL, if set); needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB; ignore the environment")
 	f.StringVar(&o.hooks, "hooks", "",
-		"allow schedules to call the hooks in `file`; see docs/schedules.md (default: no hooks)")
+		"allow schedules to call the hooks in `file`; see docs/reference/schedules.md (default: no hooks)")
 	o.access.add(c, "hooks and InfluxDB settings")
 	f.DurationVar(&o.within, "stop-within", 0,
 		"after SIGTERM, abort the tasks in flight after `duration` (default: the deadlines of the tasks)")

@@ -17,7 +17,7 @@ import (
 func withDrivers(c *cobra.Command) {
 	var file string
 	c.Flags().StringVar(&file, "drivers", os.Getenv("LOCKSTEP_DRIVERS"),
-		"load external drivers from `file` (docs/external-drivers.md) [$LOCKSTEP_DRIVERS]")
+		"load external drivers from `file` (docs/howto/external-drivers.md) [$LOCKSTEP_DRIVERS]")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if file == "" {

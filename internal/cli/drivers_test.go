@@ -16,7 +16,7 @@ import (
 	_ "lockstep/pkg/drivers/nats"
 )
 
-// The matrix of docs/external-drivers.md runs: the Python example and the built-in driver, with one server.
+// The matrix of docs/howto/external-drivers.md runs: the Python example and the built-in driver, with one server.
 func TestDocumentedExternalDriver(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		if os.Getenv("CI") != "" || os.Getenv("LOCKSTEP_LAB") != "" {
@@ -24,13 +24,13 @@ func TestDocumentedExternalDriver(t *testing.T) {
 		}
 		t.Skipf("the example of a driver in Python is not tested: %v", err)
 	}
-	page, err := os.ReadFile("../../docs/external-drivers.md")
+	page, err := os.ReadFile("../../docs/howto/external-drivers.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	command := regexp.MustCompile(`(?m)^ctl (run --drivers .*)$`).FindSubmatch(page)
 	if command == nil {
-		t.Fatal("docs/external-drivers.md shows no ctl run --drivers")
+		t.Fatal("docs/howto/external-drivers.md shows no ctl run --drivers")
 	}
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true})

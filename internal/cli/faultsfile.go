@@ -12,7 +12,7 @@ import (
 
 func faultsFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "faults", "",
-		"allow faults on the targets in `file`; see docs/faults.md (default: no targets)")
+		"allow faults on the targets in `file`; see docs/howto/inject-faults.md (default: no targets)")
 }
 
 // faultTargets reads the file of targets into which matrices may inject faults on this host.

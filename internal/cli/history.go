@@ -37,7 +37,7 @@ CELL is an id, a unique prefix of one (see ctl plan), or axis=value[,value]. Sev
 
 The history is stored in ` + history.File + `, in the folder of the records. Each run adds itself when it ends; history also reads
 records that were copied into the folder. On a fleet (--server), the controller uses its own history.
-docs/history.md describes which changes are found.`,
+docs/concepts/statistics.md describes which changes are found.`,
 		Example: `  ctl history --metric publish.rate mode=confirm-each
   ctl history --metric e2e.p99 3f9c2d81
   ctl history --metric publish.rate --matrix nightly

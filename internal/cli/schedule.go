@@ -26,7 +26,7 @@ func scheduleCommand() *cobra.Command {
 		Use:   "schedule",
 		Short: "Manage scheduled runs on a fleet",
 		Long: `schedule manages matrices on the control plane of a fleet that the controller runs at given times.
-docs/schedules.md describes clock changes, missed runs, overlapping runs and the input of hooks.`,
+docs/reference/schedules.md describes clock changes, missed runs, overlapping runs and the input of hooks.`,
 		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
   ctl schedule list
   ctl schedule run nightly
@@ -206,7 +206,7 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 		return err
 	}
 	if len(there) == 0 {
-		return fmt.Errorf("--hook %s: the controller has no hooks; start it with --hooks (docs/schedules.md)", strings.Join(hooks, ", "))
+		return fmt.Errorf("--hook %s: the controller has no hooks; start it with --hooks (docs/reference/schedules.md)", strings.Join(hooks, ", "))
 	}
 	var errs []error
 	for _, hook := range hooks {

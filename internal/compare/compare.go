@@ -1,7 +1,7 @@
 // Package compare compares runs, or the cells of one run along an axis. For each cell and value it computes the size of
 // the difference and whether it exceeds noise. Within a run, repetitions are interleaved, and the repetition is the
 // unit of replication. Between runs the unit is the run; its spread is known from earlier runs. All tests of a
-// comparison are one family (docs/compare.md).
+// comparison are one family (docs/concepts/statistics.md).
 //
 // It reads no file and uses no random numbers. Package report shows the result.
 package compare
@@ -210,7 +210,7 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 		group, _ := plan.SplitGroup(name)
 		switch {
 		case !known:
-			problems = append(problems, fmt.Sprintf("unknown value %q: docs/values.md lists them", name))
+			problems = append(problems, fmt.Sprintf("unknown value %q: docs/reference/values.md lists them", name))
 		case group != "" && !anyGroup(sides, group):
 			problems = append(problems, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
 		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):

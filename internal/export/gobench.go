@@ -93,7 +93,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("%w: %s (docs/values.md lists them; all are all of them)", ErrUnknown,
+		return nil, fmt.Errorf("%w: %s (docs/reference/values.md lists them; all are all of them)", ErrUnknown,
 			strings.Join(unknown, "; "))
 	}
 	return infos, nil

@@ -37,7 +37,7 @@ func Known(value string) error {
 	if value == "" {
 		return nil
 	}
-	return fmt.Errorf("unknown metric %q (see docs/values.md)%s", value, plan.DidYouMean(name, names))
+	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value, plan.DidYouMean(name, names))
 }
 
 // choice is a value of an axis or, without an axis, a prefix of a cell id.

@@ -56,8 +56,8 @@ type Trends struct {
 	Autocorrelation float64 // of consecutive runs
 }
 
-// Depth is the number of newest runs of a cell in which alarms are searched. The error rates in docs/history.md were
-// measured with it.
+// Depth is the number of newest runs of a cell in which alarms are searched. The error rates in
+// docs/concepts/statistics.md were measured with it.
 const Depth = 90 + change.Recent
 
 // Answer is the answer of a history for one value.

@@ -15,9 +15,9 @@ var (
 	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*?)(?: @default\((.*)\))?(?: @sets\(.*\))?$`)
 )
 
-// TestReferenceOfMatrices proves that docs/matrix.md contains the schema's comment of every field.
+// TestReferenceOfMatrices proves that docs/reference/matrix.md contains the schema's comment of every field.
 func TestReferenceOfMatrices(t *testing.T) {
-	const file = "../../docs/matrix.md"
+	const file = "../../docs/reference/matrix.md"
 	text := documented(schema.Source)
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -29,7 +29,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(kept) != text {
-		t.Error("docs/matrix.md differs from the schema; run: go test ./internal/matrix -run TestReferenceOfMatrices -update")
+		t.Error("docs/reference/matrix.md differs from the schema; run: go test ./internal/matrix -run TestReference -update")
 	}
 	for _, field := range []string{"`measure`", "`require`", "`idle`"} {
 		if !strings.Contains(text, field) {
@@ -38,12 +38,26 @@ func TestReferenceOfMatrices(t *testing.T) {
 	}
 }
 
-// documented returns a table of each definition of the schema.
+// minimal is the matrix at the beginning of the reference. TestDocsMatrices of package test plans it.
+const minimal = `name: "mine"
+brokers: {
+	rabbit: {driver: "rabbitmq", options: url: "amqp://guest:guest@localhost:5672/"}
+	kafka: {driver: "kafka", options: brokers: ["localhost:9092"]}
+}
+axes: {
+	broker: ["rabbit", "kafka"]
+	mode: ["confirm-window", "confirm-each"]
+	threads: [1, 4]
+}
+`
+
+// documented returns a section of each definition of the schema, with a list of its fields.
 func documented(schema string) string {
 	var b strings.Builder
-	b.WriteString("# Matrices\n\nA matrix is a CUE file whose top level is a `Matrix`.\n" +
-		"Fields with `!` are required; all others are optional.\n" +
-		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n")
+	b.WriteString("# Matrices\n\nA matrix is a CUE file whose top level is a `Matrix`.\nThis one has eight cells:\n\n```cue\n" +
+		minimal + "```\n\nEach section below describes a type. Required fields are marked; all others are optional.\n" +
+		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n" +
+		"`ctl explain publishers.maxInFlight` describes one field.\n")
 	var comment []string
 	inside := false
 	for _, line := range strings.Split(schema, "\n") {
@@ -53,31 +67,35 @@ func documented(schema string) string {
 			comment = append(comment, strings.TrimSpace(strings.TrimPrefix(trimmed, "//")))
 			continue
 		case m != nil && m[2] == "{":
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | values | default | |\n|---|---|---|---|\n", m[1],
-				strings.Join(comment, " "))
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", m[1], strings.Join(comment, " "))
 			inside = true
 		case m != nil:
 			fmt.Fprintf(&b, "\n## %s\n\n%s. In CUE: `%s`.\n", m[1], strings.TrimSuffix(strings.Join(comment, " "), "."), m[2])
 		case line == "}":
 			inside = false
 		case inside:
-			documentField(&b, line, comment)
+			documentField(&b, line, strings.Join(comment, " "))
 		}
 		comment = nil
 	}
 	return b.String()
 }
 
-func documentField(b *strings.Builder, line string, comment []string) {
+// documentField writes the line of a field: its name, its type, its default and its comment.
+func documentField(b *strings.Builder, line, comment string) {
 	m := schemaField.FindStringSubmatch(line)
 	if m == nil {
 		return
 	}
-	preset := m[4]
-	if preset != "" {
-		preset = "`" + preset + "`"
+	kind := "`" + m[3] + "`"
+	if name, is := strings.CutPrefix(m[3], "#"); is && !strings.Contains(name, " ") {
+		kind = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
 	}
-	quoted := strings.NewReplacer("|", "\\|").Replace
-	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], strings.TrimSuffix(m[2], "?"), quoted(m[3]), quoted(preset),
-		quoted(strings.Join(comment, " ")))
+	if m[2] == "!" {
+		kind += ", required"
+	}
+	if m[4] != "" {
+		kind += ", default `" + m[4] + "`"
+	}
+	fmt.Fprintf(b, "- **`%s`** (%s): %s\n", m[1], kind, comment)
 }

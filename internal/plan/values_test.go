@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/values.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/values.md")
 
 // The documentation lists every value with the text of its entry.
 func TestValuesAreDocumented(t *testing.T) {
-	const file = "../../docs/values.md"
+	const file = "../../docs/reference/values.md"
 	want := document()
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

@@ -256,7 +256,7 @@ func (p *conditionParser) resolve(t token) string {
 	msg := fmt.Sprintf("unknown value or flag %q", t.text) + plan.DidYouMean(t.text, all)
 	if !p.listed {
 		p.listed = true
-		msg += fmt.Sprintf(" (available: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
+		msg += fmt.Sprintf(" (available: %s, every value of docs/reference/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
 	}
 	p.report(t, "%s", msg)
 	return t.text

@@ -68,5 +68,5 @@ func notAValue(name string) string {
 	}
 	_, plain := plan.SplitGroup(name)
 	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(plain, names) +
-		" (docs/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
+		" (docs/reference/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Notice is the JSON that a hook receives. docs/schedules.md documents it for the authors of hooks.
+// Notice is the JSON that a hook receives. docs/reference/schedules.md documents it for the authors of hooks.
 type Notice struct {
 	Version  int    `json:"version"` // of this format: 1
 	Key      string `json:"key"`     // the same for every call of the same hook about the same run

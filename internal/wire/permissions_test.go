@@ -83,10 +83,10 @@ var listed = []permission{
 	{"send anything else", false, []string{"elsewhere"}},
 }
 
-const permissionsPage = "../../docs/security.md"
+const permissionsPage = "../../docs/reference/permissions.md"
 
 // TestPermissionsOfRoles tries every permission with the key of every role, on a server with the configuration of "ctl
-// fleet init". The table of docs/security.md has the results; -update writes it.
+// fleet init". The table of docs/reference/permissions.md has the results; -update writes it.
 func TestPermissionsOfRoles(t *testing.T) {
 	g := guardPlane(t)
 	streams := map[string]string{} // with one subject each

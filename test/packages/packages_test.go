@@ -81,7 +81,7 @@ func checkArchive(t *testing.T, file, version string) {
 	dir := t.TempDir()
 	files := unpack(t, file, dir)
 	root := "lockstep-" + version + "-linux-amd64/"
-	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue",
+	for _, want := range []string{"README.md", "LICENSE", "docs/howto/secure-a-fleet.md", "matrices/quick.cue",
 		"systemd/lockstep-agent.service", "man/lockstep-ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {

@@ -5,7 +5,7 @@
 // Analysis of Multivariate Data, 2014). A candidate is a change point if two conditions hold. Student's t-test rejects
 // that the levels on both sides are equal, and the levels differ by MinShift. This is the method of Fleming et al.
 // (Hunter: Using Change Point Detection to Hunt for Performance Regressions, 2023), which is Apache Otava. P-values are
-// corrected for all series and split points (Holm, 1979). docs/history.md has the measured error rates.
+// corrected for all series and split points (Holm, 1979). docs/concepts/statistics.md has the measured error rates.
 //
 // All functions are pure and may be called concurrently.
 package change

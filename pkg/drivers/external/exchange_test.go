@@ -26,7 +26,7 @@ func TestDocumentedExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := regexp.MustCompile(`"result":\{.*\}`).ReplaceAllString(string(text), `"result":{…}}`)
-	page, err := os.ReadFile("../../../docs/external-drivers.md")
+	page, err := os.ReadFile("../../../docs/reference/driver-protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestDocumentedExchange(t *testing.T) {
 	_, rest, _ = strings.Cut(rest, "```text\n")
 	want, _, _ := strings.Cut(rest, "```")
 	if got != want {
-		t.Errorf("docs/external-drivers.md shows\n%s\nand what is said is\n%s", want, got)
+		t.Errorf("docs/reference/driver-protocol.md shows\n%s\nand what is said is\n%s", want, got)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package external implements drivers as separate processes, in any language. They communicate over standard input and
-// output, in frames of a JSON header and a body. docs/external-drivers.md describes the protocol. This package enforces
-// the contract of drivers. A process that violates it, dies or hangs causes an error that names it, never a wrong
-// number.
+// output, in frames of a JSON header and a body. docs/reference/driver-protocol.md describes the protocol. This package
+// enforces the contract of drivers. A process that violates it, dies or hangs causes an error that names it, never a
+// wrong number.
 package external
 
 import (

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// protocol is the version of the protocol, which docs/external-drivers.md describes.
+// protocol is the version of the protocol, which docs/reference/driver-protocol.md describes.
 const protocol = 2
 
 // inbound is the header of frames from a driver's process. Type determines which fields are used.
