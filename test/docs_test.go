@@ -230,7 +230,7 @@ func TestDocsMatrices(t *testing.T) {
 			}
 		}
 	}
-	if checked < 2 {
+	if checked < 3 {
 		t.Errorf("only %d matrices were checked", checked)
 	}
 }

@@ -5,69 +5,156 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
+
+	"lockstep/test/process"
 )
 
-// Every command of the README works. Commands of ctl are run here, those of the fleet in TestReadmeFleet. An unknown
-// command fails the test: add it to the README's cases here.
+// Every command of the README works.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../README.md")
+	newReader(t).follow(t, "README.md", 6)
+}
+
+// Every command of the tutorial works, in the order of its parts.
+func TestTutorialCommands(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	for _, part := range []struct {
+		page     string
+		commands int
+	}{{"1-first-run.md", 6}, {"2-your-broker.md", 8}, {"3-write-a-matrix.md", 6}, {"4-fleet.md", 11}} {
+		t.Run(part.page, func(t *testing.T) { r.follow(t, "docs/tutorial/"+part.page, part.commands) })
+	}
+}
+
+// reader executes the commands of pages as a reader does: in one folder, with the files that the pages show.
+type reader struct {
+	dir  string
+	port string // of the control plane
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{dir: t.TempDir(), port: freePort(t)}
+	matrices, err := filepath.Abs("../matrices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(matrices, filepath.Join(r.dir, "matrices")); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// follow writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
+func (r *reader) follow(t *testing.T, page string, commands int) {
+	text, err := os.ReadFile(filepath.Join("..", page))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ran := 0
-	runs := t.TempDir()
-	for _, m := range regexp.MustCompile("(?m)(?:^|`)((?:go run|make|ctl|controller|agent) [^`#\n]*)").FindAllStringSubmatch(string(text), -1) {
-		command := strings.TrimSpace(m[1])
-		args, isCtl := strings.CutPrefix(command, "go run ./cmd/ctl ")
-		switch {
-		case command == "make test", command == "ctl run": // this test run, and a mention
-			continue
-		case command == "go run ./cmd/ctl run matrices/quick.cue": // TestMatrixQuick
-			continue
-		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"),
-			strings.HasPrefix(command, "ctl run --server"):
-			continue // TestReadmeFleet
-		case fleetCommands[command]:
-			continue // the script runs
-		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --quick matrices/full.cue":
-			continue // the lab of this test run, and TestMatrixFull
-		case !isCtl:
-			t.Errorf("README shows %q, which is not run by a test", command)
-			continue
+	for _, m := range pageBlocks.FindAllStringSubmatch(string(text), -1) {
+		switch kind, content := m[1], m[2]; kind {
+		case "text":
+		case "cue":
+			name := regexp.MustCompile(`^// (\S+\.cue)\n`).FindStringSubmatch(content)
+			if name == nil {
+				t.Fatalf("%s: a matrix without its file name in a first line:\n%s", page, content)
+			}
+			if err := os.WriteFile(filepath.Join(r.dir, name[1]), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		case "sh":
+			for command := range strings.Lines(content) {
+				r.execute(t, strings.TrimSpace(command))
+				ran++
+			}
+		default:
+			t.Errorf("%s has a block of the kind %q, want sh, cue or text:\n%s", page, kind, content)
 		}
-		fields := strings.Fields(args)
-		if slices.Contains([]string{"run", "show", "history", "runs"}, fields[0]) {
-			fields = append(fields, "--runs", runs)
-		}
-		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
-		cmd.Dir = ".."
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", command, err, out)
-		}
-		ran++
 	}
-	if ran < 6 {
-		t.Errorf("only %d commands of the README were run", ran)
+	if ran < commands {
+		t.Errorf("%s: only %d commands were executed, want %d", page, ran, commands)
 	}
 }
 
-// fleetCommands are run by the scripts "runs" and "fleet".
-var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl runs attach": true, "ctl runs cancel": true, "ctl runs pull": true,
-	"ctl runs list": true, "ctl fleet agents": true, "ctl context add": true, "ctl context use": true}
-
-// The fleet's commands work, with a free port and a matrix for the test's broker.
-func TestReadmeFleet(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "load-1", "load-2")
-	ctl := f.run(`
-axes: mode: ["confirm-window"]
-cell: {axis: _, publishers: {mode: axis.mode, count: 100, persistent: false}, warmup: "0s"}
-`)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("left with %d, want 0", code)
+// execute runs a command. Daemons run until the test ends.
+func (r *reader) execute(t *testing.T, command string) {
+	t.Helper()
+	r.useLab(t, command)
+	command = strings.ReplaceAll(command, "127.0.0.1:4222", "127.0.0.1:"+r.port)
+	fields := strings.Fields(command)
+	fleet := []string{"fleet", "agents", "--server", "nats://127.0.0.1:" + r.port}
+	switch {
+	case command == "go build -o bin/ ./cmd/...", command == `export PATH="$PWD/bin:$PATH"`: // TestMain does the same
+	case fields[0] == "controller", fields[0] == "agent":
+		start(t, r.dir, fields[0], fields[1:]...)
+		process.Eventually(t, command+" in the list of agents", func() bool {
+			out, err := exec.Command(filepath.Join(programs, "ctl"), fleet...).Output()
+			return err == nil && (fields[0] == "controller" || strings.Contains(string(out), fields[len(fields)-1]+" "))
+		})
+	default:
+		cmd := exec.Command("sh", "-c", shortened(command))
+		cmd.Dir = r.dir
+		cmd.Env = append(os.Environ(), "PATH="+programs+string(os.PathListSeparator)+os.Getenv("PATH"),
+			"XDG_CONFIG_HOME="+filepath.Join(r.dir, "config"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
 	}
+}
+
+// useLab replaces the usual addresses of brokers in the reader's matrices by those of the lab.
+func (r *reader) useLab(t *testing.T, command string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(r.dir, "*.cue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.Contains(command, filepath.Base(file)) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for usual, variableOf := range map[string]string{`amqp://guest:guest@(127\.0\.0\.1|localhost):5672/?`: "LOCKSTEP_RABBITMQ_URL",
+			`(127\.0\.0\.1|localhost):9092`: "LOCKSTEP_KAFKA_BROKERS"} {
+			if at := regexp.MustCompile(usual); at.Match(text) {
+				text = at.ReplaceAll(text, []byte(variable(t, variableOf)))
+			}
+		}
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shortened returns a command with flags that let its run take seconds: fewer cells and repetitions, and 2 s for each.
+func shortened(command string) string {
+	if !strings.HasPrefix(command, "ctl run ") || strings.Contains(command, "--resume") {
+		return command
+	}
+	if strings.Contains(command, "matrices/quick.cue") {
+		return command + ` --filter mode=confirm-each --set cell.measure='"2s"'`
+	}
+	command = strings.Replace(command, "repeat=6", "repeat=2", 1)
+	more := []string{`--set cell.measure='"2s"'`, `--set cell.warmup='"100ms"'`, "--set repeat=1"}
+	if strings.Contains(command, "steps.cue") {
+		more = append(more, "--filter size=100")
+	} else {
+		more = append(more, "--filter threads=1")
+	}
+	if strings.Contains(command, "rabbit.cue") {
+		more = append(more, "--filter size=100")
+	}
+	for _, flag := range more {
+		if path, _, _ := strings.Cut(flag, "="); !strings.Contains(command, path+"=") {
+			command += " " + flag
+		}
+	}
+	return command
 }
