@@ -91,6 +91,33 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestDocsThatTheCodeNames proves that the pages that code, messages and units name exist.
+func TestDocsThatTheCodeNames(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	named := regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.md\b`)
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() ||
+			!slices.Contains([]string{".go", ".cue", ".py", ".service", ".sh", ".yaml", ".html"}, filepath.Ext(path)) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, page := range named.FindAllString(string(text), -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join("..", page)); err != nil {
+				t.Errorf("%s names %s, which is not there", path, page)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 40 {
+		t.Errorf("only %d names of pages were looked up", checked)
+	}
+}
+
 // anchors returns the names of a page's headings in links.
 func anchors(text string) (names []string) {
 	for _, m := range headings.FindAllStringSubmatch(text, -1) {
