@@ -102,7 +102,8 @@ func (l *churnLink) onConfirms(tokens []uint64, err error) {
 			continue
 		}
 		l.c.e.Event(drivers.EventNotice,
-			fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token, l.queue))
+			fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token,
+				l.queue))
 	}
 	if err == nil {
 		l.c.confirmed(batch)

@@ -15,8 +15,8 @@ type slot struct {
 }
 
 // inflight holds the slots of one publisher. Tokens are slot numbers, so confirms may come in any order. One goroutine
-// takes slots (the publisher). Calls of find, free and release (the confirm side) are serialised. The two sides share no
-// lock.
+// takes slots (the publisher). Calls of find, free and release (the confirm side) are serialised. The two sides share
+// no lock.
 type inflight struct {
 	slots []slot
 	local []uint32 // the publisher's free slots; last in, first out, to stay in the processor's cache

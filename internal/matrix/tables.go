@@ -144,7 +144,7 @@ func family(name string) string {
 	if strings.HasSuffix(quantile, ".highest") {
 		return stem + ".p50…p99.highest"
 	}
-	if quantile == "" || stem == "" {
+	if quantile == "" || quantile[0] < '0' || quantile[0] > '9' { // as in spread.publishers
 		stem = strings.TrimSuffix(name, ".max")
 	}
 	switch {

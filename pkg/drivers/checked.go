@@ -50,9 +50,9 @@ func list[T ~string](all []T) string {
 	return strings.Join(out, ", ")
 }
 
-// Checked opens a session that rejects topologies and specs that are invalid, or that the driver did not declare for the
-// options, before the driver is called. The error has all reasons, and wraps ErrUnsupported if one of them is a missing
-// declaration. As returns the optional interfaces of the session.
+// Checked opens a session that rejects topologies and specs that are invalid, or that the driver did not declare for
+// the options, before the driver is called. The error has all reasons, and wraps ErrUnsupported if one of them is a
+// missing declaration. As returns the optional interfaces of the session.
 func Checked(ctx context.Context, d Driver, options json.RawMessage, env Env) (Session, error) {
 	s, err := d.Open(ctx, options, env)
 	if err != nil {
@@ -127,8 +127,8 @@ func useOf(t Topology) Use {
 
 func invalidTopology(t Topology) []string {
 	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return []string{fmt.Sprintf("topology %q with %d queues, %d subscriptions and %d bindings: give a name, and 1 or "+
-			"more of each", t.Name, t.Queues, t.Subscriptions, t.Bindings)}
+		return []string{fmt.Sprintf("topology %q with %d queues, %d subscriptions and %d bindings: give a name, and 1 "+
+			"or more of each", t.Name, t.Queues, t.Subscriptions, t.Bindings)}
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned, wrapped with the reason, for functions that a driver did not declare. Checked returns it for
-// topologies and specs, so drivers do not check them.
+// ErrUnsupported is returned, wrapped with the reason, for functions that a driver did not declare. Checked returns it
+// for topologies and specs, so drivers do not check them.
 var ErrUnsupported = errors.New("not supported by this driver")
 
 // ErrClosed is the error of a confirm, a publish or OnClosed if the link to the broker was lost. Drivers wrap their
@@ -290,15 +290,15 @@ type PublisherSpec struct {
 	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
 	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
-	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps ErrRejected
-	// or ErrClosed. A driver passes all messages of one answer of the broker in one call, when it arrives, because the
-	// engine records one time for them. Each message that Publish accepted in a confirmed mode is passed exactly once,
-	// and none in other modes. Calls are serialised per publisher, from any goroutine, possibly before Publish returns.
-	// OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When Close returns, it
-	// was called for all accepted messages. It is not nil in confirmed modes.
+	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps
+	// ErrRejected or ErrClosed. A driver passes all messages of one answer of the broker in one call, when it arrives,
+	// because the engine records one time for them. Each message that Publish accepted in a confirmed mode is passed
+	// exactly once, and none in other modes. Calls are serialised per publisher, from any goroutine, possibly before
+	// Publish returns. OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When
+	// Close returns, it was called for all accepted messages. It is not nil in confirmed modes.
 	OnConfirms func(tokens []uint64, err error)
-	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirms. It must not
-	// keep body. Calls are serialised per publisher.
+	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirms. It must
+	// not keep body. Calls are serialised per publisher.
 	OnReturn func(body []byte)
 	// Waiting records when Publish or Flush waits for the broker. Blocked writes are recorded separately, for
 	// connections that were dialled with the context of Session.Publisher. A driver whose Publish does not wait for

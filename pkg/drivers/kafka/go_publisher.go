@@ -55,8 +55,8 @@ func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (pr
 			return nil, err
 		}
 	}
-	p := &goProducer{link: c.link, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, confirmed: spec.Mode.Confirmed(),
-		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
+	p := &goProducer{link: c.link, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
+		confirmed: spec.Mode.Confirmed(), room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
 	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
 	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
 	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),

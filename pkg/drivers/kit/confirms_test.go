@@ -26,7 +26,8 @@ func TestConfirmsJoinsEqualResults(t *testing.T) {
 	c.Report()
 	c.Add(5, nil)
 	c.Report()
-	if want := []call{{[]uint64{0, 1}, nil}, {[]uint64{2, 3}, rejected}, {[]uint64{4}, nil}, {[]uint64{5}, nil}}; !reflect.DeepEqual(calls, want) {
+	want := []call{{[]uint64{0, 1}, nil}, {[]uint64{2, 3}, rejected}, {[]uint64{4}, nil}, {[]uint64{5}, nil}}
+	if !reflect.DeepEqual(calls, want) {
 		t.Errorf("calls %v, want %v", calls, want)
 	}
 }

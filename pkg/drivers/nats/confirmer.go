@@ -42,7 +42,8 @@ type confirmer struct {
 func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
-		link: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, stop: make(chan struct{}), progress: make(chan struct{}, 1),
+		link: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
+		stop: make(chan struct{}), progress: make(chan struct{}, 1),
 		settled:  make(chan struct{}),
 		slots:    newSlots(inbox, inFlight(spec)),
 		prompt:   spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,

@@ -18,9 +18,9 @@ type pending struct {
 // settler calls OnConfirms and OnReturn, from one goroutine.
 //
 // It waits for the library's deferred confirmations, in the order of publishing. The library creates one for each
-// message anyway. It joins those that are there, such as those of a multiple ack. A listener of NotifyPublish has three disadvantages. It costs a timer and a channel operation per
-// message. It loses a confirm if it is slow for 5 s. It receives an ack for a message that was rejected before a later
-// multiple ack.
+// message anyway. The settler joins those that are there, such as those of a multiple ack. A listener of NotifyPublish
+// has three disadvantages. It costs a timer and a channel operation per message. It loses a confirm if it is slow for
+// 5 s. It receives an ack for a message that was rejected before a later multiple ack.
 //
 // Returns come over an unbuffered channel. So the library's reader continues only after this goroutine has received the
 // return, and it reads the confirm of that message later. Therefore OnReturn is always called before OnConfirms of the
@@ -144,8 +144,8 @@ func (s *settler) drainReturns() {
 	}
 }
 
-// settle adds the result of a confirm to confirms. When the channel closes, the library counts outstanding messages as rejected.
-// It marks the channel as closed before that, so that ErrClosed can be reported.
+// settle adds the result of a confirm to confirms. When the channel closes, the library counts outstanding messages as
+// rejected. It marks the channel as closed before that, so that ErrClosed can be reported.
 func (s *settler) settle(p pending) {
 	switch {
 	case p.confirm.Acked():
