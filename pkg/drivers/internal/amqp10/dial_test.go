@@ -61,6 +61,10 @@ func TestSilentBrokersShareTheTime(t *testing.T) {
 	if took != 400*time.Millisecond || !strings.Contains(err.Error(), b) {
 		t.Errorf("connectTimeout of 200 ms for two brokers: after %v, want 400 ms: %v", took, err)
 	}
+	took, err = open(t, 5*time.Second, Options{URL: "amqp://" + a, ConnectTimeout: "200ms"}, silent)
+	if took != 5*time.Second {
+		t.Errorf("connectTimeout of 200 ms for one broker: after %v, want the 5 s of the caller: %v", took, err)
+	}
 }
 
 // refuse implements as much of SASL as is necessary to reject the password.

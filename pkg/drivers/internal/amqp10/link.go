@@ -60,9 +60,13 @@ func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 	return nil, errors.Join(errs...)
 }
 
-// share returns the maximum time of the first of n attempts.
+// share returns the maximum time of the first of n attempts. Without another endpoint, it is all the time of ctx.
 func (s *Session) share(ctx context.Context, n int) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
+	end, ok := ctx.Deadline()
+	switch {
+	case ok && len(s.endpoints) == 1:
+		return time.Until(end)
+	case ok:
 		return min(s.timeout, time.Until(end)/time.Duration(n))
 	}
 	return s.timeout
