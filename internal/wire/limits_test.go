@@ -74,6 +74,18 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfAnAgentAreBounded proves that one agent cannot use the connections, and the memory, of all agents.
+func TestConnectionsOfAnAgentAreBounded(t *testing.T) {
+	g := guardPlane(t)
+	for range keys.MaxAgentConnections {
+		g.dial(t, "a1")
+	}
+	if c, err := Dial(t.Context(), g.url, g.auth("a1")); !Unaccepted(err) {
+		t.Errorf("connection %d of an agent: %v, %v: want a refusal", keys.MaxAgentConnections+1, c, err)
+	}
+	g.dial(t, "a2.zone b")
+}
+
 func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 	g := guardPlane(t)
 	bound := func(account string) int {

@@ -58,7 +58,7 @@ type Server struct {
 }
 
 // unreadAge is the interval at which the unread bytes of all clients are counted.
-const unreadAge = 50 * time.Millisecond
+const unreadAge = 100 * time.Millisecond
 
 const (
 	embeddedMemory = 16 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
@@ -91,6 +91,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	}
 	s.ns, err = server.NewServer(opts)
 	if err == nil && s.users != nil {
+		s.users.ns = s.ns
 		err = s.users.set(s.ns, opts)
 	}
 	if err != nil {

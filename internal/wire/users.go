@@ -21,6 +21,7 @@ import (
 type users struct {
 	byKey atomic.Pointer[map[string]*server.NkeyUser]
 	tls   atomic.Pointer[tls.Config]
+	ns    *server.Server // set before it starts
 }
 
 // allKeyed returns an error if a configuration has no users, or users that authenticate with anything else than an nkey.
@@ -72,7 +73,8 @@ func (u *users) set(ns *server.Server, opts *server.Options) error {
 	return nil
 }
 
-// Check implements server.Authentication: a client must have signed the server's nonce with the key of a user.
+// Check implements server.Authentication: a client must have signed the server's nonce with the key of a user. An agent
+// with too many connections is refused.
 func (u *users) Check(c server.ClientAuthentication) bool {
 	offered := c.GetOpts()
 	user := (*u.byKey.Load())[offered.Nkey]
@@ -86,6 +88,13 @@ func (u *users) Check(c server.ClientAuthentication) bool {
 	signature, err := base64.RawURLEncoding.DecodeString(offered.Sig)
 	if err != nil || key.Verify(c.GetNonce(), signature) != nil {
 		return false
+	}
+	if user.Account != nil && user.Account.GetName() == keys.AgentsAccount {
+		open, err := u.ns.Connz(&server.ConnzOptions{Username: true, User: user.Nkey, Account: keys.AgentsAccount,
+			Limit: keys.MaxAgentConnections})
+		if err != nil || len(open.Conns) == keys.MaxAgentConnections {
+			return false
+		}
 	}
 	c.RegisterUser(&server.User{Permissions: user.Permissions, Account: user.Account})
 	return true

@@ -19,12 +19,15 @@ const (
 
 // Limits of each server of the control plane. Accounts have lower limits: see accounts.
 const (
-	MaxPayload       = 8 << 20         // maximum size of a message in bytes; a server may be configured lower
-	MaxConnections   = 30_000          // more than all accounts together: none can use up those of another
-	MaxSubscriptions = 4096            // per connection
-	MaxControlLine   = 4 << 10         // bytes, including subjects
-	AuthTimeout      = 10              // seconds for a client to authenticate; saturated hosts need more than the default, 2
-	MaxPending       = 16 * MaxPayload // bytes for a client that does not read; then it is disconnected
+	MaxPayload       = 8 << 20 // maximum size of a message in bytes; a server may be configured lower
+	MaxConnections   = 30_000  // more than all accounts together: none can use up those of another
+	MaxSubscriptions = 4096    // per connection
+	// MaxAgentConnections is the maximum number of connections with the key of an agent to an embedded server. An agent
+	// has one, and a lost one stays until the server notices. NATS servers have no such limit.
+	MaxAgentConnections = 64
+	AuthTimeout         = 10              // seconds for a client to authenticate; saturated hosts need more than the default, 2
+	MaxControlLine      = 4 << 10         // bytes, including subjects
+	MaxPending          = 16 * MaxPayload // bytes for a client that does not read; then it is disconnected
 )
 
 // configs returns the configurations of the control plane's servers by file name.

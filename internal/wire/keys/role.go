@@ -55,10 +55,13 @@ type account struct {
 	connections, subscriptions int
 }
 
+// AgentsAccount is the account of all agents.
+const AgentsAccount = "AGENTS"
+
 // accounts are all accounts. The controllers' account must be the first.
 var accounts = []account{
 	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
-	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
+	{name: AgentsAccount, roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
 		exports:     []string{subject.Command("*")},
 		connections: 25_000, subscriptions: 256},
 	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">",
