@@ -297,8 +297,10 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		q.By = oneLine(q.By)
 		return baseline(ctx, q)
 	})
-	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context,
-		q named) error {
+	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error {
+		if err := l.lease.Confirm(ctx); err != nil {
+			return err
+		}
 		return l.store.removeBaseline(ctx, q.Name)
 	}))
 
@@ -611,7 +613,8 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	return nil
 }
 
-// PutBaseline stores a baseline. It replaces an existing one with the same name.
+// PutBaseline stores a baseline. It replaces an existing one with the same name. It first confirms that this controller
+// leads, as baselines have no fence.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	kv, err := l.store.bucket(ctx, subject.BaselinesBucket)
 	var value []byte
@@ -624,7 +627,9 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 		err = fmt.Errorf("%w: %d bytes exceed the limit of %d (max_payload of its NATS server); use a run with fewer cells",
 			ErrTooLarge, len(value), limit)
 	default:
-		_, err = kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)
+		if err = l.lease.Confirm(ctx); err == nil {
+			_, err = kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)

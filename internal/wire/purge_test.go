@@ -41,6 +41,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	_, making := leader.MakeRoom(t.Context(), "", none)
 	for what, err := range map[string]error{
 		"delete a submission": leader.Dequeue(t.Context(), "r", 99), "make room": making,
+		"store a baseline": leader.PutBaseline(t.Context(), plan.BaselineRecord{Baseline: plan.Baseline{Name: "b"}}),
 	} {
 		if !errors.Is(err, lease.ErrFenced) && !errors.Is(err, lease.ErrLost) {
 			t.Errorf("%s: %v: want to read that another leads", what, err)
