@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 )
@@ -58,7 +57,7 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 	if m == nil {
 		return wire.ErrNoAttempt
 	}
-	if err := s.CheckTimes(plan.RecordLimit(m.task)); err != nil {
+	if err := wire.CheckData(m.task, &s); err != nil {
 		_ = m.hand(ctx, agentReport{agent: s.Agent, err: err}) // an error means that the attempt is over
 		return err
 	}

@@ -260,12 +260,23 @@ type Load struct {
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckSnapshot returns an error unless the snapshot's agent has a part in the attempt of t that began with e. The
-// snapshot's times must also be possible for t.
+// CheckSnapshot returns an error unless the snapshot's agent has a part in the attempt of t that began with e. See
+// also CheckData.
 func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	observes := func(o Observer) bool { return o.Agent == s.Agent }
 	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
 		return fmt.Errorf("agent %s has no role in task %s", s.Agent, t.ID)
+	}
+	return CheckData(t, s)
+}
+
+// CheckData returns an error unless the group and the times of a snapshot are possible for t: each group and each second
+// uses memory.
+func CheckData(t plan.Task, s *record.Snapshot) error {
+	named := func(g plan.Group) bool { return g.Name == s.Group }
+	if s.Group != "" && !slices.ContainsFunc(t.Cell.Workload.Groups, named) {
+		return fmt.Errorf("snapshot %d of agent %s is of the group %.80q, which the task does not have", s.Seq, s.Agent,
+			s.Group)
 	}
 	return s.CheckTimes(plan.RecordLimit(t))
 }
