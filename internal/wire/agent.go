@@ -180,6 +180,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 
 // Arrive reports an agent's arrival at a step, or its failure. It retries until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
+	v.cut()
 	if err := repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v); err != nil {
 		return fmt.Errorf("arrive at %s: %w", v.Step, err)
 	}

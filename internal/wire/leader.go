@@ -214,7 +214,7 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
-	arrivals := service{subject.Arrive("*"), agentRequest, maxRequests, l.who.Epoch}
+	arrivals := service{subject.Arrive("*"), smallRequest, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, arrivals, func(ctx context.Context, from string, a Arrival) (empty, error) {
 		if subject.Arrive(a.Agent) != from {
 			return empty{}, fmt.Errorf("read arrival: it has the name of another agent, %.200q", a.Agent)
@@ -222,7 +222,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 		if err := a.check(); err != nil {
 			return empty{}, fmt.Errorf("read arrival: %w", err)
 		}
-		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
+		a.cut()
 		return empty{}, arrive(ctx, a)
 	}))
 	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockstep/internal/plan"
@@ -211,6 +212,9 @@ type Arrival struct {
 	// StepPublishers: connections of this agent; from the agent with index 0, also leaders
 	Placement *plan.Placement `json:"placement,omitempty"`
 }
+
+// cut shortens the error to maxError bytes.
+func (a *Arrival) cut() { a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "") }
 
 // check returns an error if a field is invalid or too large. Attempts and outcomes keep these fields of each agent.
 func (a Arrival) check() error {

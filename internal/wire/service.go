@@ -17,7 +17,7 @@ const (
 	maxRequests  = 1024
 	maxBytes     = 4 * MaxMessage // of their bodies, each counted decodedSize times
 	decodedSize  = 4
-	pendingBytes = 2 * MaxMessage // that wait in the subscription of a service for large requests
+	pendingBytes = 2 * MaxMessage // that wait in the subscription of a service for large requests, or for agents
 	pendingSmall = 2 << 20        // the same for other services
 	maxHeaders   = 16 << 10       // bytes of subjects and headers
 	maxUnread    = 64 << 20       // bytes of answers that clients of a server in this process have not read
@@ -99,7 +99,7 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	ctx, cancel := context.WithCancel(context.Background())
 	quota := semaphore.NewWeighted(maxBytes)
 	pending := pendingSmall
-	if s.size > agentRequest {
+	if s.size > smallRequest || s.epoch > 0 {
 		pending = pendingBytes
 	}
 	unsubscribe, err := c.subscribe(s.subject, pending, func(m *nats.Msg) (*nats.Msg, error) {

@@ -83,8 +83,7 @@ func (q BaselineQuery) check() error {
 
 // Limits of requests: the size in bytes, and the number of concurrent requests of one service.
 const (
-	smallRequest = 64 << 10
-	agentRequest = 64 << 10 // an arrival contains the description of a broker
+	smallRequest = 64 << 10 // also of an arrival, which contains the description of a broker
 	fewRequests  = 16
 	maxReads     = 512 // most of them wait for something to read
 )
