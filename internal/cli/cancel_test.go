@@ -51,14 +51,24 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: 1, Tasks: 2})
+	running := make(chan uint64, 1) // the sequence number of the submission
 	go func() {
 		_ = lease.Queue(t.Context(), func(q wire.Request) {
-			if !q.Submits && q.Run == "r" {
-				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: 2, Tasks: 2, Done: 2})
+			switch {
+			case q.Submits:
+				put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: q.Seq, Tasks: 2})
+				running <- q.Seq
+			case q.Run == "r":
+				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: <-running + 1, Tasks: 2, Done: 2})
 			}
 		}, func() {})
 	}()
+	if err := client.Submit(t.Context(), wire.Submission{Run: plan.Run{ID: "r"}}); err != nil {
+		t.Fatal(err)
+	}
+	for len(running) == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
 	if err != nil || !strings.Contains(text, "run r was cancelled and has been submitted again") ||
 		strings.Contains(text, "has ended") {
