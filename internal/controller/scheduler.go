@@ -189,23 +189,23 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 }
 
 // change stores the schedule as edited by edit. If another writer changed it meanwhile, edit is applied again to the
-// newer state. change reports whether the edit was made and stored.
-func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) bool {
+// newer state. edit returns false if it changes nothing.
+func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) {
 	for ctx.Err() == nil && k.kept.Err == nil {
 		s := k.kept.Schedule.Clone()
 		if !edit(&s) {
-			return false
+			return
 		}
 		revision, err := k.store.PutSchedule(ctx, s, k.kept.Revision)
 		if err == nil {
 			k.kept.Schedule, k.kept.Revision = s, revision
-			return true
+			return
 		}
 		if errors.Is(err, wire.ErrChanged) {
 			kept, read := k.store.Schedule(ctx, k.name)
 			if errors.Is(read, wire.ErrNoSchedule) {
 				k.kept = wire.KeptSchedule{} // removed; the next reading of the schedules stops this keeper
-				return false
+				return
 			}
 			if read == nil {
 				k.take(kept)
@@ -218,7 +218,6 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		}
 		_ = pause(ctx, time.Second) // the loop checks ctx
 	}
-	return false
 }
 
 // look performs the actions that are due, and returns the time until the next one.

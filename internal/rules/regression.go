@@ -42,11 +42,11 @@ func ParseRegression(text string) (r plan.Regression, is bool, err error) {
 		r.Values = append(r.Values, name)
 	}
 	var why string
-	if r.Effect, why = percentage(m[3], 0, 100); why != "" {
+	if r.Effect, why = percentage(m[3], 0); why != "" {
 		problems = append(problems, why+"; give the maximum regression, for example 5%")
 	}
 	if m[4] != "" {
-		if r.Confidence, why = percentage(m[4], 50, 100); why != "" {
+		if r.Confidence, why = percentage(m[4], 50); why != "" {
 			problems = append(problems, why+"; give a confidence, for example 95%")
 		}
 	}

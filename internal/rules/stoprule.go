@@ -30,11 +30,11 @@ func ParseStopRule(text string) (plan.StopRule, error) {
 		}
 	}
 	var why string
-	if u.Within, why = percentage(m[2], 0, 100); why != "" {
+	if u.Within, why = percentage(m[2], 0); why != "" {
 		problems = append(problems, why+"; give the maximum deviation of the median, for example 5%")
 	}
 	if m[3] != "" {
-		if u.Confidence, why = percentage(m[3], 50, 100); why != "" {
+		if u.Confidence, why = percentage(m[3], 50); why != "" {
 			problems = append(problems, why+"; give a confidence, for example 95%")
 		}
 	}
@@ -44,11 +44,11 @@ func ParseStopRule(text string) (plan.StopRule, error) {
 	return u, nil
 }
 
-// percentage parses a percentage strictly between above and below, and returns it as a fraction.
-func percentage(text string, above, below float64) (part float64, why string) {
+// percentage parses a percentage strictly between above and 100, and returns it as a fraction.
+func percentage(text string, above float64) (part float64, why string) {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > above && n < below) {
-		return 0, fmt.Sprintf("%s%% is not between %g%% and %g%%", text, above, below)
+	if err != nil || !(n > above && n < 100) {
+		return 0, fmt.Sprintf("%s%% is not between %g%% and 100%%", text, above)
 	}
 	return n / 100, ""
 }
