@@ -44,7 +44,7 @@ type churnBinding struct {
 	unconfirmed sync.WaitGroup // messages without a confirm
 }
 
-func (e *Engine) newChurn() (*churn, error) {
+func newChurn(e *Engine) (*churn, error) {
 	binder, can := drivers.As[drivers.Binder](e.cfg.Session)
 	if !can {
 		return nil, fmt.Errorf("make bindings while messages flow: %w: leave topology.churn out",

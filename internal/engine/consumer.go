@@ -49,7 +49,7 @@ type source struct {
 	others   map[uint32]uint64 // next of the other streams
 }
 
-func (e *Engine) newConsumer(subscription, i int) *consumer {
+func newConsumer(e *Engine, subscription, i int) *consumer {
 	w, a := e.work, e.cfg.Assignment
 	c := &consumer{e: e, index: i, done: make(chan struct{}),
 		processor:      newProcessor(w.Consumers, e.task, subscription, i),

@@ -77,7 +77,7 @@ func New(cfg Config) (*Engine, error) {
 	e.journal = newJournal(e.timeline)
 	var err error
 	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
-		if e.churn, err = e.newChurn(); err != nil {
+		if e.churn, err = newChurn(e); err != nil {
 			return nil, err
 		}
 	}
@@ -90,11 +90,11 @@ func New(cfg Config) (*Engine, error) {
 	e.supervision, e.stopSupervision = context.WithCancel(context.Background())
 	writes := map[int]*drivers.Waiting{}
 	for i := range a.Publishers.Count {
-		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i, writes))
+		e.publishers = append(e.publishers, newPublisher(e, a.Publishers.First+i, writes))
 	}
 	for s := range e.topology.Subscriptions {
 		for i := range a.Consumers.Count {
-			e.consumers = append(e.consumers, e.newConsumer(s, a.Consumers.First+i))
+			e.consumers = append(e.consumers, newConsumer(e, s, a.Consumers.First+i))
 		}
 	}
 	return e, nil

@@ -53,7 +53,7 @@ type publisher struct {
 }
 
 // newPublisher makes publisher i. writes has one entry per connection, which counts its blocked writes.
-func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher {
+func newPublisher(e *Engine, i int, writes map[int]*drivers.Waiting) *publisher {
 	w, a := e.work, e.cfg.Assignment
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), keyDraws: *rand.NewPCG(e.task, 2<<32|uint64(i))}

@@ -14,11 +14,10 @@ import (
 // naEachGroup is the reason for no value in a cell with several groups, if values of groups cannot be combined.
 const naEachGroup = "each group has its own"
 
-// Prefixes of reasons.
-const (
-	wholeTask  = "the task "            // that do not belong to one group
-	TaskFailed = wholeTask + "failed: " // that give the error of the task
-)
+// TaskFailed precedes the error of a failed task in its reasons.
+const TaskFailed = "the task failed: "
+
+const taskCancelled = "the task was cancelled"
 
 // judgeGroups judges each group of a task like a task, and combines the results into one outcome:
 //
@@ -100,10 +99,11 @@ func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 	o.Clocks = append(o.Clocks, g.Clocks...)
 	o.Cut = max(o.Cut, g.Cut)
 	o.Verdict = plan.Worst(o.Verdict, g.Verdict)
+	ofTask := []string{TaskFailed + f.Failure, taskCancelled} // these do not belong to one group
 	named := func(all []string) []string {
 		named := slices.Clone(all)
 		for i, text := range named {
-			if !strings.HasPrefix(text, wholeTask) {
+			if !slices.Contains(ofTask, text) {
 				named[i] = "group " + name + ": " + text
 			}
 		}

@@ -107,7 +107,7 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 		reasons = append(reasons, TaskFailed+in.facts.Failure)
 	}
 	if in.facts.Cancelled {
-		reasons = append(reasons, "the task was cancelled")
+		reasons = append(reasons, taskCancelled)
 	}
 	for _, f := range in.workload.Faults {
 		if _, happened := endOf(in.record, f, common{}); !happened && in.facts.Failure == "" && !in.facts.Cancelled {
