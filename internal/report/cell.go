@@ -106,7 +106,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	default:
 		middle := median(numbers, values)
 		f.Number = &middle.Number
-		f.Text, f.Bound = show(info, middle), middle.Bound
+		f.Text, f.sign, f.Bound = show(info, middle), signOf(info, middle), middle.Bound
 		if _, plain := plan.SplitGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)
 		}

@@ -19,24 +19,40 @@ func Show(info plan.ValueInfo, v plan.Value) string {
 	return strings.TrimSpace(show(info, v) + " " + display.PlusMinus(v.Number, v.Bound))
 }
 
-// show formats a value like format. It adds "<" to a latency below the resolution, and ">" to a quantile that is a
-// lower bound (plan.Value.Over).
+// show formats a value like format, with its sign.
 func show(info plan.ValueInfo, v plan.Value) string {
-	switch {
-	case v.Over > 0 && v.Number >= 3600:
-		return "> " + limit(v.Number)
-	case v.Over > 0:
-		return "> " + format(info.Unit, v.Number)
-	case info.Latency() && v.Number >= 0:
-		return Latency(v.Number)
+	switch s := signOf(info, v); {
+	case s == lowerBound && v.Number >= 3600:
+		return string(s) + limit(v.Number)
+	case s == belowResolution:
+		return string(s) + limit(plan.Resolution)
+	default:
+		return string(s) + format(info.Unit, v.Number)
 	}
-	return format(info.Unit, v.Number)
+}
+
+// limitSign precedes a number that is not known exactly.
+type limitSign string
+
+const (
+	belowResolution limitSign = "< " // a latency; the resolution replaces the number
+	lowerBound      limitSign = "> " // a quantile that is a lower bound (plan.Value.Over)
+)
+
+func signOf(info plan.ValueInfo, v plan.Value) limitSign {
+	switch {
+	case v.Over > 0:
+		return lowerBound
+	case info.Latency() && v.Number < plan.Resolution && v.Number >= 0:
+		return belowResolution
+	}
+	return ""
 }
 
 // Latency formats a latency of at least 0 seconds. Below the resolution it is an upper bound.
 func Latency(seconds float64) string {
 	if seconds < plan.Resolution {
-		return "< " + limit(plan.Resolution)
+		return string(belowResolution) + limit(plan.Resolution)
 	}
 	return display.Seconds(seconds)
 }

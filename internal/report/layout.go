@@ -73,13 +73,10 @@ func (s scale) show(f Field) (text, tail string) {
 		tail = plusMinus("± " + display.RoundUp(f.Bound/s.one))
 	}
 	x := *f.Number
-	switch {
-	case strings.HasPrefix(f.Text, "< "):
-		return "< " + s.format(plan.Resolution), tail
-	case strings.HasPrefix(f.Text, "> "):
-		return "> " + s.format(x), tail
+	if f.sign == belowResolution {
+		x = plan.Resolution
 	}
-	return s.format(x), tail
+	return string(f.sign) + s.format(x), tail
 }
 
 // format formats a number with three significant digits; cores and percentages with two decimals and one.

@@ -47,6 +47,8 @@ type Field struct {
 	Value   string       `json:"value,omitempty"`   // name of the value; empty for a coordinate
 	Column  []Coordinate `json:"column,omitempty"`
 	Notes   []int        `json:"notes,omitempty"` // footnotes
+
+	sign limitSign // of Number
 }
 
 // Build returns the tables that a run's matrix requests: one per part of a split that has a cell. An axis on which
