@@ -28,6 +28,7 @@ const (
 
 // lifecycle is the life of one assignment, from its acceptance until all its resources are released. The methods are in
 // the order of execution; run is the overview.
+// It has more than 20 fields: its parts, and the state that one step leaves to later ones.
 type lifecycle struct {
 	slot       *slot
 	assignment plan.Assignment

@@ -16,6 +16,7 @@ import (
 // Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and
 // repeatedly. It is safe for concurrent use. The caller owns the results of its methods. It has many methods because
 // each reads one quantity under the same lock.
+// Each of its more than 20 fields is one such quantity.
 type Merged struct {
 	mu            sync.Mutex
 	groups        map[string]*Merged // nil: no groups
