@@ -1,3 +1,4 @@
+# make build       the programs, in bin: ctl, lockstep-agent and lockstep-controller
 # make test        every guarantee, with the real brokers it installs and starts on 127.0.0.1
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
@@ -10,7 +11,12 @@ GO ?= go
 LAB := $(GO) run ./test/lab
 export CGO_ENABLED ?= 1
 
-.PHONY: test lab test-quick test-long dashboards bench lint
+.PHONY: build test lab test-quick test-long dashboards bench lint
+
+build:
+	$(GO) build -o bin/ctl ./cmd/ctl
+	$(GO) build -o bin/lockstep-agent ./cmd/agent
+	$(GO) build -o bin/lockstep-controller ./cmd/controller
 
 test:
 	$(GO) build ./...

@@ -161,7 +161,7 @@ func TestDocsNameTestsThatAreThere(t *testing.T) {
 }
 
 var (
-	commands = regexp.MustCompile("(?m)(?:^|`|-- )(?:go run \\./cmd/)?(ctl|controller|agent)( [^`\n]*)")
+	commands = regexp.MustCompile("(?m)(?:^|`|-- )(?:go run \\./cmd/)?(ctl|lockstep-controller|lockstep-agent)( [^`\n]*)")
 	flags    = regexp.MustCompile(`(?:^| )--([a-z][a-z-]*)`)
 	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
@@ -175,7 +175,7 @@ func helps(t *testing.T, page string) map[string]string {
 		name, text, _ := strings.Cut(section, "\n")
 		of[name] = text
 	}
-	if of["ctl run"] == "" || of["agent"] == "" {
+	if of["ctl run"] == "" || of["lockstep-agent"] == "" {
 		t.Fatal("docs/reference/cli.md has no help of ctl run, or none of agent")
 	}
 	return of

@@ -88,12 +88,12 @@ func (r *reader) execute(t *testing.T, command string) {
 	fields := strings.Fields(command)
 	fleet := []string{"fleet", "agents", "--server", "nats://127.0.0.1:" + r.port}
 	switch {
-	case command == "go build -o bin/ ./cmd/...", command == `export PATH="$PWD/bin:$PATH"`: // TestMain does the same
-	case fields[0] == "controller", fields[0] == "agent":
-		start(t, r.dir, fields[0], fields[1:]...)
+	case command == "make build", command == `export PATH="$PWD/bin:$PATH"`: // TestMain does the same
+	case fields[0] == "lockstep-controller", fields[0] == "lockstep-agent":
+		start(t, r.dir, strings.TrimPrefix(fields[0], "lockstep-"), fields[1:]...)
 		process.Eventually(t, command+" in the list of agents", func() bool {
 			out, err := exec.Command(filepath.Join(programs, "ctl"), fleet...).Output()
-			return err == nil && (fields[0] == "controller" || strings.Contains(string(out), fields[len(fields)-1]+" "))
+			return err == nil && (fields[0] == "lockstep-controller" || strings.Contains(string(out), fields[len(fields)-1]+" "))
 		})
 	default:
 		cmd := exec.Command("sh", "-c", shortened(command))

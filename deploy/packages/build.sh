@@ -22,6 +22,8 @@ mkdir -p "$DIST"
 of=lockstep/internal/cli
 stamp="-X $of.release=$VERSION -X $of.commit=$(git rev-parse HEAD) -X $of.date=$(git log -1 --format=%cs)"
 CGO_ENABLED=0 GOOS=linux go build ${TRIMPATH--trimpath} -ldflags "-s -w $stamp" -o "$DIST/" ./cmd/ctl ./cmd/controller ./cmd/agent
+mv "$DIST/controller" "$DIST/lockstep-controller"
+mv "$DIST/agent" "$DIST/lockstep-agent"
 epoch=$(git log -1 --format=%ct)
 GOOS= GOARCH= SOURCE_DATE_EPOCH=$epoch go run ./deploy/packages/man "$DIST/man" "$VERSION"
 cp LICENSE README.md "$DIST/"

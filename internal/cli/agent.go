@@ -42,9 +42,9 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 func agentCommand() *cobra.Command {
 	var o agentOptions
 	root := &cobra.Command{
-		Use:   "agent",
+		Use:   "lockstep-agent",
 		Short: "Generate load: execute tasks that the controller assigns to this host",
-		Long: `agent registers with the controller and executes the tasks that are assigned to it, one at a time. It
+		Long: `lockstep-agent registers with the controller and executes the tasks that are assigned to it, one at a time. It
 resolves references to secrets in a matrix (${env:NAME}, ${file:/path}) on this host, from the variables and files that
 --env and --files allow.
 
@@ -54,9 +54,9 @@ against that broker. NAME is the name of the broker in matrices, or of its drive
 On SIGTERM or Ctrl-C an idle agent exits at once. A busy agent finishes the task in flight first; it waits until the
 deadline of the task, or for --stop-within. A second signal ends it at once. SIGUSR1 stops the agent in the same way, but
 it also executes tasks that are assigned meanwhile. Use SIGUSR1 to upgrade agents during a run.`,
-		Example: `  agent --server nats://bench-1:4222
-  agent --server nats://bench-1:4222 --name load-3
-  agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
+		Example: `  lockstep-agent --server nats://bench-1:4222
+  lockstep-agent --server nats://bench-1:4222 --name load-3
+  lockstep-agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -103,7 +103,7 @@ func (o *agentOptions) check() error {
 		}
 	}
 	if o.server.url == "" {
-		fault(errors.New("no server given: pass --server or set LOCKSTEP_SERVER; see agent --help"))
+		fault(errors.New("no server given: pass --server or set LOCKSTEP_SERVER; see lockstep-agent --help"))
 	}
 	if o.cfg.Name == "" {
 		fault(errors.New("no agent name: this host has no host name; pass --name"))

@@ -119,7 +119,7 @@ func fleetAdd() *cobra.Command {
 		},
 	}
 	command.Flags().IntVar(&slots, "slots", 1,
-		"allow each agent a `number` of slots (agent --slots): NAME, NAME.2 …")
+		"allow each agent a `number` of slots (lockstep-agent --slots): NAME, NAME.2 …")
 	return command
 }
 

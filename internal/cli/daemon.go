@@ -56,9 +56,9 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 func controllerCommand() *cobra.Command {
 	var o controllerOptions
 	root := &cobra.Command{
-		Use:   "controller",
+		Use:   "lockstep-controller",
 		Short: "Execute runs on a fleet of agents",
-		Long: `controller takes runs from the control plane, and agents execute them in lockstep. With --listen the
+		Long: `lockstep-controller takes runs from the control plane, and agents execute them in lockstep. With --listen the
 controller serves the control plane itself. It stores streams under --dir, and copies of runs in the subfolder runs. With
 --sync DURATION, a power failure can lose messages acknowledged in that time. With --server it uses a NATS server.
 --listen requires credentials: --nats-config with the file of "ctl fleet init", else LOCKSTEP_TOKEN, or LOCKSTEP_USER and
@@ -67,10 +67,10 @@ LOCKSTEP_PASSWORD. SIGHUP reloads that configuration. With --open no credentials
 On SIGTERM or Ctrl-C the controller starts no further task. It hands over when the tasks in flight have ended; it waits
 until their deadlines, or for --stop-within. A second signal aborts the tasks in flight and removes their topologies. A
 third signal ends the controller at once.`,
-		Example: `  controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
-  controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep \
+		Example: `  lockstep-controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
+  lockstep-controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep \
     --nats-config creds/nats.conf --creds creds/controller.nk
-  controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
+  lockstep-controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			preferTyped(c, "listen", "server")
@@ -125,11 +125,11 @@ func (o *controllerOptions) check() error {
 	var faults []error
 	if (o.listen == "") == (o.server.url == "") {
 		faults = append(faults,
-			errors.New("no control plane given, or two: pass either --listen to serve one or --server to use one; see controller --help"))
+			errors.New("no control plane given, or two: pass either --listen to serve one or --server to use one; see lockstep-controller --help"))
 	}
 	if o.config != "" && (o.listen == "" || o.server.creds == "") {
 		faults = append(faults,
-			errors.New("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see controller --help"))
+			errors.New("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see lockstep-controller --help"))
 	}
 	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
 		faults = append(faults,

@@ -52,12 +52,12 @@ var connection = regexp.MustCompile(`(?m)^ +--(ca|cert|context|creds|key|server)
 func TestReferenceOfCommands(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Commands\n\nGenerated from the help texts of the programs (`--help`).\n" +
-		"The packages install the same as man pages: `man lockstep-ctl`.\n" +
+		"The packages install the same as man pages: `man ctl`.\n" +
 		"See also [exit codes](exit-codes.md) and [environment variables](environment.md).\n\n" +
 		"## Connection flags\n\n\"connection flags\" in the help of a command of ctl stands for these flags:\n\n```text\n")
 	attach := helpOf(t, "ctl", []string{"runs", "attach"})
 	b.WriteString(strings.Join(connection.FindAllString(attach, -1), "") + "```\n")
-	for _, program := range []string{"ctl", "controller", "agent"} {
+	for _, program := range []string{"ctl", "lockstep-controller", "lockstep-agent"} {
 		document(t, &b, program, nil)
 	}
 	compareReference(t, "cli.md", b.String())
@@ -67,7 +67,7 @@ func TestReferenceOfCommands(t *testing.T) {
 func helpOf(t *testing.T, program string, path []string) string {
 	t.Helper()
 	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl,
-		"controller": Controller, "agent": Agent}[program]
+		"lockstep-controller": Controller, "lockstep-agent": Agent}[program]
 	var out, faults bytes.Buffer
 	if code := run(t.Context(), append(append([]string{}, path...), "--help"), nil, &out, &faults); code != 0 {
 		t.Fatalf("%s %s --help: %d\n%s", program, strings.Join(path, " "), code, &faults)

@@ -167,7 +167,7 @@ func inMemory(run plan.Run) string {
 	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf("broker %s runs in the memory of an agent; start one agent with all slots (agent --slots %d), or set a server in the options of the broker", name, most)
+	return fmt.Sprintf("broker %s runs in the memory of an agent; start one agent with all slots (lockstep-agent --slots %d), or set a server in the options of the broker", name, most)
 }
 
 // store adds the schedule, or with --replace changes it.

@@ -1,7 +1,7 @@
 package plan
 
 // Hook is a notification of a controller about runs of a schedule, by a command or a webhook. It is defined in a file
-// on the controller's host (controller --hooks); schedules only refer to it by name. Exactly one of Command and Webhook
+// on the controller's host (lockstep-controller --hooks); schedules only refer to it by name. Exactly one of Command and Webhook
 // is set.
 type Hook struct {
 	Name    string            `json:"name"`

@@ -79,7 +79,7 @@ const (
 )
 
 // ProcessMetrics returns the metrics that hosts report of the broker's processes. They need the processes in the matrix
-// (process) or an agent that observes them (agent --observe).
+// (process) or an agent that observes them (lockstep-agent --observe).
 func ProcessMetrics() []Metric {
 	const network = " in the network namespaces of the broker's processes, over all interfaces (loopback counts each byte in both directions)"
 	return []Metric{

@@ -22,7 +22,7 @@ const (
 )
 
 // ErrNoController is wrapped by the error of a request that no controller answers.
-var ErrNoController = errors.New("no controller leads on this control plane; start one with \"controller\" (a standby takes over within 10 s)")
+var ErrNoController = errors.New("no controller leads on this control plane; start one with \"lockstep-controller\" (a standby takes over within 10 s)")
 
 // ErrQueued is wrapped by the error of a submission whose run is queued or executed.
 var ErrQueued = errors.New("it is already queued or active")

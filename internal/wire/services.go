@@ -137,7 +137,7 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 		case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
 			err = fmt.Errorf("no response of the control plane: %w", err)
 		case errors.Is(err, context.DeadlineExceeded):
-			err = &refused{fmt.Sprintf("no response of a controller within %v; check its log, or start one with \"controller\"", timeout), ErrNoController}
+			err = &refused{fmt.Sprintf("no response of a controller within %v; check its log, or start one with \"lockstep-controller\"", timeout), ErrNoController}
 		}
 	}
 	if err != nil && doing != "" {

@@ -184,7 +184,7 @@ func (s *Store) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 func unprepared(name string, replicas int, err error) error {
 	var refused *jetstream.APIError
 	if replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass controller --replicas 1: %w",
+		return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass lockstep-controller --replicas 1: %w",
 			name, replicas, errors.Join(ErrServers, err))
 	}
 	return fmt.Errorf("prepare the control plane: create %s; check that JetStream is enabled on the NATS server: %w", name, err)

@@ -115,6 +115,11 @@ func (r *rig) build() string {
 	if out, err := c.CombinedOutput(); err != nil {
 		r.t.Fatalf("build the programs: %v\n%s", err, out)
 	}
+	for _, daemon := range []string{"controller", "agent"} { // the names of make build
+		if err := os.Rename(filepath.Join(dir, daemon), filepath.Join(dir, "lockstep-"+daemon)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 	r.t.Logf("built the programs in %.1f s", time.Since(begun).Seconds())
 	return dir
 }
@@ -126,7 +131,7 @@ func (r *rig) next() string {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		r.t.Fatal(err)
 	}
-	for _, program := range []string{"ctl", "controller", "agent"} {
+	for _, program := range []string{"ctl", "lockstep-controller", "lockstep-agent"} {
 		code, err := os.ReadFile(filepath.Join(r.programs, program))
 		if err != nil {
 			r.t.Fatal(err)

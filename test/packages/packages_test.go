@@ -82,13 +82,13 @@ func checkArchive(t *testing.T, file, version string) {
 	files := unpack(t, file, dir)
 	root := "lockstep-" + version + "-linux-amd64/"
 	for _, want := range []string{"README.md", "LICENSE", "docs/howto/secure-a-fleet.md", "matrices/quick.cue",
-		"systemd/lockstep-agent.service", "man/lockstep-ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
+		"systemd/lockstep-agent.service", "man/ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
 		}
 	}
-	for _, program := range []string{"ctl", "controller", "agent"} {
+	for _, program := range []string{"ctl", "lockstep-controller", "lockstep-agent"} {
 		path := filepath.Join(dir, root, program)
 		binary, err := elf.Open(path)
 		if err != nil {
@@ -161,11 +161,11 @@ exec chroot "$COPY/root" sh -c "$SCRIPT"`
 // life installs, upgrades, removes and purges the package. A failure ends it, and the test checks its output.
 const life = `set -eu
 dpkg -i /packages/1/*.deb
-lockstep-ctl --version; lockstep-controller --version; lockstep-agent --version
+ctl --version; lockstep-controller --version; lockstep-agent --version
 for unit in controller agent observer; do
 	echo "user: $(id -un lockstep-$unit) $(id -gn lockstep-$unit) $(getent passwd lockstep-$unit | cut -d: -f6,7)"
 done
-echo "pages: $(dpkg -L lockstep | grep -cE '/man1/lockstep-ctl(-run)?.1.gz|/man8/lockstep-(agent|controller).8.gz')"
+echo "pages: $(dpkg -L lockstep | grep -cE '/man1/ctl(-run)?.1.gz|/man8/lockstep-(agent|controller).8.gz')"
 echo "config: $(stat -c '%a %U:%G' /etc/lockstep) creds: $(stat -c '%a %U:%G' /etc/lockstep/creds)"
 for unit in controller agent observer; do
 	systemd-analyze verify --man=no --recursive-errors=no /lib/systemd/system/lockstep-$unit.service && echo "unit: $unit verified"
@@ -174,7 +174,7 @@ echo MARK=1 >/etc/lockstep/agent.env
 dpkg -i /packages/2/*.deb
 echo "upgraded: $(dpkg-query -W lockstep)"
 echo "kept: $(cat /etc/lockstep/agent.env)"
-lockstep-ctl vet /usr/share/lockstep/matrices/quick.cue
+ctl vet /usr/share/lockstep/matrices/quick.cue
 dpkg -r lockstep
 echo "removed: $(ls /usr/bin/lockstep-* 2>/dev/null | wc -l) programs, $(cat /etc/lockstep/agent.env)"
 dpkg -P lockstep

@@ -1,12 +1,9 @@
-// Command man writes the man pages of the programs into a folder, from the commands in internal/cli. Pages and their
-// examples have the names under which the packages install the programs: lockstep-ctl, lockstep-controller and
-// lockstep-agent.
+// Command man writes the man pages of the programs into a folder, from the commands in internal/cli.
 package main
 
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,7 +40,7 @@ func write(dir, version string) error {
 		if name := root.Flag("name"); name != nil {
 			name.DefValue = "host name"
 		}
-		prepare(root, root.Name())
+		prepare(root)
 		err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Path: dir, CommandSeparator: "-",
 			Header: &doc.GenManHeader{Section: section, Source: "Lockstep " + version, Manual: "Lockstep"}})
 		if err != nil {
@@ -53,25 +50,12 @@ func write(dir, version string) error {
 	return nil
 }
 
-// prepare renames the program in the texts of a command and its subcommands, and converts their texts to Markdown.
-func prepare(c *cobra.Command, program string) {
+// prepare converts the texts of a command and its subcommands to Markdown.
+func prepare(c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	if !c.HasParent() {
-		c.Use = "lockstep-" + c.Use
-	}
-	at := regexp.MustCompile(`(?m)^  ` + program + `\b`)
-	if program == "ctl" {
-		at = regexp.MustCompile(`\bctl\b`)
-	}
-	rename := func(text string) string {
-		return at.ReplaceAllStringFunc(text, func(s string) string {
-			return strings.TrimSuffix(s, program) + "lockstep-" + program
-		})
-	}
-	c.Example = rename(c.Example)
-	c.Short, c.Long = rename(c.Short), markdown(rename(c.Long))
+	c.Long = markdown(c.Long)
 	for _, sub := range c.Commands() {
-		prepare(sub, program)
+		prepare(sub)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 type User struct {
 	Role Role   `json:"role"`
 	Name string `json:"name"` // of the agent; other roles: the role's name
-	// Slots is the maximum number of slots of an agent (agent --slots); 0: one.
+	// Slots is the maximum number of slots of an agent (lockstep-agent --slots); 0: one.
 	Slots int       `json:"slots,omitempty"`
 	Key   string    `json:"key"` // public key
 	Made  time.Time `json:"made"`
