@@ -155,6 +155,13 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	}
 	subject.Product, subject.Version, subject.Members = s.clean(d.Product), s.clean(d.Version), d.Members
 	subject.StandIn = s.clean(d.StandIn)
+	size := 0
+	for name, value := range d.Settings {
+		size += len(name) + len(value)
+	}
+	if size > maxSettings {
+		return subject, fmt.Errorf("the driver reports %d bytes of settings: want at most %d", size, maxSettings)
+	}
 	for name, value := range d.Settings {
 		if subject.Settings == nil {
 			subject.Settings = make(map[string]string, len(d.Settings))
@@ -163,6 +170,9 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	}
 	return subject, nil
 }
+
+// maxSettings is the maximum size of a broker's settings in bytes, with their names.
+const maxSettings = 64 << 10
 
 // clientProcesses returns the processes of the driver's client, except this one.
 func (s *session) clientProcesses() []int {

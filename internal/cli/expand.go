@@ -68,6 +68,18 @@ func expandSchedule() *cobra.Command {
 	return c
 }
 
+// crashed returns the line of a program's output that states why it crashed, without the stacks; else the first line.
+func crashed(output string) string {
+	output = strings.TrimSpace(output)
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "panic: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	first, _, _ := strings.Cut(output, "\n")
+	return first
+}
+
 // expander returns a function that expands the matrix of a schedule in a child process of this program. The child gets
 // no LOCKSTEP_ variables, only the file of drivers. It ends with an error after limit, or when it needs more than
 // memory bytes.
@@ -106,8 +118,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)
 		}
 		if err != nil {
-			why, _, _ := strings.Cut(strings.TrimSpace(string(stderr.Text)), "\n") // a crash prints stacks, too
-			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, why)
+			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, crashed(string(stderr.Text)))
 		}
 		var made expansion
 		if err := plan.Decode(bytes.NewReader(out.Text), plan.MaxFile, &made); err != nil {

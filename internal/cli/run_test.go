@@ -32,9 +32,9 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 	for _, reason := range []wire.EndReason{wire.EndFailed, wire.EndQuarantined} {
 		for _, id := range []string{"recorded", "not-recorded"} {
 			err := (&runOptions{runs: root}).conclude(t.Context(), c, id,
-				wire.End{Reason: reason, Detail: "the stream is full"})
+				wire.End{Reason: reason, Detail: "the control plane is full"})
 			var code exit
-			if err == nil || errors.As(err, &code) || !strings.Contains(err.Error(), "the stream is full") {
+			if err == nil || errors.As(err, &code) || !strings.Contains(err.Error(), "the control plane is full") {
 				t.Errorf("%s, %s: %v, want the reason", reason, id, err)
 			}
 		}

@@ -312,7 +312,11 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	case ctx.Err() != nil:
 	case again:
 		k.log.Error("cannot submit the run of a slot; retrying", "run", e.Run, "err", err)
-		_ = pause(ctx, time.Second) // the loop checks ctx
+		wait := time.Second
+		if errors.Is(err, wire.ErrFull) {
+			wait = 30 * time.Second // until a run has ended; each attempt expands the matrix
+		}
+		_ = pause(ctx, wait) // the loop checks ctx
 	default:
 		k.log.Error("slot without a run", "slot", e.At, "err", err)
 		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })

@@ -138,6 +138,8 @@ func clocksUnsafe(e evaluation, name string) bool {
 	switch {
 	case name == "start.skew":
 		return e.m.starts.clockUnsafe()
+	case name == "topology.first":
+		return number && (e.m.clocks.unknown || len(e.m.clocks.steps) > 0)
 	case name == "gap.confirm" || name == "recovery.confirm":
 		return number && !e.m.gaps[record.GapConfirm].clocksKnown
 	case name == "gap.delivery" || name == "recovery.delivery":

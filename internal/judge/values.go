@@ -193,7 +193,11 @@ func firstDelivery(m *measurements) plan.Value {
 	if at == 0 {
 		return plan.Value{NA: NANoSamples}
 	}
-	return plan.Value{Number: (time.Duration(at) + m.in.warmup()).Seconds()}
+	v := plan.Value{Number: max(0, time.Duration(at)+m.in.warmup()).Seconds()}
+	if !m.clocks.unknown {
+		v.Bound = m.clocks.bound.Seconds()
+	}
+	return v
 }
 
 var unevenLeaders = unevenness(func(p *plan.Placement) map[string]int { return p.Leaders })

@@ -50,6 +50,10 @@ func TestDeclarationAndFirstDelivery(t *testing.T) {
 	near(t, o, "topology.declare", 3)
 	x = newWorld(nil)
 	x.steady(1000, atOnce)
+	x.last.FirstDelivery = -1 - int64(x.task.Cell.Workload.Warmup) // by a clock that is late
+	near(t, x.judge(), "topology.first", 0)
+	x = newWorld(nil)
+	x.steady(1000, atOnce)
 	o = x.judge()
 	if first, declare := o.Values["topology.first"], o.Values["topology.declare"]; first.NA != NANoSamples ||
 		declare.NA != NANotReported {

@@ -167,7 +167,7 @@ func CheckRunID(id string) error {
 	if id == "" || id == "latest" || id[0] == '.' || strings.ContainsAny(id, "/\\") ||
 		strings.ContainsFunc(id, unicode.IsControl) {
 		return fmt.Errorf("invalid id of a run: %.80q is not the name of a folder; "+
-			"use letters, digits, \".\", \"_\" and \"-\", with a letter or digit first", id)
+			"use a name without slashes and control characters that does not begin with a dot", id)
 	}
 	return nil
 }

@@ -214,7 +214,7 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
-	arrivals := service{subject.Arrive("*"), smallRequest, maxRequests, l.who.Epoch}
+	arrivals := service{subject.Arrive("*"), agentRequest, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, arrivals, func(ctx context.Context, from string, a Arrival) (empty, error) {
 		if subject.Arrive(a.Agent) != from {
 			return empty{}, fmt.Errorf("read arrival: it has the name of another agent, %.200q", a.Agent)
@@ -383,6 +383,11 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, si
 			}
 			_, err := l.store.put(ctx, m, key, jetstream.WithExpectLastSequencePerSubject(0))
 			signal(l.queued)
+			if err != nil { // the reader of the queue counts the run again, if it was stored
+				l.mu.Lock()
+				delete(l.sizes, run)
+				l.mu.Unlock()
+			}
 			if !lease.IsConflict(err) {
 				return err
 			}
@@ -404,13 +409,16 @@ const (
 func (l *Leader) admit(run string, size int, limited bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := size
-	for _, n := range l.sizes {
-		all += n
+	queued, all := 0, size
+	for other, n := range l.sizes {
+		if other != run {
+			queued++
+			all += n
+		}
 	}
-	if limited && (len(l.sizes) >= maxQueued || all > maxQueuedBytes) {
+	if limited && (queued >= maxQueued || all > maxQueuedBytes) {
 		return fmt.Errorf("%w: the queue has %d runs, which use %d MiB of memory with this one; the maximum is %d runs and %d MiB; "+
-			"wait until runs have ended, or cancel some", ErrFull, len(l.sizes), all>>20, maxQueued, maxQueuedBytes>>20)
+			"wait until runs have ended, or cancel some", ErrFull, queued, all>>20, maxQueued, maxQueuedBytes>>20)
 	}
 	if l.sizes == nil {
 		l.sizes = map[string]int{}

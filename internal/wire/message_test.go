@@ -480,9 +480,9 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 		_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
-			Arrival{Agent: "a1", Step: StepOpen, Error: strings.Repeat("e", smallRequest)})
+			Arrival{Agent: "a1", Step: StepOpen, Error: strings.Repeat("e", agentRequest)})
 		if err == nil || !strings.Contains(err.Error(), "exceeds the limit of") {
-			t.Errorf("an arrival of more than %d bytes: %v", smallRequest, err)
+			t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 		}
 	})
 }

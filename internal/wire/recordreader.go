@@ -99,8 +99,12 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		}
 		b.loaded = sync.OnceFunc(func() { r.slots.Release(1) })
 		defer func() {
-			if len(b.Messages) == 0 {
+			failed := recover()
+			if failed != nil || len(b.Messages) == 0 {
 				b.release()
+			}
+			if failed != nil {
+				panic(failed)
 			}
 		}()
 	}

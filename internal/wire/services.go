@@ -83,7 +83,8 @@ func (q BaselineQuery) check() error {
 
 // Limits of requests: the size in bytes, and the number of concurrent requests of one service.
 const (
-	smallRequest = 64 << 10 // also of an arrival, which contains the description of a broker
+	smallRequest = 64 << 10
+	agentRequest = 512 << 10 // of an arrival, with the nodes of a cluster and the description of a broker
 	fewRequests  = 16
 	maxReads     = 512 // most of them wait for something to read
 )

@@ -44,8 +44,8 @@ const MinRecord = 128 << 20
 // ErrServers is wrapped by the error of a control plane with fewer servers than the replicas that were requested.
 var ErrServers = errors.New("the control plane has too few servers")
 
-// ErrFull is wrapped by the error of a message whose stream has reached its limit.
-var ErrFull = errors.New("the stream is full")
+// ErrFull is wrapped by the error of a message that would exceed a limit of a stream, the queue or the schedules.
+var ErrFull = errors.New("the control plane is full")
 
 // clusterReplicas is the number of servers of a cluster that store each message, unless StoreConfig.Replicas is set.
 // One of three may fail.

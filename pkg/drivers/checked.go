@@ -61,12 +61,9 @@ func Checked(ctx context.Context, d Driver, options json.RawMessage, env Env) (S
 	info := d.Info()
 	c := &checked{Session: s, driver: info.Name, known: map[Use][]string{},
 		declare: func(u Use) Declaration { return info.Declare(options, u) }}
-	use := useOf(Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1})
+	use := useOf(Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1})
 	use.Mode, use.Ack = ConfirmWindow, AckEach
-	can := c.declare(use).Capabilities
-	if len(can.Modes) > 0 && len(can.Acks) > 0 {
-		c.mode, c.ack = can.Modes[0], can.Acks[0]
-	}
+	c.modes = c.declare(use).Capabilities.Modes
 	return c, nil
 }
 
@@ -84,25 +81,34 @@ type checked struct {
 	Session
 	driver  string // its name
 	declare func(Use) Declaration
-	mode    Mode // a declared mode and acknowledgement, for calls that need none
-	ack     Ack
+	modes   []Mode // the declared modes, for calls that have none
 
 	mu    sync.Mutex
 	known map[Use][]string // results of reasons: modes with a connection per message call Publisher for each
 }
 
-// reasons returns why a use is not supported. Mode and Ack may be empty.
+// reasons returns why a use is not supported. Without a mode, the use is supported if it is in any declared mode; otherwise
+// the reasons are those of the mode with the fewest.
 func (c *checked) reasons(use Use) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out, known := c.known[use]
-	if !known {
-		full := use
-		full.Mode, full.Ack = cmp.Or(use.Mode, c.mode), cmp.Or(use.Ack, c.ack)
-		d := c.declare(full)
-		out = append(d.Unsupported(c.driver, use), d.Rejections...)
-		c.known[use] = out
+	if known {
+		return out
 	}
+	modes := []Mode{use.Mode}
+	if use.Mode == "" && len(c.modes) > 0 {
+		modes = c.modes
+	}
+	for i, mode := range modes {
+		full := use
+		full.Mode = mode
+		d := c.declare(full)
+		if why := append(d.Unsupported(c.driver, use), d.Rejections...); i == 0 || len(why) < len(out) {
+			out = why
+		}
+	}
+	c.known[use] = out
 	return out
 }
 
@@ -118,10 +124,11 @@ func (c *checked) refuse(doing string, invalid []string, use Use) error {
 	return nil
 }
 
-// useOf returns the use of a topology by the simplest publishers and consumers.
+// useOf returns the use of a topology by the simplest publishers, without consumers, whose acknowledgements and prefetch
+// are not known.
 func useOf(t Topology) Use {
 	return Use{Persistent: t.Persistent, Prefetch: 1, Queues: t.Queues, Subscriptions: t.Subscriptions,
-		Bindings: t.Bindings, Publishers: t.Publishers, Consumers: t.Consumers, PublisherNode: AnyNode,
+		Bindings: t.Bindings, Publishers: t.Publishers, PublisherNode: AnyNode,
 		ConsumerNode: AnyNode, QueueNode: cmp.Or(t.QueueNode, AnyNode)}
 }
 

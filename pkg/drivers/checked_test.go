@@ -145,6 +145,47 @@ func TestCheckedRejectsWhatIsNotDeclared(t *testing.T) {
 	}
 }
 
+// combined is a driver whose persistent messages need confirms, and other acknowledgements than each.
+type combined struct{ narrow }
+
+func (c *combined) Info() Info {
+	return Info{Name: "combined", Declare: func(_ json.RawMessage, use Use) Declaration {
+		d := Declaration{Capabilities: Capabilities{Modes: []Mode{FireAndForget, ConfirmWindow}, Acks: []Ack{AckEach, AckEvery},
+			Transient: true, Persistent: use.Mode == ConfirmWindow}}
+		if use.Persistent && (use.Ack == AckEach || use.Consumers > 0 && use.Prefetch < 10) {
+			d.Rejections = []string{"persistent messages need ack every and a prefetch of 10"}
+		}
+		return d
+	}}
+}
+
+// A call is not rejected by what another call decides: Setup has no mode, and Setup and Publisher have no acknowledgement.
+func TestCheckedAllowsWhatSomeCombinationSupports(t *testing.T) {
+	topology := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1, Persistent: true}
+	publisher := PublisherSpec{Topology: topology, Mode: ConfirmWindow, Persistent: true}
+	consumer := ConsumerSpec{Topology: topology, Prefetch: 10, Batch: 1, Ack: AckEvery, AckEvery: 10}
+	s, err := Checked(t.Context(), &combined{}, nil, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Setup(t.Context(), topology); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Publisher(t.Context(), publisher); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Consumer(t.Context(), consumer, nil); err != nil {
+		t.Error(err)
+	}
+	publisher.Mode, consumer.Ack = FireAndForget, AckEach
+	if _, err := s.Publisher(t.Context(), publisher); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("persistent messages without confirms: %v", err)
+	}
+	if _, err := s.Consumer(t.Context(), consumer, nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("persistent messages with ack each: %v", err)
+	}
+}
+
 // As finds the optional interfaces of a session, whether Checked opened it or not.
 func TestAs(t *testing.T) {
 	inner := &narrowSession{}

@@ -291,8 +291,9 @@ type PublisherSpec struct {
 	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
 	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps
-	// ErrRejected or ErrClosed. A driver passes all messages of one answer of the broker in one call, when it arrives,
-	// because the engine records one time for them. Each message that Publish accepted in a confirmed mode is passed
+	// ErrRejected or ErrClosed. A driver passes the messages of one answer of the broker in one call, when it
+	// arrives, because the engine records one time for them. If the library does not report where an answer ends, it may
+	// make several calls. Each message that Publish accepted in a confirmed mode is passed
 	// exactly once, and none in other modes. Calls are serialised per publisher, from any goroutine, possibly before
 	// Publish returns. OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When
 	// Close returns, it was called for all accepted messages. It is not nil in confirmed modes.
