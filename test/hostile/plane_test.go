@@ -171,7 +171,13 @@ func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
 // works fails the test unless the fleet can execute a run.
 func (f *fleet) works(run string) {
 	f.t.Helper()
-	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: aRun(run)}))
+	process.Eventually(f.t, "a leader that accepts "+run, func() bool { // the lease may have lapsed during floods
+		err := f.client.Submit(f.t.Context(), wire.Submission{Run: aRun(run)})
+		if err != nil {
+			f.t.Log(err)
+		}
+		return err == nil
+	})
 	end := f.follow(run, func(e wire.Entry) {
 		if e.Outcome != nil && e.Outcome.Verdict != plan.Valid {
 			f.t.Errorf("run %s: %s: %v", run, e.Outcome.Verdict, e.Outcome.Reasons)
