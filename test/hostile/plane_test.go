@@ -24,6 +24,7 @@ import (
 	"lockstep/internal/wire"
 	"lockstep/internal/wire/keys"
 	_ "lockstep/pkg/drivers/loopback"
+	"lockstep/test/process"
 )
 
 // within is the time limit for events that must happen.
