@@ -94,6 +94,8 @@ func explain(err error) error {
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed),
 		errors.Is(err, kerr.GroupAuthorizationFailed):
 		return fmt.Errorf("%w (the user needs the right to create, write, read and delete topics, and to read and delete groups)", err)
+	case kgo.IsRetryableBrokerErr(err): // each attempt ended so; ErrFirstReadEOF has such a text itself
+		return fmt.Errorf("%w (the broker closes connections before it answers: give user, password and mechanism of SASL, or tls, as the brokers have them)", err)
 	}
 	return kit.Explain(err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -157,7 +158,9 @@ func TestWindowGathersWhatWaits(t *testing.T) {
 	})
 }
 
+// On one processor, no request begins before all messages are queued.
 func TestLanesWorkAtOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: 500 * time.Millisecond}
 		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Lanes, plan.Most = 3, 2 })
