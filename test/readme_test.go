@@ -13,13 +13,11 @@ import (
 
 // Every command of the README works.
 func TestReadmeCommands(t *testing.T) {
-	t.Parallel()
 	newReader(t).follow(t, "README.md", 6)
 }
 
 // Every command of the tutorial works, in the order of its parts.
 func TestTutorialCommands(t *testing.T) {
-	t.Parallel()
 	r := newReader(t)
 	for _, part := range []struct {
 		page     string
