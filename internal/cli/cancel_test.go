@@ -51,24 +51,24 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	running := make(chan uint64, 1) // the sequence number of the submission
+	running := make(chan struct{})
 	go func() {
+		var submitted uint64 // sequence number
 		_ = lease.Queue(t.Context(), func(q wire.Request) {
 			switch {
 			case q.Submits:
-				put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: q.Seq, Tasks: 2})
-				running <- q.Seq
+				submitted = q.Seq
+				put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: submitted, Tasks: 2})
+				close(running)
 			case q.Run == "r":
-				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: <-running + 1, Tasks: 2, Done: 2})
+				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: submitted + 1, Tasks: 2, Done: 2})
 			}
 		}, func() {})
 	}()
 	if err := client.Submit(t.Context(), wire.Submission{Run: plan.Run{ID: "r"}}); err != nil {
 		t.Fatal(err)
 	}
-	for len(running) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-running
 	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
 	if err != nil || !strings.Contains(text, "run r was cancelled and has been submitted again") ||
 		strings.Contains(text, "has ended") {
