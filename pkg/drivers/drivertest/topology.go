@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -179,13 +180,6 @@ func checkInFlight(c *check) {
 			c.must(s.pub.Flush(c.ctx), "flush")
 		})
 	}
-	c.dial.silence() // opens the connections of concurrent requests, whose handshakes need answers
-	fill()
-	c.linger()
-	c.dial.stall(false)
-	if !s.settle() {
-		return
-	}
 	env, near := c.env(), newDialer()
 	c.cleanups = append(c.cleanups, near.close)
 	env.Dial, env.Forward = near.dial, near.forward
@@ -193,12 +187,26 @@ func checkInFlight(c *check) {
 	c.must(err, "open another session")
 	c.cleanups = append(c.cleanups, func() { c.within(c.wait, "Session.Close", func() { _ = session.Close() }) })
 	in := (&rig{c: c, use: u, session: session, topology: r.topology}).inbox(nil)
-	c.eventually(func() bool { return in.distinct() == limit }, func() string { return "the first messages do not arrive" })
-	c.dial.silence()
-	fill()
-	c.eventually(func() bool { return in.distinct() == 2*limit }, func() string {
-		return fmt.Sprintf("%d of %d messages are sent while no answer arrives", in.distinct()-limit, limit)
-	})
-	c.dial.stall(false)
-	s.settle()
+	// A library may open connections a few at a time, and their handshakes need answers. Each round leaves more of them open.
+	for patience := c.quiet(); ; patience *= 2 {
+		before := in.distinct()
+		arrived := func() bool { return in.distinct() == before+limit }
+		c.dial.silence()
+		fill()
+		for end := time.Now().Add(patience); !arrived() && time.Now().Before(end) && c.ctx.Err() == nil; {
+			time.Sleep(time.Millisecond)
+		}
+		sent := in.distinct() - before
+		c.dial.stall(false)
+		if !s.settle() || sent == limit {
+			return
+		}
+		if patience > c.wait/4 {
+			c.errorf("%d of %d messages are sent while no answer arrives for %v", sent, limit, patience)
+			return
+		}
+		if !c.eventually(arrived, func() string { return "the messages do not arrive" }) {
+			return
+		}
+	}
 }
