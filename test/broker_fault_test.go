@@ -30,6 +30,7 @@ func faultMatrix(t *testing.T, driver, options, cell string) (dir, file string) 
 	file = filepath.Join(dir, "matrix.cue")
 	text := fmt.Sprintf(`package matrix
 name: "killed"
+grace: "5s"
 brokers: killed: {driver: %q, options: %s}
 axes: mode: ["confirm-window"]
 cell: {

@@ -163,6 +163,7 @@ func (r record) proxied(accepted int64) {
 // The study of prefetch on two nodes of a cluster. Queues are on the nodes that each case states, and the table is that
 // of the study.
 func TestMatrixPrefetch(t *testing.T) {
+	beside(t)
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()

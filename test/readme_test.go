@@ -13,11 +13,13 @@ import (
 
 // Every command of the README works.
 func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
 	newReader(t).follow(t, "README.md", 6)
 }
 
 // Every command of the tutorial works, in the order of its parts.
 func TestTutorialCommands(t *testing.T) {
+	t.Parallel()
 	r := newReader(t)
 	for _, part := range []struct {
 		page     string
@@ -132,15 +134,16 @@ func (r *reader) useLab(t *testing.T, command string) {
 }
 
 // shortened returns a command with flags that let its run take seconds: fewer cells and repetitions, and 2 s for each.
+// Its rate leaves the brokers of the lab to the tests beside it.
 func shortened(command string) string {
 	if !strings.HasPrefix(command, "ctl run ") || strings.Contains(command, "--resume") {
 		return command
 	}
 	if strings.Contains(command, "matrices/quick.cue") {
-		return command + ` --filter mode=confirm-each --set cell.measure='"2s"'`
+		return command + ` --filter mode=confirm-each --set cell.measure='"2s"' --set cell.publishers.rate=1000`
 	}
 	command = strings.Replace(command, "repeat=6", "repeat=2", 1)
-	more := []string{`--set cell.measure='"2s"'`, `--set cell.warmup='"100ms"'`, "--set repeat=1"}
+	more := []string{`--set cell.measure='"2s"'`, `--set cell.warmup='"100ms"'`, "--set cell.publishers.rate=1000", "--set repeat=1"}
 	if strings.Contains(command, "steps.cue") {
 		more = append(more, "--filter size=100")
 	} else {

@@ -225,6 +225,7 @@ func TestMatrixMqperf(t *testing.T) {
 
 // The study of bindings runs on one node, and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
+	beside(t)
 	args := append([]string{"--quick"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
