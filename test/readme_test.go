@@ -140,7 +140,7 @@ func shortened(command string) string {
 		return command
 	}
 	if strings.Contains(command, "matrices/quick.cue") {
-		return command + ` --filter mode=confirm-each --set cell.measure='"2s"' --set cell.publishers.rate=1000`
+		return command + ` --filter mode=confirm-each --filter load=1000/s --set cell.measure='"2s"'`
 	}
 	command = strings.Replace(command, "repeat=6", "repeat=2", 1)
 	more := []string{`--set cell.measure='"2s"'`, `--set cell.warmup='"100ms"'`, "--set cell.publishers.rate=1000", "--set repeat=1"}

@@ -185,7 +185,7 @@ func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) 
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("cannot store what a run waits for", "run", c.Run, "err", err)
+		l.cfg.Log.Warn("cannot store the state of a queued run", "run", c.Run, "err", err)
 	}
 }
 

@@ -218,7 +218,7 @@ func decodeWords(data []byte) (*words, []byte, error) {
 		return w, data[pageBytes:], nil
 	}
 	if form == formRuns {
-		return nil, nil, errors.New("a page of nothing")
+		return nil, nil, errors.New("an empty page")
 	}
 	return decodeRuns(form-formRuns, data)
 }

@@ -89,7 +89,7 @@ func read(f File, r *report) (value, bool) {
 		return value{}, false
 	case 1:
 	default:
-		r.invalid(f.Name, bodies[1].GetToken().Position.Line, "a second document begins here; give one file at a time")
+		r.invalid(f.Name, bodies[1].GetToken().Position.Line, "a second YAML document begins here; split the file")
 		return value{}, false
 	}
 	in := reader{report: r, file: f.Name}

@@ -83,7 +83,7 @@ type Declaration struct {
 	// prefetch of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the options
 	// themselves, and the matrix is invalid.
 	Rejections []string
-	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 get nothing"). They are
+	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 are idle"). They are
 	// shown before the run and stored with the cell.
 	Notes []string
 	// Resilience is who sends messages again whose link broke before their confirm. "" means NoResilience.

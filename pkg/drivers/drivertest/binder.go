@@ -61,7 +61,7 @@ func checkBinder(c *check) {
 	publish(other, 5)
 	usual := publish(7, 10)
 	c.must(binder.Unbind(c.ctx, r.topology, at[0], at[1], key), "Unbind")
-	c.must(binder.Unbind(c.ctx, r.topology, at[0], at[1], key), "Unbind what is not bound")
+	c.must(binder.Unbind(c.ctx, r.topology, at[0], at[1], key), "Unbind without a binding")
 	publish(key, 5)
 	again := drivers.ChurnKey | 1<<30
 	c.must(binder.Bind(c.ctx, r.topology, at[0], at[1], again), "Bind another key")
@@ -87,13 +87,13 @@ func checkBinderTogether(c *check) {
 			for n := range 5 {
 				key := drivers.ChurnKey + uint32(10*i+n)
 				if err := binder.Bind(c.ctx, r.topology, 0, i%2, key); err != nil {
-					c.errorf("Bind beside others: %v", err)
+					c.errorf("concurrent Bind: %v", err)
 				}
 				if n%2 == 0 {
 					continue
 				}
 				if err := binder.Unbind(c.ctx, r.topology, 0, i%2, key); err != nil {
-					c.errorf("Unbind beside others: %v", err)
+					c.errorf("concurrent Unbind: %v", err)
 				}
 			}
 		})

@@ -21,11 +21,11 @@ func checkCleaner(c *check) {
 		if errors.Is(err, drivers.ErrUnsupported) {
 			c.notApplicable("%v", err)
 		}
-		c.must(err, "list what is there")
+		c.must(err, "list leftovers")
 		if !slices.IsSortedFunc(all, func(a, b drivers.Leftover) int {
 			return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 		}) {
-			c.errorf("what is there is not sorted by kind and name: %v", all)
+			c.errorf("leftovers are not sorted by kind and name: %v", all)
 		}
 		for _, x := range all {
 			if x.Kind == "" || !strings.HasPrefix(x.Name, prefix) {
@@ -36,7 +36,7 @@ func checkCleaner(c *check) {
 	}
 	there := listed(r.topology.Name)
 	if len(there) == 0 {
-		c.fatalf("nothing is found of what Setup declared")
+		c.fatalf("no object that Setup declared is listed")
 	}
 	c.logf("%v", there)
 	both := listed("drivertest-")
@@ -44,16 +44,16 @@ func checkCleaner(c *check) {
 		c.errorf("%d things begin with drivertest- and %d with one of two topologies' name", len(both), len(there))
 	}
 	if none := listed(r.topology.Name + "-there-is-none"); len(none) > 0 {
-		c.errorf("%v are listed for a name that nothing has", none)
+		c.errorf("%v are listed for an unused name", none)
 	}
 	c.must(cleaner.Cleanup(c.ctx, there), "cleanup")
 	c.eventually(func() bool { return len(listed(r.topology.Name)) == 0 }, func() string {
 		return fmt.Sprintf("%v is there after it was cleaned up", listed(r.topology.Name))
 	})
-	c.must(cleaner.Cleanup(c.ctx, there), "cleanup what is gone")
-	c.must(cleaner.Cleanup(c.ctx, nil), "cleanup nothing")
+	c.must(cleaner.Cleanup(c.ctx, there), "cleanup of deleted objects")
+	c.must(cleaner.Cleanup(c.ctx, nil), "cleanup of an empty list")
 	if left := listed(kept.topology.Name); len(left) == 0 {
-		c.errorf("what was not to be cleaned up is gone")
+		c.errorf("an object that was not in the list is deleted")
 	}
 	in := kept.inbox(nil)
 	s := kept.sender(1)

@@ -239,7 +239,7 @@ func checkSetup(c *check) {
 func checkTeardown(c *check) {
 	u := c.use(c.anyMode())
 	c.need(u)
-	c.must(c.session().Teardown(c.ctx, topology(u)), "Teardown of nothing")
+	c.must(c.session().Teardown(c.ctx, topology(u)), "Teardown without a topology")
 	r := c.rig(u)
 	s := r.sender(1)
 	s.send(5)

@@ -38,7 +38,7 @@ func (c *check) probe(p drivers.Prober) []drivers.Metric {
 			c.errorf("%q is no metric", f.Name)
 		}
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
-			c.errorf("%s of %q is %v: what is not known is left out", f.Name, f.Node, f.Value)
+			c.errorf("%s of %q is %v: unknown values must be left out", f.Name, f.Node, f.Value)
 		}
 		if seen[f.Name] == nil {
 			seen[f.Name] = map[string]bool{}

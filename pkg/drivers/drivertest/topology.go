@@ -146,14 +146,14 @@ func checkTogether(c *check) {
 func (r *rig) connectAndSend(s *sender, n int) {
 	pub, err := r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
 	if err != nil {
-		r.c.errorf("connect a publisher beside others: %v", err)
+		r.c.errorf("connect a concurrent publisher: %v", err)
 		return
 	}
 	s.pub = pub
 	defer func() { _ = pub.Close() }()
 	for i := range n {
 		if err := s.publish(r.c.ctx, uint32(i), 64); err != nil {
-			r.c.errorf("publish beside others: %v", err)
+			r.c.errorf("concurrent publish: %v", err)
 			return
 		}
 	}

@@ -93,7 +93,7 @@ func notes(o *options, use drivers.Use) []string {
 	}
 	if use.Consumers > 0 && time.Duration(o.Timeout) == 0 {
 		all = append(all,
-			`messageTimeout: "0s": what a consumer does not answer comes to another one only when the first has gone`)
+			`messageTimeout: "0s": a message without an answer is delivered again only after its consumer has disconnected`)
 	}
 	return all
 }

@@ -83,7 +83,7 @@ func (o *options) fault() string {
 	case o.Confirm == 0 || o.CheckAfter == 0:
 		return "confirmTimeout and checkpointAfter must be more than 0s"
 	case o.ReadBatch >= o.History:
-		return fmt.Sprintf("readBatchSize %d must be smaller than historyBufferSize %d: the server reads nothing ahead otherwise", o.ReadBatch, o.History)
+		return fmt.Sprintf("readBatchSize %d must be smaller than historyBufferSize %d: otherwise the server does not read ahead", o.ReadBatch, o.History)
 	case o.CheckLeast > o.CheckMost:
 		return fmt.Sprintf("checkpointLowerBound %d is above checkpointUpperBound %d", o.CheckLeast, o.CheckMost)
 	}
@@ -122,7 +122,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") {
 		return endpoint{}, errors.New(`not of the form "esdb://user:password@host:port?tls=true"` +
-			" (one host; percent-encode what is special in user and password)")
+			" (one host; percent-encode special characters in user and password)")
 	}
 	if u.Scheme != "esdb" && u.Scheme != "kurrentdb" {
 		return endpoint{}, errors.New(`the scheme is not "esdb" or "kurrentdb": discovery (esdb+discover) would bypass ` +
@@ -139,7 +139,7 @@ func parseEndpoint(text string) (endpoint, error) {
 			return endpoint{}, fmt.Errorf("it has %s=, and only tls= is supported: give tls: {ca, cert, key, insecure} for certificates", name)
 		}
 		if e.tls, err = strconv.ParseBool(values[0]); err != nil {
-			return endpoint{}, errors.New("its tls is neither true nor false")
+			return endpoint{}, errors.New("tls must be true or false")
 		}
 	}
 	return e, nil

@@ -71,7 +71,7 @@ func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, 
 // Leftovers lists objects of the broker whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var found []leftover
-	if err := s.answer(ctx, "list what is there", outbound{Type: "leftovers", Prefix: prefix}, &found); err != nil {
+	if err := s.answer(ctx, "list leftovers", outbound{Type: "leftovers", Prefix: prefix}, &found); err != nil {
 		return nil, err
 	}
 	all := make([]drivers.Leftover, 0, len(found))

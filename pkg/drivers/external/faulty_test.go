@@ -49,9 +49,9 @@ func TestFaultyWhilePublishing(t *testing.T) {
 	noLeaks(t)
 	for how, want := range map[string][]string{
 		"dies":           {"exit status 7", "segmentation fault, as it were"},
-		"garbage":        {"broke the protocol", "nojs", "no beginning of a frame"},
+		"garbage":        {"broke the protocol", "nojs", "not the start of a frame"},
 		"json":           {"broke the protocol", "read header"},
-		"giant":          {"broke the protocol", "no beginning of a frame"},
+		"giant":          {"broke the protocol", "not the start of a frame"},
 		"cut":            {"broke the protocol", "ends within its header"},
 		"twice":          {"broke the protocol", "message 0 is confirmed twice"},
 		"ghost":          {"broke the protocol", "were sent"},

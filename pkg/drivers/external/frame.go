@@ -35,7 +35,7 @@ func readFrame(r io.Reader, header []byte) (frame, error) {
 	h, b := binary.BigEndian.Uint32(lengths[:4]), binary.BigEndian.Uint32(lengths[4:])
 	if h < 2 || h > maxHeader || b > maxBody {
 		return frame{},
-			fmt.Errorf("read frame: %q is no beginning of a frame (a header has 2 to %d bytes, a body at most %d); print nothing else to standard output",
+			fmt.Errorf("read frame: %q is not the start of a frame (a header has 2 to %d bytes, a body at most %d); write only frames to standard output",
 				lengths[:], maxHeader, maxBody)
 	}
 	if uint32(cap(header)) < h {

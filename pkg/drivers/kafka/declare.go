@@ -98,7 +98,7 @@ func (o *options) dropsUnread() bool {
 func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
 	if use.Mode.Confirmed() && o.acks == 0 {
-		reasons = append(reasons, fmt.Sprintf("with acks 0 a broker confirms nothing, as mode %s wants it to",
+		reasons = append(reasons, fmt.Sprintf("with acks 0 the broker sends no confirms, which mode %s requires",
 			use.Mode))
 	}
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
@@ -133,11 +133,11 @@ func notes(o *options, use drivers.Use) []string {
 	}
 	if use.Consumers > 0 && use.Ack == drivers.AckInterval && use.Prefetch > 0 {
 		all = append(all,
-			fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
+			fmt.Sprintf("a consumer with acknowledgements at an interval receives at most its prefetch, %d messages, per interval; prefetch 0 removes the limit", use.Prefetch))
 	}
 	if use.Consumers > 0 && o.Client == kafkaGo && use.Simulated {
 		all = append(all,
-			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and nothing is received", goMaxWait(o.FetchWait.std())-o.FetchWait.std()))
+			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and no message is received", goMaxWait(o.FetchWait.std())-o.FetchWait.std()))
 	}
 	if o.Client == kafkaGo && use.Mode == drivers.ConfirmBatch && o.Partitions > 1 {
 		all = append(all,
@@ -159,7 +159,7 @@ func consumerNotes(o *options, use drivers.Use) []string {
 	if without == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d get nothing; give partitions",
+	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d are idle; increase partitions",
 		each, queues*o.Partitions, without)}
 }
 

@@ -44,7 +44,7 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		{`{"brokers": ["a:1"], "user": "x"}`, drivers.Use{}, "password"},
 		{`{"brokers": ["a:1"], "sessionTimeout": "500ms"}`, drivers.Use{}, "heartbeat"},
 		{`{"brokers": ["a:1"], "unknown": 1}`, drivers.Use{}, "unknown"},
-		{`{"brokers": ["a:1"], "acks": 0}`, drivers.Use{Mode: drivers.ConfirmEach}, "confirms nothing"},
+		{`{"brokers": ["a:1"], "acks": 0}`, drivers.Use{Mode: drivers.ConfirmEach}, "sends no confirms"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{QueueNode: "1"}, "counted from 0"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{PublisherNode: "0"}, "leader of each partition"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{Bindings: 2}, "no bindings"},
@@ -68,9 +68,9 @@ func TestNotesCountIdleConsumers(t *testing.T) {
 		queues, subscriptions, users int
 		note                         string
 	}{
-		{"16", 1, 1, 25, "25 consumers of a subscription share 16 partitions: 9 get nothing"},
-		{"16", 1, 2, 50, "25 consumers of a subscription share 16 partitions: 9 get nothing"},
-		{"1", 3, 1, 4, "4 consumers of a subscription share 3 partitions: 1 get nothing"},
+		{"16", 1, 1, 25, "25 consumers of a subscription share 16 partitions: 9 are idle"},
+		{"16", 1, 2, 50, "25 consumers of a subscription share 16 partitions: 9 are idle"},
+		{"1", 3, 1, 4, "4 consumers of a subscription share 3 partitions: 1 are idle"},
 		{"2", 3, 1, 5, ""},
 		{"16", 1, 1, 16, ""},
 	} {

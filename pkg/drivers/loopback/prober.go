@@ -21,7 +21,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		return nil, fmt.Errorf("probe loopback: %w", drivers.ErrClosed)
 	}
 	if name == "" {
-		return nil, errors.New("probe loopback: this session has set up nothing")
+		return nil, errors.New("probe loopback: this session has no topology")
 	}
 	t, err := s.broker.topology(name)
 	if err != nil {

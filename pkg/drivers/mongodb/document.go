@@ -68,7 +68,7 @@ type claimed struct {
 	body  []byte
 }
 
-var errForeign = errors.New("the collection holds something that is no message of Lockstep's")
+var errForeign = errors.New("the collection contains a document that is not a message of Lockstep")
 
 func readMessage(raw bson.Raw) (m claimed, err error) {
 	var is [3]bool

@@ -158,7 +158,7 @@ func (o *options) client() (*client.ClientOptions, error) {
 	c := client.Client().ApplyURI(o.URL)
 	if err := c.Validate(); err != nil || len(c.Hosts) == 0 {
 		return nil, errors.New(`url is not of the form "mongodb://user:password@host:27017/?replicaSet=name"` +
-			` (percent-encode what is special in user and password)`)
+			` (percent-encode special characters in user and password)`)
 	}
 	switch {
 	case strings.Contains(plain, "keyfilepassword="), strings.Contains(plain, "keypassword="),

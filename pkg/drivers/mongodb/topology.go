@@ -166,7 +166,7 @@ func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var names []string
 	for _, l := range these {
 		if l.Kind != kindCollection {
-			return fmt.Errorf("cleanup %s %s: a %s is nothing of MongoDB's", l.Kind, l.Name, l.Kind)
+			return fmt.Errorf("cleanup %s %s: MongoDB has no objects of kind %q", l.Kind, l.Name, l.Kind)
 		}
 		names = append(names, l.Name)
 	}

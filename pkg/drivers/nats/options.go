@@ -200,7 +200,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "nats" && u.Scheme != "tls") {
 		return endpoint{}, errors.New(`not of the form "nats://user:password@host:port" or "tls://…"` +
-			` (percent-encode what is special in user and password)`)
+			` (percent-encode special characters in user and password)`)
 	}
 	if _, has := u.User.Password(); u.User != nil && !has {
 		return endpoint{},

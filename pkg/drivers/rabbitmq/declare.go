@@ -131,7 +131,7 @@ func unfitQueue(o *options, use drivers.Use) []string {
 	}
 	if _, ha := o.Policy["ha-mode"]; ha && o.Queue.Type != classic {
 		reasons = append(reasons, "ha-mode mirrors classic queues only: "+o.Queue.Type+
-			" queues have replicas of their own")
+			" queues have their own replicas")
 	}
 	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
 		reasons = append(reasons, "quorum queues do not support overflow reject-publish-dlx")

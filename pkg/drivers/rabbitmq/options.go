@@ -211,7 +211,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	uri, err := amqp.ParseURI(text)
 	if err != nil {
 		return endpoint{}, errors.New(`read AMQP url: not of the form "amqp://user:password@host:port/vhost"` +
-			` (percent-encode what is special in user, password and vhost)`)
+			` (percent-encode special characters in user, password and vhost)`)
 	}
 	if uri.CACertFile != "" || uri.CertFile != "" || uri.KeyFile != "" || uri.ServerName != "" {
 		return endpoint{}, errors.New("read AMQP url: cacertfile, certfile, keyfile and server_name_indication: give tls: {ca, cert, key, serverName} instead")

@@ -81,7 +81,7 @@ func acks(o *options) []drivers.Ack {
 func notes(o *options, use drivers.Use) []string {
 	each := use.Consumers / max(1, use.Queues)
 	if o.FIFO && each > o.Groups {
-		return []string{fmt.Sprintf("%d consumers share %d message groups of each queue: the rest gets nothing while these are received", each, o.Groups)}
+		return []string{fmt.Sprintf("%d consumers share %d message groups of each queue: the other consumers are idle while these are received", each, o.Groups)}
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	for _, l := range these {
 		if l.Kind != kindQueue {
-			return fmt.Errorf("cleanup %s %s: a %s is nothing of SQS's", l.Kind, l.Name, l.Kind)
+			return fmt.Errorf("cleanup %s %s: SQS has no objects of kind %q", l.Kind, l.Name, l.Kind)
 		}
 		if err := s.remove(ctx, l.Name); err != nil {
 			return fmt.Errorf("cleanup: %w", err)

@@ -107,7 +107,7 @@ func parseEndpoint(text string) (endpoint, error) {
 		(u.Path != "" && u.Path != "/") || u.RawQuery != "" {
 		return endpoint{},
 			errors.New(`read AMQP url: not of the form "amqp://user:password@host:port", or amqps:// for TLS` +
-				` (percent-encode what is special in user and password)`)
+				` (percent-encode special characters in user and password)`)
 	}
 	e := endpoint{host: u.Hostname(), tls: u.Scheme == "amqps", anonymous: u.User == nil}
 	port := u.Port()
