@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite what scripts compare with")
 // that several processes can use.
 var programs, broker string
 
-// plain returns the folder of the programs without the race detector, for measurements.
+// plain returns the folder of the programs without the race detector: for measurements, and for tests of what programs print.
 var plain = sync.OnceValues(func() (string, error) { return process.Programs(built, false) })
 
 // built is the folder in which programs are built.
@@ -81,6 +81,10 @@ func run(m *testing.M) int {
 // TestScripts runs the whole programs with the scripts in testdata, which compare exit codes, output and files.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	folder, err := plain()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
@@ -90,7 +94,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", folder+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("SERVER", "127.0.0.1:"+port)
 			env.Setenv("NATS", broker)
 			env.Setenv("MATRICES", filepath.Join(root, "matrices"))

@@ -31,13 +31,18 @@ func TestTutorialCommands(t *testing.T) {
 
 // reader executes the commands of pages as a reader does: in one folder, with the files that the pages show.
 type reader struct {
-	dir  string
-	port string // of the control plane
+	dir      string
+	port     string // of the control plane
+	programs string // folder
 }
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{dir: t.TempDir(), port: freePort(t)}
+	folder, err := plain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{dir: t.TempDir(), port: freePort(t), programs: folder}
 	matrices, err := filepath.Abs("../matrices")
 	if err != nil {
 		t.Fatal(err)
@@ -92,13 +97,13 @@ func (r *reader) execute(t *testing.T, command string) {
 	case fields[0] == "lockstep-controller", fields[0] == "lockstep-agent":
 		start(t, r.dir, strings.TrimPrefix(fields[0], "lockstep-"), fields[1:]...)
 		process.Eventually(t, command+" in the list of agents", func() bool {
-			out, err := exec.Command(filepath.Join(programs, "ctl"), fleet...).Output()
+			out, err := exec.Command(filepath.Join(r.programs, "ctl"), fleet...).Output()
 			return err == nil && (fields[0] == "lockstep-controller" || strings.Contains(string(out), fields[len(fields)-1]+" "))
 		})
 	default:
 		cmd := exec.Command("sh", "-c", shortened(command))
 		cmd.Dir = r.dir
-		cmd.Env = append(os.Environ(), "PATH="+programs+string(os.PathListSeparator)+os.Getenv("PATH"),
+		cmd.Env = append(os.Environ(), "PATH="+r.programs+string(os.PathListSeparator)+os.Getenv("PATH"),
 			"XDG_CONFIG_HOME="+filepath.Join(r.dir, "config"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)

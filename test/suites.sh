@@ -109,7 +109,7 @@ drivers() {
 }
 
 # Go's cache of results does not know the brokers, and not the programs: -count=1.
-suite_drivers() { drivers drivers -p 3 -count=1 -timeout 25m; }
+suite_drivers() { drivers drivers -p 4 -count=1 -timeout 25m; }
 
 # Most of these tests wait for most of their time.
 suite_programs() {

@@ -154,7 +154,7 @@ func TestFaultyHello(t *testing.T) {
 	for how, want := range map[string][]string{
 		"silent":  {"driver child", "does not answer hello within 300ms"},
 		"quits":   {"driver child", "exit status 3", "first words | no module named broker"},
-		"prints":  {"Hello, w", "print nothing else to standard output"},
+		"prints":  {"Hello, w", "write only frames to standard output"},
 		"version": {"protocol 9", "doc is empty", "#Options", "without when", `there is no "mood"`, `there is no "x"`},
 	} {
 		t.Run(how, func(t *testing.T) {
