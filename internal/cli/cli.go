@@ -54,13 +54,20 @@ func (e exit) Unwrap() error { return e.err }
 
 func init() { cobra.AddTemplateFunc("wrapped", wrapped) }
 
-// wrapped wraps the paragraphs of a help text at 100 columns. Paragraphs with indented lines stay as they are.
+// wrapped wraps the paragraphs and the items of lists in a help text at 100 columns. Paragraphs with indented lines stay
+// as they are.
 func wrapped(text string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {
-		if !strings.Contains(p, "\n ") {
-			paragraphs[i] = display.Hang(p, 100, 0)
+		if strings.Contains(p, "\n ") {
+			continue
 		}
+		items := strings.Split(p, "\n- ")
+		items[0] = display.Hang(items[0], 100, 0)
+		for j, item := range items[1:] {
+			items[1+j] = display.Hang("- "+item, 100, 2)
+		}
+		paragraphs[i] = strings.Join(items, "\n")
 	}
 	return strings.Join(paragraphs, "\n\n")
 }

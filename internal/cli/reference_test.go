@@ -85,6 +85,9 @@ func document(t *testing.T, b *strings.Builder, program string, path []string) {
 			t.Errorf("help of %s: a line has more than 100 columns: %s", name, line)
 		}
 	}
+	if i := strings.Index(out, ": - "); i >= 0 {
+		t.Errorf("help of %s: the lines of a list are joined: %s", name, out[i:min(len(out), i+60)])
+	}
 	text := regexp.MustCompile(`(?m)^  -h, --help .*\n`).ReplaceAllString(out, "")
 	if shorter := connection.ReplaceAllString(text, ""); program == "ctl" && strings.Count(text, "[$LOCKSTEP_") > 4 {
 		before, after, _ := strings.Cut(shorter, "\nFlags:\n")

@@ -111,7 +111,7 @@ func TestReportInABrowser(t *testing.T) {
 	}
 	several := filepath.Join(t.TempDir(), "two.html")
 	call("run", "--runs", folder, "testdata/page.cue")
-	call("report", "--runs", folder, "-f", several, run.Plan().ID, "latest")
+	call("show", "--runs", folder, "-o", "html", "-f", several, run.Plan().ID, "latest")
 	two := look(ctx, t, b, several)
 	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got,
 		"run=A") || !strings.Contains(got, "run=B") {
