@@ -112,6 +112,11 @@ func (d deployment) run(t *testing.T, r *rig) {
 		}
 	}
 	d.use(t, r, filepath.Join(out, d.broker+".cue"))
+	if t.Failed() {
+		for _, h := range hosts {
+			t.Logf("%s:\n%s", h.name, r.on(h, "tail -n 60 /srv/brokers/*/log/* 2>&1 || true"))
+		}
+	}
 
 	r.playOn(t, d.nodes, "brokers.yml", append(args, "-e", "brokers_state=absent")...)
 	for _, h := range hosts {

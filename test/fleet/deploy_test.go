@@ -45,7 +45,7 @@ func TestFleet(t *testing.T) {
 }
 
 // traces lists the files, processes and users of Lockstep on a host.
-const traces = `find /etc /usr/bin /usr/local /usr/share /usr/lib/systemd /var/lib /var/log /var/tmp /run /opt /home /tmp -xdev -iname '*lockstep*' 2>/dev/null | sort
+const traces = `find /etc /usr/bin /usr/local /usr/share /usr/lib/systemd /var/lib /var/log /var/tmp /run /opt /home /tmp -xdev -path '*/jetstream/*' -prune -o -iname '*lockstep*' -print 2>/dev/null | sort
 cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep '[l]ockstep-'
 grep '^lockstep' /etc/passwd /etc/group
 true`

@@ -171,6 +171,16 @@ func (r *rig) playOn(t *testing.T, hosts int, book string, args ...string) (chan
 		changed += n
 	}
 	t.Logf("%s %s: %d changes in %.1f s", book, strings.Join(args, " "), changed, time.Since(begun).Seconds())
+	if 0 < changed && changed < 5 {
+		task := ""
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "TASK [") {
+				task = strings.Trim(line, "* \n")
+			} else if strings.HasPrefix(line, "changed:") {
+				t.Logf("%s: %s", task, strings.TrimSpace(line))
+			}
+		}
+	}
 	if os.Getenv("LOCKSTEP_FLEET_VERBOSE") != "" {
 		t.Log(out)
 	}
