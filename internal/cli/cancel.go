@@ -83,7 +83,7 @@ func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		now, err := findRun(ctx, conn, state.Run)
+		now, err := conn.RunState(ctx, state.Run)
 		if err != nil || now.Over() || now.Seq != state.Seq {
 			return now, err
 		}

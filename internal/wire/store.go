@@ -562,8 +562,42 @@ func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, er
 	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }
 
-// each calls take with every value whose key matches.
+// each calls take with every value whose key matches. A watch misses a key whose value is replaced while it begins, so it
+// is repeated for other keys if the bucket has changed.
 func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry),
+	opts ...jetstream.WatchOpt) error {
+	last := func() (uint64, error) {
+		status, err := kv.Status(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq, nil
+	}
+	before, err := last()
+	if err != nil {
+		return err
+	}
+	taken := map[string]bool{}
+	once := func(e jetstream.KeyValueEntry) {
+		if !taken[e.Key()] {
+			taken[e.Key()] = true
+			take(e)
+		}
+	}
+	for range 5 { // one of them finds a key that changes all the time
+		if err := snapshot(ctx, kv, keys, once, opts...); err != nil {
+			return err
+		}
+		after, err := last()
+		if err != nil || after == before {
+			return err
+		}
+		before = after
+	}
+	return nil
+}
+
+func snapshot(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry),
 	opts ...jetstream.WatchOpt) error {
 	w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
 	if err != nil {

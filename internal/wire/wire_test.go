@@ -2,10 +2,12 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -261,4 +263,43 @@ func FuzzUntoken(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAListHasEveryRunThatChanges lists the states of runs while all of them are replaced.
+func TestAListHasEveryRunThatChanges(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	store := storeOf(t, s)
+	kv, err := storeOf(t, s).bucket(t.Context(), subject.StateBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a", "b", "c"}
+	replace := func() {
+		for _, name := range names {
+			state, _ := json.Marshal(RunState{Run: name})
+			if _, err := kv.Put(t.Context(), keyRun(name), state); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	replace()
+	stop := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				replace()
+			}
+		}
+	})
+	for range 100 {
+		if all, err := store.Runs(t.Context()); err != nil || len(all) != len(names) {
+			t.Errorf("the list has %d runs, want %d: %v", len(all), len(names), err)
+		}
+	}
+	close(stop)
+	writing.Wait()
 }
