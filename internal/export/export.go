@@ -236,4 +236,6 @@ func spread(h *record.Hist) []any {
 }
 
 // wrong returns the error of a value that does not have the type of its column.
-func wrong(c Column, v any) error { return fmt.Errorf("column %s: a value of type %T does not fit", c.Name, v) }
+func wrong(c Column, v any) error {
+	return fmt.Errorf("column %s: a value of type %T does not fit", c.Name, v)
+}
