@@ -108,7 +108,7 @@ drivers() {
 	return $failed
 }
 
-# Go's cache of results does not know the brokers, and not the programs: -count=1.
+# Go's cache of results ignores changes of brokers and programs: -count=1.
 suite_drivers() { drivers drivers -p 4 -count=1 -timeout 25m; }
 
 # Most of these tests wait for most of their time.

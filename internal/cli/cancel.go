@@ -84,6 +84,9 @@ func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit
 	defer tick.Stop()
 	for {
 		now, err := conn.RunState(ctx, state.Run)
+		if err == nil && now.Run == "" {
+			err = fmt.Errorf("run %s is no longer on the control plane: list the others with ctl runs list", state.Run)
+		}
 		if err != nil || now.Over() || now.Seq != state.Seq {
 			return now, err
 		}
