@@ -165,15 +165,28 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	if err != nil {
 		return err
 	}
-	requested := time.Time{}
-	return poll(ctx, func() (bool, error) {
-		if time.Since(requested) > leaderPatience { // a new stream may reject the first request
+	leader, requested := info.Cluster.Leader, time.Time{}
+	err = poll(ctx, func() (bool, error) {
+		now, err := stream.Info(ctx)
+		if err != nil || now.Cluster == nil {
+			return false, ctx.Err()
+		}
+		leader = now.Cluster.Leader
+		// A replica that is not current ignores the request, and the stream has no leader until the next election.
+		current := slices.ContainsFunc(now.Cluster.Replicas, func(p *jetstream.PeerInfo) bool {
+			return p.Name == name && p.Current && !p.Offline
+		})
+		if leader != name && current && time.Since(requested) > leaderPatience { // a new stream may reject it
 			requested = time.Now()
 			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
 		}
-		now, err := stream.Info(ctx)
-		return err == nil && now.Cluster != nil && now.Cluster.Leader == name, ctx.Err()
+		return leader == name, ctx.Err()
 	})
+	if err != nil {
+		return fmt.Errorf("move the leader of stream %s from %q to %s: %w: increase connect (an election takes up to 9 s)",
+			info.Config.Name, leader, name, err)
+	}
+	return nil
 }
 
 // Describe reports the version of the server on the management connection, the names of the reachable servers, and
