@@ -143,7 +143,7 @@ func (f *fleet) there() int {
 }
 
 func (f *fleet) ctlOutput(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*stepLimit) // pull reads up to 64 MiB with the race detector
 	defer cancel()
 	c := exec.CommandContext(ctx, filepath.Join(programs, "ctl"), args...)
 	c.Dir = f.dir
