@@ -136,7 +136,7 @@ part_scale() { tests scale -v -timeout 60m ./test/scale; }
 part_comparison() { tests comparison -v -timeout 30m ./test/comparison && "$go" run ./test/comparison kafka rabbitmq nats; }
 part_overhead() { "$go" test -run '^$' -bench . -timeout 60m ./test/overhead; }
 part_fleet() { tests fleet -v -timeout 90m ./test/fleet; }
-part_packages() { tests packages -v -timeout 30m ./test/packages; }
+part_packages() { tests packages -v -timeout 30m ./test/packages && (cd tools && tests manifests -v -timeout 10m ./manifests); }
 part_roles() { tests roles -v -timeout 60m ./test/roles; }
 part_browser() { tests browser -v -timeout 30m ./test/pages ./test/browser; }
 

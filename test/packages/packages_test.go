@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -43,6 +44,15 @@ func TestPackages(t *testing.T) {
 	t.Run("archive", func(t *testing.T) {
 		checkArchive(t, filepath.Join(first, "lockstep-1.2.3-linux-amd64.tar.gz"), "1.2.3")
 	})
+	t.Run("image", func(t *testing.T) { runImage(t, filepath.Join(first, "lockstep-1.2.3-image")) })
+	t.Run("checksums", func(t *testing.T) {
+		c := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+		c.Dir = first
+		if text, err := c.CombinedOutput(); err != nil || !strings.Contains(string(text), ".rpm: OK") {
+			t.Errorf("%v\n%s", err, text)
+		}
+	})
+	t.Run("bill of materials", func(t *testing.T) { checkMaterials(t, filepath.Join(first, "lockstep-1.2.3-sbom.json")) })
 	t.Run("deb", func(t *testing.T) {
 		found, err := filepath.Glob(filepath.Join(first, "*.deb"))
 		if err != nil || len(found) != 1 {
@@ -83,6 +93,7 @@ func checkArchive(t *testing.T, file, version string) {
 	root := "lockstep-" + version + "-linux-amd64/"
 	for _, want := range []string{"README.md", "LICENSE", "docs/howto/secure-a-fleet.md", "matrices/quick.cue",
 		"systemd/lockstep-agent.service", "man/ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
+		"third-party/go-LICENSE",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
@@ -104,6 +115,96 @@ func checkArchive(t *testing.T, file, version string) {
 		if want := regexp.MustCompile(`\Q` + version +
 			`\E \(commit [0-9a-f]{12}, 20\d\d-\d\d-\d\d(, modified)?\)`); err != nil || !want.Match(says) {
 			t.Errorf("%s --version: %v, %q; want %s", program, err, says, want)
+		}
+	}
+	text, err := exec.Command(filepath.Join(dir, root, "ctl"), "run", "--runs", t.TempDir(),
+		filepath.Join(dir, root, "matrices", "quick.cue")).CombinedOutput()
+	if err != nil || !strings.Contains(string(text), quickRuns) {
+		t.Errorf("run quick.cue of the archive: %v\n%s", err, text)
+	}
+}
+
+// quickRuns is in the output of "ctl run quick.cue", whose 10 tasks all are valid.
+const quickRuns = "10 tasks: 10 valid, 0 invalid, 0 unknown"
+
+// runImage runs quick.cue in the files of the image, as its user and with its environment.
+func runImage(t *testing.T, layout string) {
+	if os.Geteuid() != 0 {
+		here(t, "only root can run an image")
+	}
+	type blob struct{ Digest string }
+	read := func(name string, v any) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(layout, name))
+		if err == nil {
+			err = json.Unmarshal(text, v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := func(b blob) string { return filepath.Join("blobs", strings.ReplaceAll(b.Digest, ":", "/")) }
+	var index struct{ Manifests []blob }
+	read("index.json", &index)
+	var manifest struct {
+		Config blob
+		Layers []blob
+	}
+	read(path(index.Manifests[0]), &manifest)
+	var config struct {
+		Config struct {
+			User       string
+			Env        []string
+			Entrypoint []string
+		}
+	}
+	read(path(manifest.Config), &config)
+	root := t.TempDir()
+	for _, layer := range manifest.Layers {
+		unpackAll(t, filepath.Join(layout, path(layer)), root)
+	}
+	run := slices.Concat([]string{"--userspec=" + config.Config.User, root}, config.Config.Entrypoint,
+		[]string{"run", "--runs", "/tmp/runs", "/usr/share/lockstep/matrices/quick.cue"})
+	c := exec.Command("chroot", run...)
+	c.Env = config.Config.Env
+	if text, err := c.CombinedOutput(); err != nil || !strings.Contains(string(text), quickRuns) {
+		t.Errorf("run quick.cue in the image: %v\n%s", err, text)
+	}
+}
+
+// unpackAll unpacks an archive with its permissions.
+func unpackAll(t *testing.T, file, dir string) {
+	t.Helper()
+	if text, err := exec.Command("tar", "-xzpf", file, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("unpack %s: %v\n%s", file, err, text)
+	}
+}
+
+// checkMaterials checks that the bill of materials has the modules of the programs, with licences.
+func checkMaterials(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bill struct {
+		BOMFormat  string
+		Components []struct {
+			Name     string
+			Evidence struct{ Licenses []any }
+		}
+	}
+	if err := json.Unmarshal(text, &bill); err != nil {
+		t.Fatal(err)
+	}
+	var licensed []string
+	for _, c := range bill.Components {
+		if len(c.Evidence.Licenses) > 0 {
+			licensed = append(licensed, c.Name)
+		}
+	}
+	for _, want := range []string{"cuelang.org/go", "github.com/nats-io/nats.go", "github.com/twmb/franz-go"} {
+		if !slices.Contains(licensed, want) {
+			t.Errorf("%s has no licence in the bill of materials (%s, %d components)", want, bill.BOMFormat, len(bill.Components))
 		}
 	}
 }
@@ -175,6 +276,7 @@ dpkg -i /packages/2/*.deb
 echo "upgraded: $(dpkg-query -W lockstep)"
 echo "kept: $(cat /etc/lockstep/agent.env)"
 ctl vet /usr/share/lockstep/matrices/quick.cue
+ctl run --runs /tmp/runs /usr/share/lockstep/matrices/quick.cue
 dpkg -r lockstep
 echo "removed: $(ls /usr/bin/lockstep-* 2>/dev/null | wc -l) programs, $(cat /etc/lockstep/agent.env)"
 dpkg -P lockstep
@@ -205,7 +307,7 @@ func installDeb(t *testing.T, first, second string) {
 		`pages: 4`,
 		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`,
 		`kept: MARK=1`,
-		`quick.cue: 10 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
+		`quick.cue: 10 cells`, quickRuns, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
 	} {
 		if !regexp.MustCompile(want).Match(text) {
 			t.Errorf("want %s", want)
