@@ -158,7 +158,7 @@ type answer struct {
 }
 
 func (g *grafana) ask(flux string) (a answer) {
-	client := influxdb2.NewClient(g.db.url, g.db.token)
+	client := influxdb2.NewClientWithOptions(g.db.url, g.db.token, influxdb2.DefaultOptions().SetHTTPRequestTimeout(120))
 	defer client.Close()
 	r, err := client.QueryAPI(g.db.org).Query(g.t.Context(), flux)
 	if err != nil {

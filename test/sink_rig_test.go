@@ -52,7 +52,7 @@ func (i influx) env() []string {
 // ask runs a Flux query. It returns the number of each row, by the texts of the given columns.
 func (i influx) ask(flux string, columns ...string) map[string]float64 {
 	i.t.Helper()
-	client := influxdb2.NewClient(i.url, i.token)
+	client := influxdb2.NewClientWithOptions(i.url, i.token, influxdb2.DefaultOptions().SetHTTPRequestTimeout(120))
 	defer client.Close()
 	answer, err := client.QueryAPI(i.org).Query(i.t.Context(), flux)
 	if err != nil {
