@@ -122,39 +122,40 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 }
 
 func noTableValue(name string) string {
-	var names, short []string
+	type family struct{ stem, suffix string } // values that differ only in their quantile or statistic
+	var names []string
+	var families []family
+	of := map[family][]string{} // quantiles and statistics
 	for _, v := range plan.Values() {
 		names = append(names, v.Name)
-		stem := family(v.Name)
-		short = appendNew(short, stem)
+		f, which := family{stem: v.Name}, ""
+		name, highest := strings.CutSuffix(v.Name, ".highest")
+		for _, q := range plan.Quantiles() {
+			if stem, found := strings.CutSuffix(name, "."+q.Name); found {
+				f, which = family{stem: stem + "."}, q.Name
+			}
+		}
+		if highest {
+			f.suffix = ".highest"
+		}
+		if strings.HasPrefix(v.Name, "broker.") {
+			f, which = family{stem: "broker.METRIC."}, v.Name[strings.LastIndex(v.Name, ".")+1:]
+		}
+		if of[f] == nil {
+			families = append(families, f)
+		}
+		of[f] = append(of[f], which)
+	}
+	short := make([]string, len(families))
+	for i, f := range families {
+		which := of[f][0]
+		if last := of[f][len(of[f])-1]; last != which {
+			which += "…" + last
+		}
+		short[i] = f.stem + which + f.suffix
 	}
 	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(name, names) +
 		" (available: " + strings.Join(short, ", ") + ")"
-}
-
-// family returns the common name of values that differ only in their quantile or statistic, or the name itself.
-func family(name string) string {
-	if name == "backlog.max" {
-		return name
-	}
-	if strings.HasPrefix(name, "broker.") {
-		return "broker.METRIC.mean…max"
-	}
-	stem, quantile, _ := strings.Cut(name, ".p")
-	if strings.HasSuffix(quantile, ".highest") {
-		return stem + ".p50…p99.highest"
-	}
-	if quantile == "" || quantile[0] < '0' || quantile[0] > '9' { // as in spread.publishers
-		stem = strings.TrimSuffix(name, ".max")
-	}
-	switch {
-	case stem == name:
-	case strings.HasPrefix(name, "agent."):
-		stem += ".p99…max"
-	default:
-		stem += ".p50…max"
-	}
-	return stem
 }
 
 // tables returns the tables of the matrix, or a default table.
