@@ -80,8 +80,8 @@ func (r *recorder) waitsSince(send int64) {
 	}
 }
 
-// confirm records the confirm of a message in flight. The confirm side calls it, and endGap after the messages of one
-// call.
+// confirm records the confirm of a message in flight and its publish latency (the values publish.* and
+// publish.intended.*). The confirm side calls it, and endGap after the messages of one call.
 func (r *recorder) confirm(s *slot, now int64) {
 	w := r.confirms.Window(now, r.timeline.belongs(s.intended, s.send))
 	w.Counts[record.Confirmed]++

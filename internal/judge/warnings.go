@@ -18,7 +18,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 		all = append(all, latencyWarnings(s.name, m.latencies[s.name])...)
 	}
 	all = append(all, nodeWarnings(m.in, m.broker)...)
-	all = append(all, brokerWarnings(m.in, m.broker)...)
+	all = append(all, missingMetricWarnings(m.in, m.broker)...)
 	all = append(all, bindingWarnings(m, values)...)
 	all = append(all, clockWarnings(m, values)...)
 	if why := m.in.facts.NotSteady; why != "" {
@@ -77,8 +77,8 @@ func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	return all
 }
 
-// brokerWarnings are about seconds without metrics of the broker.
-func brokerWarnings(in *input, b brokerMetrics) (all []string) {
+// missingMetricWarnings are about seconds without metrics of the broker.
+func missingMetricWarnings(in *input, b brokerMetrics) (all []string) {
 	whole := int(in.span.length() / time.Second)
 	if b.probed && float64(b.answered) < minAnswered*float64(whole) {
 		all = append(all,

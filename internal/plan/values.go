@@ -294,7 +294,7 @@ type Quantile struct {
 	Q    float64
 }
 
-// Quantiles returns the quantiles of every latency.
+// Quantiles returns the quantiles of every latency. Each is a value, a column for conditions, and a field in InfluxDB.
 func Quantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}}
 }

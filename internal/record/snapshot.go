@@ -314,7 +314,7 @@ func (s Snapshot) shifted(by int64) Snapshot {
 // ProbeSample is one metric that the broker reported about itself.
 type ProbeSample struct {
 	At    int64   `json:"at"`             // ns since T0
-	Name  string  `json:"name"`           // as in package drivers
+	Name  string  `json:"name"`           // as declared by the driver
 	Node  string  `json:"node,omitempty"` // the member of a cluster; empty: the whole broker
 	Value float64 `json:"value"`
 }

@@ -21,8 +21,8 @@ func capacities() (plan.Run, []plan.Outcome) {
 		s := plan.Step{Rate: rate, Kind: kind, Answer: answer, Why: why, Values: map[string]plan.Value{
 			"publish.rate": {Number: min(rate, 20_100)}, "consume.rate": {Number: min(rate, 20_060)}}}
 		queue := 0.0005 * math.Exp(rate/5000)
-		for i, q := range plan.Quantiles() {
-			s.Values["e2e."+q.Name] = plan.Value{Number: queue * (1 + float64(i*i))}
+		for _, q := range plan.Quantiles() {
+			s.Values["e2e."+q.Name] = plan.Value{Number: queue * (1 + 25*q.Q*q.Q)}
 		}
 		if strings.HasPrefix(why, "backlog") {
 			for _, q := range plan.Quantiles() {
