@@ -146,6 +146,7 @@ func runImage(t *testing.T, layout string) {
 	path := func(b blob) string { return filepath.Join("blobs", strings.ReplaceAll(b.Digest, ":", "/")) }
 	var index struct{ Manifests []blob }
 	read("index.json", &index)
+	read(path(index.Manifests[0]), &index) // the images of all platforms
 	var manifest struct {
 		Config blob
 		Layers []blob

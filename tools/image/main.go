@@ -71,6 +71,9 @@ func write(args []string) error {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
 			Descriptor: v1.Descriptor{Platform: platform}})
 	}
-	_, err = layout.Write(out, index)
-	return err
+	root, err := layout.Write(out, mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
+	if err != nil {
+		return err
+	}
+	return root.AppendIndex(index) // one entry, so that tools need no name for it
 }
