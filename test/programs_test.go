@@ -1,3 +1,4 @@
+// Package test proves what no single package can prove: the behaviour of whole programs with real brokers.
 package test
 
 import (

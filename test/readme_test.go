@@ -53,6 +53,9 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
+// pageBlocks finds the kind and the content of the blocks of code.
+var pageBlocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+
 // follow writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
 func (r *reader) follow(t *testing.T, page string, commands int) {
 	text, err := os.ReadFile(filepath.Join("..", page))

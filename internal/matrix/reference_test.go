@@ -38,7 +38,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 	}
 }
 
-// minimal is the matrix at the beginning of the reference. TestDocsMatrices of package test plans it.
+// minimal is the matrix at the beginning of the reference. TestDocsMatrices of test/repo checks it.
 const minimal = `name: "mine"
 brokers: {
 	rabbit: {driver: "rabbitmq", options: url: "amqp://guest:guest@localhost:5672/"}

@@ -1,6 +1,7 @@
-package test
+package repo
 
 import (
+	"bytes"
 	"io/fs"
 	"maps"
 	"os"
@@ -10,13 +11,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockstep/internal/cli"
+	_ "lockstep/pkg/drivers/all"
 )
+
+// root is the folder of the repository.
+const root = "../.."
 
 // pages returns the documentation pages of the repository, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -27,7 +34,7 @@ func pages(t *testing.T) map[string]string {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		texts[strings.TrimPrefix(filepath.ToSlash(path), "../")] = string(text)
+		texts[strings.TrimPrefix(filepath.ToSlash(path), root+"/")] = string(text)
 		return err
 	})
 	if err != nil {
@@ -63,7 +70,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 			if m[1] == "" {
 				target = page
 			}
-			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
 			} else if m[2] != "" && !slices.Contains(anchors(texts[target]), m[2]) {
 				t.Errorf("%s links to %s#%s, which is no heading", page, m[1], m[2])
@@ -81,7 +88,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 				continue
 			}
 			checked++
-			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
 				t.Errorf("%s names %s, which is not there", page, path)
 			}
 		}
@@ -96,7 +103,7 @@ func TestDocsThatTheCodeNames(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	named := regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.md\b`)
-	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() ||
 			!slices.Contains([]string{".go", ".cue", ".py", ".service", ".sh", ".yaml", ".html"}, filepath.Ext(path)) {
 			return err
@@ -104,7 +111,7 @@ func TestDocsThatTheCodeNames(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, page := range named.FindAllString(string(text), -1) {
 			checked++
-			if _, err := os.Stat(filepath.Join("..", page)); err != nil {
+			if _, err := os.Stat(filepath.Join(root, page)); err != nil {
 				t.Errorf("%s names %s, which is not there", path, page)
 			}
 		}
@@ -130,13 +137,13 @@ func anchors(text string) (names []string) {
 // TestDocsNameTestsThatAreThere proves that the tests that CONTRIBUTING.md names exist.
 func TestDocsNameTestsThatAreThere(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../CONTRIBUTING.md")
+	text, err := os.ReadFile("../../CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	there := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
-	err = filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -187,7 +194,7 @@ func TestDocsCommands(t *testing.T) {
 	texts := pages(t)
 	help := helps(t, texts["docs/reference/cli.md"])
 	connection := help["Connection flags"]
-	parts, err := os.ReadFile("lab/part.go")
+	parts, err := os.ReadFile("../lab/part.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +259,8 @@ func TestDocsMatrices(t *testing.T) {
 			if err := os.WriteFile(file, []byte(m[2]), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := exec.Command(filepath.Join(programs, "ctl"), "vet", file).CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", page, err, out)
+			if code, out := ctl(t, "vet", file); code != 0 {
+				t.Errorf("%s: ctl vet left with %d:\n%s", page, code, out)
 			}
 		}
 	}
@@ -262,26 +269,37 @@ func TestDocsMatrices(t *testing.T) {
 	}
 }
 
+// ctl runs ctl in this process.
+func ctl(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	var b bytes.Buffer
+	code = cli.Ctl(t.Context(), args, strings.NewReader(""), &b, &b)
+	return code, b.String()
+}
+
 // TestStudies proves that the commands of docs/studies fit their matrices: it plans them.
 func TestStudies(t *testing.T) {
-	t.Parallel()
 	planned := map[string]bool{}
-	for page, text := range pages(t) {
+	texts := pages(t)
+	t.Chdir(root)
+	for page, text := range texts {
 		if !strings.HasPrefix(page, "docs/studies/") {
 			continue
 		}
 		for _, m := range commands.FindAllStringSubmatch(text, -1) {
-			args := strings.TrimSpace(m[2])
-			verb, rest, _ := strings.Cut(args, " ")
+			verb, rest, _ := strings.Cut(strings.TrimSpace(m[2]), " ")
 			if verb != "run" && verb != "plan" || !strings.Contains(rest, ".cue") || planned[rest] {
 				continue
 			}
 			planned[rest] = true
 			rest = regexp.MustCompile(` *--server \S+| *--detach`).ReplaceAllString(" "+rest, "")
-			cmd := exec.Command("sh", "-c", "exec "+filepath.Join(programs, "ctl")+" plan "+rest)
-			cmd.Dir = ".."
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s: ctl plan %s: %v\n%s", page, rest, err, out)
+			words, err := exec.Command("sh", "-c", "printf '%s\n' "+rest).Output() // removes quotes
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := append([]string{"plan"}, strings.Split(strings.TrimSpace(string(words)), "\n")...)
+			if code, out := ctl(t, args...); code != 0 {
+				t.Errorf("%s: ctl plan %s left with %d:\n%s", page, rest, code, out)
 			}
 		}
 	}
@@ -299,7 +317,7 @@ var tests = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 func TestDocsNameTestsOfPermissions(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
-	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}

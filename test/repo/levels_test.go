@@ -1,4 +1,4 @@
-package test
+package repo
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // TestLevelsAreDrawn proves that ARCHITECTURE.md draws each package once, with the packages that it may import, all of
 // them below it. Drivers and programs are left out.
 func TestLevelsAreDrawn(t *testing.T) {
-	text, err := os.ReadFile("../ARCHITECTURE.md")
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Package test proves what no single package can prove: the direction of imports, the documentation, and the behaviour
-// of whole programs with real brokers.
-package test
+// Package repo tests the repository itself: the direction of imports, and the documentation. It starts no programs.
+package repo
 
 import (
 	"encoding/json"
@@ -156,7 +155,7 @@ func TestImportsGoDownOnly(t *testing.T) {
 func product(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
-	cmd.Dir = ".."
+	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("list packages: %v", err)
