@@ -417,7 +417,7 @@ func TestConfirmTimeout(t *testing.T) {
 }
 
 // After the last stream of an account was deleted, the server removes its folders while the next stream is created.
-// Here a file is at the place of the folder: the creation fails, and the server removes the file.
+// Here a file is at the place of the folder: creations fail until the server has removed the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
 	s, err := driver{}.Open(t.Context(), []byte(`{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
@@ -439,8 +439,13 @@ func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	if len(notices) != 1 || !strings.Contains(notices[0], "create stream again_q0 again: ") {
-		t.Errorf("the driver reports %q", notices)
+	if len(notices) == 0 {
+		t.Error("the driver reports no failed creation")
+	}
+	for _, notice := range notices {
+		if !strings.Contains(notice, "create stream again_q0 again: ") {
+			t.Errorf("the driver reports %q", notice)
+		}
 	}
 }
 
