@@ -229,8 +229,9 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	}
 }
 
-// longPoints is a number of points that exceeds a message.
-const longPoints = 70_000
+// longPoints is a number of long points that exceeds a message. With more and shorter points, a loaded machine needs
+// longer than a request may take.
+const longPoints = 3_000
 
 // longHistory returns that many points, unless the query limits them.
 func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
@@ -238,7 +239,8 @@ func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 	if q.Max > 0 {
 		n = q.Max
 	}
-	return plan.HistoryAnswer{Cells: []plan.HistoryCell{{ID: "c", Points: make([]plan.HistoryPoint, n)}}}
+	long := plan.HistoryPoint{Matrix: strings.Repeat("m", 4<<10)}
+	return plan.HistoryAnswer{Cells: []plan.HistoryCell{{ID: "c", Points: slices.Repeat([]plan.HistoryPoint{long}, n)}}}
 }
 
 func TestEachRoleCanDoItsWork(t *testing.T) {
