@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	_ "lockstep/pkg/drivers/activemq"
 	_ "lockstep/pkg/drivers/artemis"
@@ -27,7 +27,7 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return d.Open(ctx, json.RawMessage(options), drivers.Env{
+	return d.Open(ctx, schematest.Fill(t, d, options), drivers.Env{
 		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler),
 		Event: func(drivers.EventKind, string) {},
 	})

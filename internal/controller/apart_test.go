@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 	"lockstep/test/wiretest"
@@ -51,7 +52,7 @@ func (parting) Open(ctx context.Context, options json.RawMessage, env drivers.En
 	if err != nil {
 		return nil, err
 	}
-	s, err := loopback.Driver{}.Open(ctx, named, env)
+	s, err := loopback.Driver{}.Open(ctx, schematest.FillNamed("loopback", named), env)
 	hides, _ := time.ParseDuration(o.Hides)
 	return &partingSession{Session: s, away: away, hides: hides, again: o.Again}, err
 }

@@ -19,6 +19,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/schematest"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/loopback"
@@ -331,6 +332,7 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 		if change != nil {
 			change(&c)
 		}
+		c.Broker.Options = schematest.FillNamed(c.Broker.Driver, c.Broker.Options)
 		c.ID = plan.CellID(fmt.Sprintf("loop%d", i), c.Workload)
 		run.Agents = max(run.Agents, c.Agents())
 		run.Cells = append(run.Cells, c)

@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -101,7 +102,7 @@ func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
 		b.Fatal(err)
 	}
 	raw, _ := json.Marshal(map[string]any{"name": b.Name()})
-	session, err := d.Open(b.Context(), raw, drivers.Env{Log: slog.New(slog.DiscardHandler),
+	session, err := d.Open(b.Context(), schematest.Fill(b, d, raw), drivers.Env{Log: slog.New(slog.DiscardHandler),
 		Event: func(drivers.EventKind, string) {}})
 	if err != nil {
 		b.Fatal(err)

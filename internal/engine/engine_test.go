@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -88,7 +89,7 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		t.Fatal(err)
 	}
 	var e *Engine
-	session, err := d.Open(ctx, raw, drivers.Env{Log: slog.New(slog.DiscardHandler),
+	session, err := d.Open(ctx, schematest.Fill(t, d, raw), drivers.Env{Log: slog.New(slog.DiscardHandler),
 		Event: func(k drivers.EventKind, detail string) { e.Event(k, detail) }})
 	if err != nil {
 		t.Fatalf("open loopback: %v", err)

@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
+	"lockstep/internal/schematest"
 	"lockstep/internal/sink"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
@@ -157,6 +158,7 @@ func aRun(id string, change func(*plan.Cell)) plan.Run {
 	if change != nil {
 		change(&c)
 	}
+	c.Broker.Options = schematest.FillNamed(c.Broker.Driver, c.Broker.Options)
 	c.ID = plan.CellID("loop", c.Workload)
 	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "nightly " + hostile, Repeat: 1,
 		Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),

@@ -1,7 +1,6 @@
 package accuracy
 
 import (
-	"encoding/json"
 	"log/slog"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	_ "lockstep/pkg/drivers/loopback"
 )
@@ -78,7 +78,7 @@ func inBubble(t *testing.T, driver, options string, part plan.Assignment) record
 	}
 	task := part.Task
 	var e *engine.Engine
-	session, err := d.Open(t.Context(), json.RawMessage(options), drivers.Env{Log: slog.New(slog.DiscardHandler),
+	session, err := d.Open(t.Context(), schematest.Fill(t, d, options), drivers.Env{Log: slog.New(slog.DiscardHandler),
 		Event: func(k drivers.EventKind, detail string) { e.Event(k, detail) }})
 	if err != nil {
 		t.Fatal(err)

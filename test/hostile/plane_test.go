@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/schematest"
 	"lockstep/internal/wire"
 	"lockstep/internal/wire/keys"
 	_ "lockstep/pkg/drivers/loopback"
@@ -149,6 +150,7 @@ func aRun(id string) plan.Run {
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n", Value: json.RawMessage("1")}}, Workload: w,
 		Broker:     plan.Broker{Name: "loop", Driver: "loopback", Options: options},
 		Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	c.Broker.Options = schematest.FillNamed(c.Broker.Driver, options)
 	c.ID = plan.CellID("loop", c.Workload)
 	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "hostile", Repeat: 1,
 		Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	_ "lockstep/pkg/drivers/activemq"
 	_ "lockstep/pkg/drivers/artemis"
@@ -44,7 +45,7 @@ func compareAMQP10(b *testing.B, driver, variable string, name func(task string)
 	ctx := context.Background()
 	d, err := drivers.Lookup(driver)
 	must(b, err)
-	session, err := d.Open(ctx, options, drivers.Env{Dial: new(net.Dialer).DialContext,
+	session, err := d.Open(ctx, schematest.Fill(b, d, options), drivers.Env{Dial: new(net.Dialer).DialContext,
 		Log: slog.New(slog.DiscardHandler)})
 	must(b, err)
 	defer func() { must(b, session.Close()) }()

@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -61,6 +62,7 @@ type subject struct {
 func compare(b *testing.B, s subject) {
 	d, err := drivers.Lookup(s.name)
 	must(b, err)
+	s.options = schematest.Fill(b, d, s.options)
 	table := []string{"\tbare msg/s\tengine msg/s\tratio (quartiles)\textra CPU ns/msg (quartiles)\tbare CPU ns/msg\tmessages"}
 	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach, drivers.FireAndForget} {
 		if !slices.Contains(d.Info().Declare(s.options, drivers.Use{Mode: mode}).Capabilities.Modes, mode) {

@@ -18,6 +18,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/schematest"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
@@ -157,7 +158,8 @@ func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 	w.Warmup, w.Measure = plan.Duration(300*time.Millisecond), plan.Duration(sinkMeasure)
 	options, err := json.Marshal(map[string]any{"name": fmt.Sprint("tax-", f.runs), "capacity": 5000})
 	must(f.b, err)
-	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback", Options: options}}
+	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback",
+		Options: schematest.FillNamed("loopback", options)}}
 	cell.ID = plan.CellID("loop", w)
 	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1,
 		Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}

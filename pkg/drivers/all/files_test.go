@@ -27,6 +27,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"github.com/nats-io/nkeys"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -247,6 +248,7 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var dials atomic.Int64
+	filled := schematest.Fill(t, d, options)
 	unreachable := func(context.Context, string, string) (net.Conn, error) {
 		dials.Add(1)
 		cancel()
@@ -254,10 +256,10 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	}
 	done := make(chan error, 1)
 	go func() {
-		d.Info().Declare(json.RawMessage(options),
+		d.Info().Declare(filled,
 			drivers.Use{Mode: drivers.ConfirmWindow, Ack: drivers.AckEach, Queues: 1, Subscriptions: 1, Publishers: 1,
 				Consumers: 1})
-		s, err := d.Open(ctx, json.RawMessage(options), drivers.Env{Dial: unreachable, Dir: t.TempDir(), Access: access,
+		s, err := d.Open(ctx, filled, drivers.Env{Dial: unreachable, Dir: t.TempDir(), Access: access,
 			Forward: func(ctx context.Context, address string) (string, error) {
 				_, err := unreachable(ctx, "tcp", address)
 				return "", err

@@ -16,6 +16,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
 )
@@ -103,7 +104,7 @@ func TestTLSWithoutEffectIsRejected(t *testing.T) {
 		use := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Prefetch: 1, Queues: 1, Subscriptions: 1,
 			Bindings: 1, Publishers: 1, Consumers: 1, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode,
 			QueueNode: drivers.AnyNode}
-		rejected := strings.Join(d.Info().Declare(json.RawMessage(c.options), use).Rejections, "; ")
+		rejected := strings.Join(d.Info().Declare(schematest.Fill(t, d, c.options), use).Rejections, "; ")
 		if (rejected == "") != (c.want == "") || !strings.Contains(rejected, c.want) {
 			t.Errorf("%s %s: rejected with %q, want %q", c.driver, c.options, rejected, c.want)
 		}
@@ -256,7 +257,11 @@ func goFields(t *testing.T, types goTypes, name, prefix string) (paths []string)
 		pkg, name := typeName(field.Type)
 		switch {
 		case len(field.Names) == 0: // embedded
-			paths = append(paths, goFields(t, parseTypes(t, filepath.Join("..", "internal", pkg)), name, prefix)...)
+			dir := filepath.Join("..", pkg)
+			if pkg != "kit" {
+				dir = filepath.Join("..", "internal", pkg)
+			}
+			paths = append(paths, goFields(t, parseTypes(t, dir), name, prefix)...)
 		case field.Tag != nil:
 			tag, err := strconv.Unquote(field.Tag.Value)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -41,7 +42,8 @@ func (d dialing) Open(ctx context.Context, raw json.RawMessage, env drivers.Env)
 	if o.Address != "" {
 		d.address = o.Address
 	}
-	s, err := loopback.Driver{}.Open(ctx, fmt.Appendf(nil, `{"name":%q}`, o.Name), env)
+	named := fmt.Appendf(nil, `{"name":%q}`, o.Name)
+	s, err := loopback.Driver{}.Open(ctx, schematest.FillNamed("loopback", named), env)
 	if err != nil {
 		return nil, err
 	}

@@ -14,13 +14,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
 // Harness describes a driver under test and its broker.
 type Harness struct {
 	Driver drivers.Driver
-	// Options are options for a working broker, as Open receives them: with the defaults of the schema.
+	// Options are options for a working broker. Run adds the defaults of the schema to these and all other options.
 	Options json.RawMessage
 	// DeadOptions are options with an endpoint that refuses connections. Nil: this is not checked, which the log
 	// reports.
@@ -88,6 +89,7 @@ func Run(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h = h.complete(t)
 	before := goleak.IgnoreCurrent()
 	var failed atomic.Bool
 	report := func(t *testing.T, r result) {
@@ -125,6 +127,23 @@ func Run(t *testing.T, h Harness) {
 			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
 		}
 	}
+}
+
+// complete adds the defaults of the schema to all options.
+func (h Harness) complete(t *testing.T) Harness {
+	t.Helper()
+	all := []*json.RawMessage{&h.Options, &h.DeadOptions, &h.FullOptions}
+	if h.TLS != nil {
+		own := *h.TLS
+		h.TLS = &own
+		all = append(all, &own.Options)
+	}
+	for _, options := range all {
+		if *options != nil {
+			*options = schematest.Fill(t, h.Driver, *options)
+		}
+	}
+	return h
 }
 
 // alone reports whether a check would affect checks that run concurrently.

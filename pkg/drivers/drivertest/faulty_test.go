@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -213,7 +212,10 @@ func option(field string) faulty {
 		if err := json.Unmarshal(raw, &o); err != nil {
 			return nil, err
 		}
-		return append(json.RawMessage(fmt.Sprintf(`{"name":%q,`, o["name"])), field+"}"...), nil
+		if err := json.Unmarshal([]byte("{"+field+"}"), &o); err != nil {
+			return nil, err
+		}
+		return json.Marshal(o)
 	}}
 }
 

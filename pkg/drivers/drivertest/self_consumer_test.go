@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -95,7 +96,7 @@ func sessionFaults() []fault {
 	return []fault{
 		{"takes any options", faulty{open: func(raw json.RawMessage) (json.RawMessage, error) {
 			if !json.Valid(raw) {
-				raw = json.RawMessage(`{"name":"self"}`)
+				raw = schematest.FillNamed("loopback", json.RawMessage(`{"name":"self"}`))
 			}
 			return raw, nil
 		}}, []string{"open/garbage"}},

@@ -2,13 +2,13 @@ package drivertest
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -53,8 +53,8 @@ func runOne(t *testing.T, d drivers.Driver, name string) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		r = prove(t, Harness{
 			Driver:      d,
-			Options:     json.RawMessage(`{"name":"self"}`),
-			FullOptions: json.RawMessage(`{"name":"self","capacity":10}`),
+			Options:     schematest.Fill(t, d, `{"name":"self"}`),
+			FullOptions: schematest.Fill(t, d, `{"name":"self","capacity":10}`),
 			Cut:         func() { loopback.Cut("self") },
 			NoNetwork:   true,
 			wait:        2 * time.Second,

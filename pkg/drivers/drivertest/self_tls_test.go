@@ -7,6 +7,7 @@ import (
 	"net"
 	"testing"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
 )
@@ -49,7 +50,7 @@ func (s shaking) Open(ctx context.Context, raw json.RawMessage, env drivers.Env)
 	if err != nil {
 		return nil, kit.Explain(err)
 	}
-	return s.faulty.Open(ctx, json.RawMessage(`{"name": "shaking"}`), env)
+	return s.faulty.Open(ctx, schematest.FillNamed("loopback", json.RawMessage(`{"name": "shaking"}`)), env)
 }
 
 // TestSuiteFindsFaultsOfTLS is TestSuiteFindsFaults for the checks of TLS, which need a real network.

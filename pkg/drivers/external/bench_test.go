@@ -2,12 +2,12 @@ package external
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -20,7 +20,7 @@ func BenchmarkMessage(b *testing.B) {
 		b.Run(fmt.Sprintf("external/%d", size), func(b *testing.B) { benchmark(b, openChild(b, "good", usual), size) })
 		b.Run(fmt.Sprintf("loopback/%d", size), func(b *testing.B) {
 			s, err := loopback.Driver{}.Open(context.Background(),
-				json.RawMessage(fmt.Sprintf(`{"name": %q}`, b.Name())), drivers.Env{})
+				schematest.Fill(b, loopback.Driver{}, fmt.Sprintf(`{"name": %q}`, b.Name())), drivers.Env{})
 			if err != nil {
 				b.Fatal(err)
 			}

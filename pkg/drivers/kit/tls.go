@@ -1,25 +1,19 @@
-// Package kit has parts that several drivers use.
 package kit
 
 import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"lockstep/pkg/drivers"
 )
-
-// Schema is CUE source that defines #TLS. Drivers append it to their own, whose #Options have the field tls?: #TLS.
-//
-//go:embed tls.cue
-var Schema string
 
 // handshakeTimeout is the maximum time of a TLS handshake.
 const handshakeTimeout = 10 * time.Second
@@ -44,6 +38,14 @@ func (t *TLS) Check(encrypted bool) error {
 		return errors.New("tls is given, but no url uses TLS: change the scheme of the url, or remove tls")
 	}
 	return nil
+}
+
+// Encrypted reports whether one of the URLs uses TLS, by the last letter of its scheme: amqps, https.
+func Encrypted(urls ...string) bool {
+	return slices.ContainsFunc(urls, func(url string) bool {
+		scheme, _, _ := strings.Cut(url, ":")
+		return strings.HasSuffix(scheme, "s")
+	})
 }
 
 // Config reads the files, and returns the configuration of all connections. It has a server name only if the option has

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -56,12 +58,13 @@ func Long(t testing.TB) {
 	}
 }
 
-// Options merges the JSON object more into values, and returns the result as JSON.
+// Options merges the JSON object more into values, and returns the result as JSON. null removes a value.
 func Options(t testing.TB, values map[string]any, more string) json.RawMessage {
 	t.Helper()
 	if err := json.Unmarshal([]byte(more), &values); err != nil {
 		t.Fatal(err)
 	}
+	maps.DeleteFunc(values, func(_ string, value any) bool { return value == nil })
 	text, err := json.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
@@ -126,10 +129,10 @@ func Env(event func(kind drivers.EventKind, detail string)) drivers.Env {
 		Access: drivers.FullAccess()}
 }
 
-// Open opens a session. It is closed at the end of the test.
+// Open opens a session. Its options are completed by the schema. It is closed at the end of the test.
 func Open(t testing.TB, d drivers.Driver, options json.RawMessage, env drivers.Env) drivers.Session {
 	t.Helper()
-	s, err := d.Open(Context(t), options, env)
+	s, err := d.Open(Context(t), schematest.Fill(t, d, options), env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,48 @@
+package kit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers/kit"
+)
+
+type options struct {
+	kit.Addresses
+	Password string         `json:"password"`
+	Count    int            `json:"count"`
+	Wait     kit.Duration   `json:"wait"`
+	Topic    map[string]any `json:"topic"`
+}
+
+func (o *options) Check() error {
+	if o.Count > 1 {
+		return errors.New("count: give 1")
+	}
+	return nil
+}
+
+func TestDecode(t *testing.T) {
+	o, err := kit.Decode[options]("fake", json.RawMessage(`{"url": "a", "wait": "1m30s", "topic": {"n": 9007199254740993}}`))
+	if err != nil || o.URL != "a" || o.Wait.Std() != 90*time.Second || o.Topic["n"] != json.Number("9007199254740993") {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for text, want := range map[string]string{
+		`{"password": "hunter2", "cuont": 1}`:            `unknown field "cuont"`,
+		`{"password": "hunter2", "count": 2}`:            "count: give 1",
+		`{"password": "hunter2", "count": "hunter2"}`:    "count",
+		`{"password": {"hunter2": 1}}`:                   "password",
+		`{"password": "hunter2", "wait": 5}`:             "wait",
+		`{"password": "hunter2", "wait": "9999999999h"}`: "write it like",
+		`{"password": "hunter2"`:                         "unexpected EOF",
+	} {
+		_, err := kit.Decode[options]("fake", json.RawMessage(text))
+		if err == nil || !strings.HasPrefix(err.Error(), "read fake options: ") || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %q without the password", text, err, want)
+		}
+	}
+}
