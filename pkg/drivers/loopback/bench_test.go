@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -14,7 +15,7 @@ import (
 func open(tb testing.TB, options string) (drivers.Session, drivers.Topology) {
 	tb.Helper()
 	raw := fmt.Sprintf(`{"name":%q%s}`, tb.Name(), options)
-	s, err := loopback.Driver{}.Open(context.Background(), []byte(raw), drivers.Env{})
+	s, err := loopback.Driver{}.Open(context.Background(), schematest.Fill(tb, loopback.Driver{}, raw), drivers.Env{})
 	if err != nil {
 		tb.Fatal(err)
 	}

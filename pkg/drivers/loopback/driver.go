@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue
@@ -32,7 +33,7 @@ func (Driver) Info() drivers.Info {
 // declare declares all guarantees, even with faulty options: such options test that a broken guarantee is detected.
 // Ordered is the exception, because messages with different delays overtake each other.
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parse(raw)
+	o, err := kit.Decode[options]("loopback", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -66,7 +67,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 // Open joins the broker that the options name.
 func (Driver) Open(ctx context.Context, raw json.RawMessage, _ drivers.Env) (drivers.Session, error) {
-	o, err := parse(raw)
+	o, err := kit.Decode[options]("loopback", raw)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -19,6 +20,7 @@ type limiter struct {
 
 // limiter returns the broker's limiter for this rate and burst. All publishers with these options share it.
 func (b *broker) limiter(rate, burst int64) *limiter {
+	burst = cmp.Or(burst, max(1, rate/100))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := [2]int64{rate, burst}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -198,20 +199,11 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOptionsAreChecked proves that the driver rejects options that the schema would reject.
-func TestOptionsAreChecked(t *testing.T) {
-	for _, raw := range []string{`{"lose":-1}`, `{"nmae":"x"}`, `{"swap":[3,4]}`, `{"swap":[5,1]}`, `{"capacity":0}`,
-		`{"delay":"5"}`, `{"name":""}`, `{} {}`} {
-		if _, err := (loopback.Driver{}).Open(t.Context(), []byte(raw), drivers.Env{}); err == nil {
-			t.Errorf("options %s are taken", raw)
-		}
-	}
-}
-
 // TestSessionsMeet publishes from one session of a broker to another, and not to a broker with another name.
 func TestSessionsMeet(t *testing.T) {
 	a, topology := open(t, "")
-	b, err := loopback.Driver{}.Open(t.Context(), fmt.Appendf(nil, `{"name":%q}`, t.Name()), drivers.Env{})
+	b, err := loopback.Driver{}.Open(t.Context(), schematest.Fill(t, loopback.Driver{}, fmt.Sprintf(`{"name":%q}`, t.Name())),
+		drivers.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +212,8 @@ func TestSessionsMeet(t *testing.T) {
 		Mode: drivers.FireAndForget}); err != nil {
 		t.Errorf("a session does not find the topology of another at the same broker: %v", err)
 	}
-	other, err := loopback.Driver{}.Open(t.Context(), []byte(`{"name":"elsewhere"}`), drivers.Env{})
+	other, err := loopback.Driver{}.Open(t.Context(), schematest.Fill(t, loopback.Driver{}, `{"name":"elsewhere"}`),
+		drivers.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // grid is the number of quantiles of a distribution: quantile i is at (i+½)/grid, i from 0.
@@ -25,8 +27,6 @@ func (s spread) fixed() bool { return len(s.values) <= 1 }
 
 // none reports whether all delays are 0.
 func (s spread) none() bool { return len(s.values) == 0 || s.values[len(s.values)-1] == 0 }
-
-func (s spread) negative() bool { return len(s.values) > 0 && s.values[0] < 0 }
 
 // median returns the median delay. Messages without a sequence number get it: unroutable ones and those of a ChurnKey.
 func (s spread) median() int64 {
@@ -47,9 +47,9 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	var o struct {
-		Min, Max, Mean, Median duration
+		Min, Max, Mean, Median kit.Duration
 		Sigma                  float64
-		Values                 []duration
+		Values                 []kit.Duration
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -65,15 +65,15 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		slices.Sort(all)
 		*s = spread{fmt.Sprintf("one of %d times", len(all)), all}
 	case o.Mean > 0: // exponential: F⁻¹(u) = -mean·ln(1-u)
-		*s = spread{fmt.Sprintf("exponentially, %v on average", time.Duration(o.Mean)),
+		*s = spread{fmt.Sprintf("exponentially, %v on average", o.Mean),
 			gridOf(func(u float64) float64 { return -float64(o.Mean) * math.Log1p(-u) })}
 	case o.Median > 0: // lognormal: F⁻¹(u) = median·e^(σ·Φ⁻¹(u)), Φ⁻¹(u) = √2·erf⁻¹(2u-1)
-		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", time.Duration(o.Median), o.Sigma),
+		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", o.Median, o.Sigma),
 			gridOf(func(u float64) float64 {
 				return float64(o.Median) * math.Exp(o.Sigma*math.Sqrt2*math.Erfinv(2*u-1))
 			})}
 	case o.Max > 0 && o.Max >= o.Min: // uniform
-		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Min), time.Duration(o.Max)),
+		*s = spread{fmt.Sprintf("%v to %v", o.Min, o.Max),
 			gridOf(func(u float64) float64 {
 				return float64(o.Min) + u*float64(o.Max-o.Min)
 			})}
