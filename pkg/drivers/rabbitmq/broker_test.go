@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/kit"
 )
 
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
@@ -190,8 +192,8 @@ func TestDeliveryLimit(t *testing.T) {
 		{"by both", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 9}}, "policy": {"delivery-limit": 7}}`,
 			4, 7},
 	} {
-		o, err := parseOptions(labtest.Options(t, map[string]any{"url": "amqp://h", "management": "http://h"},
-			c.options))
+		o, err := kit.Decode[options]("rabbitmq", schematest.Fill(t, driver{}, labtest.Options(t,
+			map[string]any{"url": "amqp://h", "management": "http://h"}, c.options)))
 		if err != nil {
 			t.Fatal(err)
 		}

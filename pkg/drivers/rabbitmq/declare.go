@@ -31,7 +31,7 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("rabbitmq", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -62,7 +62,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 		Subscriptions:     routes || isStream,
 		Bindings:          routes && o.Exchange.Type != exchangeFanout,
 		Churn:             routes && o.Exchange.Type != exchangeFanout && !isStream,
-		Nodes:             len(o.urls()) > 1,
+		Nodes:             len(o.All()) > 1,
 		Keys:              use.Bindings > 1, // they select a routing key
 		Redelivery:        !isStream,
 		Streams:           true,
@@ -75,7 +75,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 // broker repeats messages that a leader did not accept, but not after the channel is closed. Measured with RabbitMQ
 // 3.10 after closing the channel: 6 of 60 unconfirmed messages lost in a cluster, and 14 of 60 on one busy node.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
-	cluster := len(o.urls()) > 1
+	cluster := len(o.All()) > 1
 	dropsUnread := forgetful(o)
 	stored := o.Queue.Type != classic || (use.Persistent && o.durable())
 	survives := o.Queue.Type != classic || !cluster || o.mirrored()
@@ -126,7 +126,7 @@ func unfitQueue(o *options, use drivers.Use) []string {
 	if isStream && (o.Queue.MaxLength > 0 || o.Queue.Overflow != "") {
 		reasons = append(reasons, "a stream queue is bounded by maxLengthBytes alone")
 	}
-	if o.Queue.Type != classic && o.Queue.Durable != nil && !*o.Queue.Durable {
+	if o.Queue.Type != classic && !o.Queue.Durable {
 		reasons = append(reasons, o.Queue.Type+" queues are always durable")
 	}
 	if _, ha := o.Policy["ha-mode"]; ha && o.Queue.Type != classic {
@@ -141,7 +141,7 @@ func unfitQueue(o *options, use drivers.Use) []string {
 
 func unfitPlaces(o *options, use drivers.Use) []string {
 	var reasons []string
-	nodes := len(o.urls())
+	nodes := len(o.All())
 	places := []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode}
 	for _, node := range places {
 		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // nodeInfo is the description of a node in the management API.
@@ -90,23 +92,18 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 }
 
 // awaitNodes waits until all running nodes report their limits. Right after a start they do not.
-func (s *session) awaitNodes(ctx context.Context) ([]nodeInfo, error) {
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		var nodes []nodeInfo
+func (s *session) awaitNodes(ctx context.Context) (nodes []nodeInfo, err error) {
+	err = kit.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+		nodes = nil
 		if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
-			return nil, err
+			return true, err
 		}
-		if !slices.ContainsFunc(nodes, func(n nodeInfo) bool { return n.Running && n.Memory == 0 }) {
-			return nodes, nil
+		if slices.ContainsFunc(nodes, func(n nodeInfo) bool { return n.Running && n.Memory == 0 }) {
+			return false, errors.New("a node does not report its limits")
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the nodes' limits: %w", ctx.Err())
-		case <-ticker.C:
-		}
-	}
+		return true, nil
+	})
+	return nodes, err
 }
 
 // joined returns the nodes' values as a list, or the single value that they all have.

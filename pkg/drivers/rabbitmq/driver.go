@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
@@ -22,15 +21,11 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("rabbitmq", raw)
 	if err != nil {
 		return nil, err
 	}
 	endpoints, err := o.endpoints()
-	if err != nil {
-		return nil, err
-	}
-	heartbeat, err := o.heartbeat()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +45,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{
-		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, tls: secure, api: api, metrics: plugins,
+		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,
 		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{},
 		leaders: map[string]placed{},
 	}
@@ -66,7 +61,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	options   options
 	endpoints []endpoint
-	heartbeat time.Duration
 	env       drivers.Env
 	tls       *tls.Config
 	api       *management // nil without the option management

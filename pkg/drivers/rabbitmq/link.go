@@ -39,36 +39,16 @@ func (s *session) dial(ctx context.Context, at int) (*link, error) {
 		return s.dialOne(ctx, s.endpoints[at])
 	}
 	first := max(0, anywhere-1-at)
-	var errs []error
-	for i := range s.endpoints {
-		each, cancel := shareOfTime(ctx, len(s.endpoints)-i)
-		l, err := s.dialOne(each, s.endpoints[(first+i)%len(s.endpoints)])
-		cancel()
-		if err == nil {
-			return l, nil
-		}
-		errs = append(errs, err)
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, errors.Join(errs...)
-}
-
-// shareOfTime limits one of n attempts to 1/n of the remaining time of ctx, so that a dead node does not use all of it.
-func shareOfTime(ctx context.Context, n int) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok || n <= 1 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Until(end)/time.Duration(n))
+	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*link, error) {
+		return s.dialOne(ctx, s.endpoints[(first+i)%len(s.endpoints)])
+	})
 }
 
 func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 	l := &link{session: s, address: e.address}
 	stop := func() bool { return true }
 	config := amqp.Config{
-		Heartbeat:  s.heartbeat,
+		Heartbeat:  s.options.Heartbeat.Std(),
 		FrameSize:  s.options.FrameMax,
 		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep"},
 		Dial: func(network, address string) (net.Conn, error) {
@@ -83,7 +63,7 @@ func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 		},
 		TLSClientConfig: s.tls.Clone(), // the library sets the server name
 	}
-	if s.heartbeat < time.Second {
+	if config.Heartbeat < time.Second {
 		config.Heartbeat = time.Millisecond // below 1 s the library uses the server's interval; 0 would mean 10 s
 	}
 	conn, err := amqp.DialConfig(e.url, config)

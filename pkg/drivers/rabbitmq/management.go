@@ -25,12 +25,20 @@ type management struct {
 	client             *http.Client
 }
 
+// newManagement uses the user and password of e, unless the option's URL has others.
 func newManagement(o *options, e endpoint, client *http.Client) (*management, error) {
-	base, user, secret, err := o.managementBase(e)
-	if err != nil || base == "" {
+	if o.Management == "" {
+		return nil, nil
+	}
+	all, err := kit.Endpoints("management url", "http://user:password@host:15672", kit.Web, o.Management)
+	if err != nil {
 		return nil, err
 	}
-	return &management{base: base, user: user, secret: secret, client: client}, nil
+	m := &management{base: all[0].Base(), user: e.user, secret: e.secret, client: client}
+	if all[0].URL.User != nil {
+		m.user, m.secret = all[0].User, all[0].Password
+	}
+	return m, nil
 }
 
 func (m *management) close() {

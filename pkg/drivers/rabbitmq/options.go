@@ -1,17 +1,13 @@
 package rabbitmq
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -31,14 +27,13 @@ const (
 )
 
 type options struct {
-	URL        string          `json:"url"`
-	URLs       []string        `json:"urls"`
+	kit.Addresses
 	Management string          `json:"management"`
 	Prometheus []string        `json:"prometheus"`
 	Queue      queueOptions    `json:"queue"`
 	Exchange   exchangeOptions `json:"exchange"`
 	Policy     map[string]any  `json:"policy"`
-	Heartbeat  string          `json:"heartbeat"`
+	Heartbeat  kit.Duration    `json:"heartbeat"`
 	FrameMax   int             `json:"frameMax"`
 	Resilience string          `json:"resilience"`
 	TLS        *kit.TLS        `json:"tls"`
@@ -46,7 +41,7 @@ type options struct {
 
 type queueOptions struct {
 	Type           string         `json:"type"`
-	Durable        *bool          `json:"durable"`
+	Durable        bool           `json:"durable"`
 	Arguments      map[string]any `json:"arguments"`
 	MaxLength      int64          `json:"maxLength"`
 	MaxLengthBytes int64          `json:"maxLengthBytes"`
@@ -58,62 +53,18 @@ type exchangeOptions struct {
 	Arguments map[string]any `json:"arguments"`
 }
 
-// parseOptions parses options and checks url and urls. An unknown field is an error. It sets the schema's defaults for
-// callers that bypass the schema.
-func parseOptions(raw json.RawMessage) (options, error) {
-	var o options
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("read rabbitmq options: %w", err)
+// Check validates what the schema cannot.
+func (o *options) Check() error {
+	if err := o.Required("amqp://user:password@host:5672/"); err != nil {
+		return err
 	}
-	if o.Queue.Type == "" {
-		o.Queue.Type = classic
-	}
-	if o.Exchange.Type == "" {
-		o.Exchange.Type = exchangeDirect
-	}
-	if o.Heartbeat == "" {
-		o.Heartbeat = "60s"
-	}
-	if reason := o.faultyEndpoints(); reason != "" {
-		return o, fmt.Errorf("read rabbitmq options: %s", reason)
-	}
-	if err := o.TLS.Check(o.encrypted()); err != nil {
-		return o, fmt.Errorf("read rabbitmq options: %w", err)
-	}
-	return o, nil
-}
-
-// encrypted reports whether a URL uses TLS.
-func (o *options) encrypted() bool {
-	return slices.ContainsFunc(slices.Concat(o.urls(), o.Prometheus, []string{o.Management}), func(url string) bool {
-		return strings.HasPrefix(url, "amqps:") || strings.HasPrefix(url, "https:")
-	})
-}
-
-func (o *options) faultyEndpoints() string {
-	switch {
-	case o.URL == "" && len(o.URLs) == 0:
-		return `give url: "amqp://user:password@host:5672/", or urls, one for each node of a cluster`
-	case o.URL != "" && len(o.URLs) > 0:
-		return "give either url or urls, not both"
-	}
-	return ""
-}
-
-func (o *options) urls() []string {
-	if o.URL != "" {
-		return []string{o.URL}
-	}
-	return o.URLs
+	return o.TLS.Check(kit.Encrypted(slices.Concat(o.All(), o.Prometheus, []string{o.Management})...))
 }
 
 // durable reports whether queues and exchanges survive a restart of the broker. They do by default, also with transient
 // messages: RabbitMQ 4.3 rejects other queues that are not exclusive.
 func (o *options) durable() bool {
-	return o.Queue.Type != classic || o.Queue.Durable == nil || *o.Queue.Durable
+	return o.Queue.Type != classic || o.Queue.Durable
 }
 
 // mirrored reports whether the policy creates mirrored classic queues.
@@ -227,7 +178,7 @@ func parseEndpoint(text string) (endpoint, error) {
 
 func (o *options) endpoints() ([]endpoint, error) {
 	var all []endpoint
-	for i, text := range o.urls() {
+	for i, text := range o.All() {
 		e, err := parseEndpoint(text)
 		if err != nil {
 			return nil, fmt.Errorf("%w (number %d of urls)", err, i)
@@ -240,31 +191,4 @@ func (o *options) endpoints() ([]endpoint, error) {
 		all = append(all, e)
 	}
 	return all, nil
-}
-
-func (o *options) heartbeat() (time.Duration, error) {
-	d, err := time.ParseDuration(o.Heartbeat)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("read heartbeat %q: write it like \"30s\"", o.Heartbeat)
-	}
-	return d, nil
-}
-
-// managementBase splits the management URL into a base without secrets, a user and a password. Without user information
-// in the URL, it returns those of fallback.
-func (o *options) managementBase(fallback endpoint) (base, user, secret string, err error) {
-	if o.Management == "" {
-		return "", "", "", nil
-	}
-	u, err := url.Parse(o.Management)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", "", "", errors.New(`read management url: not of the form "http://user:password@host:port"`)
-	}
-	user, secret = fallback.user, fallback.secret
-	if u.User != nil {
-		user = u.User.Username()
-		secret, _ = u.User.Password()
-	}
-	u.User = nil
-	return strings.TrimSuffix(u.String(), "/"), user, secret, nil
 }

@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
@@ -28,7 +28,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 		`{"urls": ["amqp://127.0.0.1:1/", "amqp://user:hunter2@127.0.0.1:1/other"]}`,
 		`{"url": "amqp://127.0.0.1:1/", "prometheus": ["user:hunter2@127.0.0.1"]}`,
 	} {
-		_, err := driver{}.Open(t.Context(), json.RawMessage(options), drivers.Env{Dial: (&net.Dialer{}).DialContext})
+		_, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, options), drivers.Env{Dial: (&net.Dialer{}).DialContext})
 		if err == nil {
 			t.Fatalf("Open succeeds with %s", options)
 		}
@@ -40,7 +40,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 
 // Exhausted ports are the client's fault. The error must still show it.
 func TestPortExhaustionStaysVisible(t *testing.T) {
-	_, err := driver{}.Open(t.Context(), json.RawMessage(`{"url": "amqp://192.0.2.1:5672/"}`), drivers.Env{
+	_, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"url": "amqp://192.0.2.1:5672/"}`), drivers.Env{
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
 		},
@@ -64,7 +64,7 @@ func TestSilentBrokerEndsAtTheDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		_, err := driver{}.Open(ctx, json.RawMessage(`{"url": "amqp://silent:5672/"}`), drivers.Env{Dial: dial})
+		_, err := driver{}.Open(ctx, schematest.Fill(t, driver{}, `{"url": "amqp://silent:5672/"}`), drivers.Env{Dial: dial})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "silent:5672") {
 			t.Errorf("want the deadline and the address, got: %v", err)
 		}
@@ -140,7 +140,7 @@ func TestDeclare(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			d := declare(json.RawMessage(c.options), c.use)
+			d := declare(schematest.Fill(t, driver{}, c.options), c.use)
 			reasons := strings.Join(d.Rejections, "; ")
 			if (c.unfit == "") != (reasons == "") || !strings.Contains(reasons, c.unfit) {
 				t.Errorf("unfit: %q, want %q", reasons, c.unfit)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // leaderLife is how long a leader that was looked up is used, so that connection-per-message does not look it up for
@@ -74,20 +75,14 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 }
 
 // awaitRole waits until the broker reports nodes in this role. For a stream it does so only after gathering statistics.
-func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (placed, error) {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		where, err := s.findQueue(ctx, queue)
-		if err != nil || len(where.with(role)) > 0 {
-			return where, err
+func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (where placed, err error) {
+	err = kit.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		if where, err = s.findQueue(ctx, queue); err != nil || len(where.with(role)) > 0 {
+			return true, err
 		}
-		select {
-		case <-ctx.Done():
-			return placed{}, fmt.Errorf("the broker names no node: %w", ctx.Err())
-		case <-ticker.C:
-		}
-	}
+		return false, errors.New("the broker names no node")
+	})
+	return where, err
 }
 
 // with returns the nodes in a role.
@@ -175,7 +170,7 @@ func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, 
 // nameNode declares an exclusive queue. RabbitMQ places such a queue on the node of its connection. So this works
 // through proxies and address translation, where the addresses of the nodes' listeners would be wrong.
 func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
-	ctx, cancel := shareOfTime(ctx, len(s.endpoints)-at+1)
+	ctx, cancel := kit.Share(ctx, len(s.endpoints)-at+1)
 	defer cancel()
 	l, err := s.dial(ctx, at)
 	if err != nil {

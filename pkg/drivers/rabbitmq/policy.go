@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // lastWithMirrors is the last major release of RabbitMQ with mirrored classic queues. Later releases ignore the policy.
@@ -93,21 +94,15 @@ func (s *session) wantedMirrors(ctx context.Context) (int, error) {
 }
 
 func (s *session) awaitMirror(ctx context.Context, queue string, want int) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
+	return kit.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		var q queueInfo
 		if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
-			return err
+			return true, err
 		}
-		if len(q.Synchronised) >= want {
-			return nil
+		there := len(q.Synchronised)
+		if there >= want {
+			return true, nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d mirrors of %s, there are %d: %w", want, queue, len(q.Synchronised),
-				ctx.Err())
-		case <-ticker.C:
-		}
-	}
+		return false, fmt.Errorf("wait for %d mirrors of %s: there are %d", want, queue, there)
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 )
@@ -117,7 +118,7 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 	for name, options := range map[string]json.RawMessage{
 		"plugins and management": single(t, `{}`),
 		"management alone":       single(t, `{"prometheus": null}`),
-		"plugins alone":          single(t, `{"management": ""}`),
+		"plugins alone":          single(t, `{"management": null}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +253,7 @@ func TestProbeOfACluster(t *testing.T) {
 }
 
 func TestProbeNeedsAnAPI(t *testing.T) {
-	r := newRig(t, single(t, `{"management": "", "prometheus": null}`), nil)
+	r := newRig(t, single(t, `{"management": null, "prometheus": null}`), nil)
 	if _, err := r.session.Probe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "management") {
 		t.Errorf("error %v, want one that names the option", err)
@@ -331,7 +332,8 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 		return renumbered{conn}, err
 	}
 	setUp := func(options json.RawMessage, dial func(context.Context, string, string) (net.Conn, error)) error {
-		s, err := driver{}.Open(t.Context(), options, drivers.Env{Dial: dial, DialManagement: (&net.Dialer{}).DialContext})
+		s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, options),
+			drivers.Env{Dial: dial, DialManagement: (&net.Dialer{}).DialContext})
 		if err != nil {
 			t.Fatal(err)
 		}
