@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 )
@@ -26,7 +27,7 @@ import (
 func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
 	t.Helper()
 	var mu sync.Mutex
-	s, err := driver{}.Open(t.Context(), o, drivers.Env{
+	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, o), drivers.Env{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials != nil {
 				mu.Lock()
@@ -173,7 +174,7 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 // After a link broke, its unacknowledged messages come before new ones. Otherwise the acknowledgement of a new message
 // would include them, and they would be lost.
 func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
-	s := open(t, []byte(`{"embedded": true, "name": "first", "ackWait": "1h"}`), nil)
+	s := open(t, []byte(`{"embedded": true, "name": "first", "ackWait": "60m"}`), nil)
 	top := plain("first")
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
@@ -256,15 +257,12 @@ func TestRetentionOfStreams(t *testing.T) {
 		`{"embedded": true, "retention": "workqueue", "maxBytes": 1}`: {
 			"R1 Memory, work queue, confirm: in memory of one server", true, false, false},
 	} {
-		d := declare([]byte(options), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Consumers: 1})
+		d := declare(schematest.Fill(t, driver{}, options), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Consumers: 1})
 		if d.Label != want.label || d.Guarantees.ConfirmedKept != want.kept ||
 			d.Capabilities.Subscriptions != want.fanOut ||
 			slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) != want.automatic {
 			t.Errorf("%s: %q, %+v, %+v", options, d.Label, d.Guarantees, d.Capabilities)
 		}
-	}
-	if d := declare([]byte(`{"embedded": true, "retention": "stream"}`), drivers.Use{}); len(d.Rejections) != 1 {
-		t.Errorf("an unknown retention is rejected with %v", d.Rejections)
 	}
 }
 
@@ -420,7 +418,7 @@ func TestConfirmTimeout(t *testing.T) {
 // Here a file is at the place of the folder: creations fail until the server has removed the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
-	s, err := driver{}.Open(t.Context(), []byte(`{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
+	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
 		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Dir: t.TempDir(),
 		Event: func(_ drivers.EventKind, detail string) { notices = append(notices, detail) },
 	})
@@ -457,7 +455,7 @@ func TestUnconsumedStreamIsBounded(t *testing.T) {
 	if c := s.streamConfig(top, 0); c.MaxBytes != unconsumedBytes || c.Discard.String() != "DiscardOld" {
 		t.Errorf("a stream without consumers: %d bytes, %s", c.MaxBytes, c.Discard)
 	}
-	if d := declare([]byte(`{"embedded": true}`), drivers.Use{Mode: drivers.ConfirmEach}); d.Guarantees.ConfirmedKept {
+	if d := declare(schematest.Fill(t, driver{}, `{"embedded": true}`), drivers.Use{Mode: drivers.ConfirmEach}); d.Guarantees.ConfirmedKept {
 		t.Error("a stream that forgets its oldest messages guarantees to keep all")
 	}
 }
@@ -468,7 +466,7 @@ func TestEmbeddedIsSharedByName(t *testing.T) {
 	a := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
 	b := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
 	other := open(t, []byte(`{"embedded": true, "name": "two"}`), nil)
-	if a.endpoints[0] != b.endpoints[0] || a.endpoints[0] == other.endpoints[0] {
+	if a.endpoints[0].Address != b.endpoints[0].Address || a.endpoints[0].Address == other.endpoints[0].Address {
 		t.Fatalf("servers %v %v %v: want the first two to be one", a.endpoints, b.endpoints, other.endpoints)
 	}
 	top := plain("shared")
@@ -485,7 +483,7 @@ func TestEmbeddedIsSharedByName(t *testing.T) {
 	if err := b.Teardown(t.Context(), top); err != nil {
 		t.Errorf("Teardown after the first agent removed its folder: %v", err)
 	}
-	address := b.endpoints[0].address
+	address := b.endpoints[0].Address
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
@@ -604,7 +602,8 @@ func checkSpreadSetup(t *testing.T, urls []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, with(fmt.Sprintf(`"replicas": %d, "urls": %s`, c.replicas, list)), nil)
+		s := open(t, with(fmt.Sprintf(`"replicas": 3, "urls": %s`, list)), nil)
+		s.options.Replicas = c.replicas // the schema rejects 2
 		top := plain("spread-" + name)
 		top.Queues, top.QueueNode = 3, drivers.SpreadNode
 		if err := s.Setup(t.Context(), top); err != nil {
@@ -622,7 +621,7 @@ func TestWrongPassword(t *testing.T) {
 	o.Username, o.Password = "user", "right"
 	srv := start(t, o)
 	began := time.Now()
-	_, err := driver{}.Open(t.Context(), fmt.Appendf(nil, `{"url": "nats://user:wr0ng@%s"}`, srv.Addr()),
+	_, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, fmt.Sprintf(`{"url": "nats://user:wr0ng@%s"}`, srv.Addr())),
 		drivers.Env{Dial: new(net.Dialer).DialContext})
 	if err == nil || !strings.Contains(err.Error(), srv.Addr().String()) ||
 		!strings.Contains(err.Error(), "Authorization") {
@@ -647,7 +646,7 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		`{"urls": ["a", "b"], "storage": "file"}`:  {ConsumerNode: nodeFollower},
 		`{"urls": ["a", "b", "c"], "replicas": 3}`: {QueueNode: nodeLeader},
 	} {
-		if d := declare([]byte(options), use); len(d.Rejections) == 0 {
+		if d := declare(schematest.Fill(t, driver{}, options), use); len(d.Rejections) == 0 {
 			t.Errorf("options %s with %+v are declared to work", options, use)
 		}
 	}

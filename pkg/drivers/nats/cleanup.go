@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
+
+const kindStream = "stream"
 
 // Leftovers lists streams. Deleting a stream deletes its consumers.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
@@ -18,18 +19,15 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
-	var all []drivers.Leftover
+	var all []string
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
-		if strings.HasPrefix(name, prefix) {
-			all = append(all, drivers.Leftover{Kind: "stream", Name: name})
-		}
+		all = append(all, name)
 	}
 	if err := names.Err(); err != nil {
 		return nil, fmt.Errorf("list streams: %w", explain(err))
 	}
-	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return kit.Leftovers(kindStream, prefix, all), nil
 }
 
 // Cleanup deletes streams. A stream that does not exist is not an error.
@@ -38,15 +36,13 @@ func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
-	var errs []error
-	for _, x := range these {
-		if x.Kind != "stream" {
-			errs = append(errs, fmt.Errorf("cleanup %s %q: NATS has no such kind", x.Kind, x.Name))
-			continue
-		}
-		if err := js.DeleteStream(ctx, x.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			errs = append(errs, fmt.Errorf("cleanup stream %q: %w", x.Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	return kit.Cleanup(these, map[string]func([]string) error{kindStream: func(names []string) error {
+		return kit.Each(len(names), func(i int) error {
+			err := js.DeleteStream(ctx, names[i])
+			if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("stream %q: %w", names[i], err)
+			}
+			return nil
+		})
+	}})
 }

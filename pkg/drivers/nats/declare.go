@@ -30,12 +30,12 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("nats", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	automatic := use.Ack == drivers.AckAutomatic
-	hidden := o.ackWait()
+	hidden := o.AckWait.Std()
 	if automatic {
 		hidden = 0
 	}
@@ -48,7 +48,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     o.Retention != retentionWorkQueue, // a message of a work queue has one consumer
 			Bindings:          true,
-			Nodes:             len(o.urls()) > 1,
+			Nodes:             len(o.All()) > 1,
 			Keys:              use.Bindings > 1, // they select a subject
 			Redelivery:        !automatic,
 			InProcess:         o.Embedded,
@@ -82,7 +82,7 @@ func acks(o *options) []drivers.Ack {
 
 func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
-	nodes := len(o.urls())
+	nodes := len(o.All())
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {
 		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= max(nodes, 1)) {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))

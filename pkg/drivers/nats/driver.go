@@ -27,7 +27,7 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("nats", raw)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,9 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		if s.server, err = borrow(&o, env.Dir); err != nil {
 			return nil, err
 		}
-		s.endpoints = []endpoint{s.server.endpoint()}
-	} else if s.endpoints, err = o.endpoints(); err != nil {
+		o.URL = s.server.url()
+	}
+	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
 	if s.admin, err = s.dialFirst(ctx, s.endpoints, s.env.Dial); err != nil {
@@ -69,7 +70,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	options   options
 	security  []client.Option // authentication and TLS of every connection
-	endpoints []endpoint
+	endpoints []kit.Endpoint
 	env       drivers.Env
 	server    *embedded // nil without the option embedded
 	prober    prober

@@ -63,10 +63,7 @@ func startEmbedded(key embeddedKey, beneath string) (*embedded, error) {
 	return e, nil
 }
 
-func (e *embedded) endpoint() endpoint {
-	address := e.server.Addr().String()
-	return endpoint{url: "nats://" + address, address: address}
-}
+func (e *embedded) url() string { return "nats://" + e.server.Addr().String() }
 
 // giveBack stops the server when its last user returns it.
 func (e *embedded) giveBack() error {

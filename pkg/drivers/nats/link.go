@@ -76,60 +76,47 @@ func clientOptions() []client.Option {
 }
 
 // dialFirst connects to the first endpoint that answers. Each attempt has its share of the remaining time.
-func (s *session) dialFirst(ctx context.Context, from []endpoint, by dialFunc) (*link, error) {
-	var errs []error
-	for i, e := range from {
-		each, cancel := context.WithCancel(ctx)
-		if deadline, limited := ctx.Deadline(); limited {
-			each, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(from)-i))
-		}
-		l, err := s.dial(each, e, by)
-		cancel()
-		if err == nil {
-			return l, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+func (s *session) dialFirst(ctx context.Context, from []kit.Endpoint, by dialFunc) (*link, error) {
+	return kit.InTurn(ctx, len(from), func(ctx context.Context, i int) (*link, error) { return s.dial(ctx, from[i], by) })
 }
 
-func (s *session) dial(ctx context.Context, e endpoint, by dialFunc) (*link, error) {
+func (s *session) dial(ctx context.Context, e kit.Endpoint, by dialFunc) (*link, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.Address, err)
 	}
 	timeout := dialTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline), time.Millisecond)
 	}
-	l := &link{session: s, address: e.address, done: make(chan struct{}), watchers: map[any]func(error){}}
+	l := &link{session: s, address: e.Address, done: make(chan struct{}), watchers: map[any]func(error){}}
 	d := &dialer{ctx: ctx, dial: by}
 	stop := context.AfterFunc(ctx, d.abort)
 	defer stop()
 	all := append(clientOptions(), s.security...)
-	nc, err := client.Connect(e.url, append(all, client.SetCustomDialer(d), client.Timeout(timeout),
+	nc, err := client.Connect(e.URL.String(), append(all, client.SetCustomDialer(d), client.Timeout(timeout),
 		client.ClosedHandler(l.onClosed), client.ErrorHandler(l.onError))...)
 	switch {
 	case err == nil:
 	case d.err != nil:
-		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, d.err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.Address, d.err)
 	case errors.Is(err, client.ErrSecureConnWanted):
-		return nil, fmt.Errorf("connect to NATS at %s: the server has no TLS: remove the option tls: %w", e.address, err)
+		return nil, fmt.Errorf("connect to NATS at %s: the server has no TLS: remove the option tls: %w", e.Address, err)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("connect to NATS at %s: %w: %w", e.address, ctx.Err(), err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w: %w", e.Address, ctx.Err(), err)
 	default:
-		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, kit.Explain(err))
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.Address, kit.Explain(err))
 	}
 	l.nc, l.raw = nc, d.conn
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
 		s.links[l] = struct{}{}
-		s.names[e.address] = nc.ConnectedServerName()
+		s.names[e.Address] = nc.ConnectedServerName()
 	}
 	s.mu.Unlock()
 	if closed {
 		l.close()
-		return nil, fmt.Errorf("connect to NATS at %s: session: %w", e.address, drivers.ErrClosed)
+		return nil, fmt.Errorf("connect to NATS at %s: session: %w", e.Address, drivers.ErrClosed)
 	}
 	return l, nil
 }
@@ -245,7 +232,7 @@ type sharedLink struct {
 
 // join returns a connection for node and number, and the function to call when its user has ended. Users with the same
 // node and number share a connection, except with drivers.Exclusive.
-func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, number int) (*link, func(), error) {
+func (s *session) join(ctx context.Context, at []kit.Endpoint, node drivers.Node, number int) (*link, func(), error) {
 	if number == drivers.Exclusive {
 		l, err := s.dialFirst(ctx, at, s.env.Dial)
 		if err != nil {

@@ -12,19 +12,20 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // A secret in a place that records do not redact is rejected.
 func TestURLsThatRecordsWouldShow(t *testing.T) {
 	for text, want := range map[string]string{"nats://hunter2@host:4222": "option token",
 		"user:hunter2@host": "not of the form"} {
-		_, err := parseEndpoint(text)
+		_, err := (&options{Addresses: kit.Addresses{URL: text}}).endpoints()
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 	for _, text := range []string{"host", "nats://user:hunter2@host", "tls://host:1"} {
-		if _, err := parseEndpoint(text); err != nil {
+		if _, err := (&options{Addresses: kit.Addresses{URL: text}}).endpoints(); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

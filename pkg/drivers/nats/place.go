@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
-// place returns the endpoints for a node, in the order in which to try them. For spread, ordinal is the number of the
+// place returns the kit.Endpoints for a node, in the order in which to try them. For spread, ordinal is the number of the
 // connection or queue.
-func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]endpoint, error) {
+func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]kit.Endpoint, error) {
 	switch node {
 	case "", drivers.AnyNode:
 		return s.endpoints, nil
@@ -34,8 +35,8 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, str
 	return s.endpoints[i : i+1], nil
 }
 
-// role returns the endpoints that lead a stream, or those that are its followers.
-func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([]endpoint, error) {
+// role returns the kit.Endpoints that lead a stream, or those that are its followers.
+func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([]kit.Endpoint, error) {
 	_, js, err := s.management(ctx)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 			want = append(want, peer.Name)
 		}
 	}
-	var places []endpoint
+	var places []kit.Endpoint
 	for _, e := range s.endpoints {
 		if name, err := s.serverName(ctx, e); err == nil && slices.Contains(want, name) {
 			places = append(places, e)
@@ -99,9 +100,9 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 }
 
 // serverName returns the name of a server. It connects only if the name is unknown.
-func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
+func (s *session) serverName(ctx context.Context, e kit.Endpoint) (string, error) {
 	s.mu.Lock()
-	name := s.names[e.address]
+	name := s.names[e.Address]
 	s.mu.Unlock()
 	if name != "" {
 		return name, nil
@@ -115,7 +116,7 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 }
 
 // firstReplica returns the name of the first of these servers that can lead a stream; "": none.
-func (s *session) firstReplica(ctx context.Context, at []endpoint, of *jetstream.ClusterInfo) string {
+func (s *session) firstReplica(ctx context.Context, at []kit.Endpoint, of *jetstream.ClusterInfo) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*leaderPatience)
 	defer cancel()
 	for _, e := range at {
@@ -166,10 +167,10 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 		return err
 	}
 	leader, requested := info.Cluster.Leader, time.Time{}
-	err = poll(ctx, func() (bool, error) {
+	err = kit.Poll(ctx, pollInterval, func() (bool, error) {
 		now, err := stream.Info(ctx)
 		if err != nil || now.Cluster == nil {
-			return false, ctx.Err()
+			return false, err
 		}
 		leader = now.Cluster.Leader
 		// A replica that is not current ignores the request, and the stream has no leader until the next election.
@@ -180,7 +181,7 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 			requested = time.Now()
 			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
 		}
-		return leader == name, ctx.Err()
+		return leader == name, nil
 	})
 	if err != nil {
 		return fmt.Errorf("move the leader of stream %s from %q to %s: %w: increase connect (an election takes up to 9 s)",
@@ -198,7 +199,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	o := &s.options
 	d := drivers.Description{Product: "NATS", Version: l.nc.ConnectedServerVersion(), Settings: map[string]string{
-		"replicas": strconv.Itoa(o.Replicas), "ackWait": o.AckWait,
+		"replicas": strconv.Itoa(o.Replicas), "ackWait": o.AckWait.String(),
 		"maxPayload": strconv.FormatInt(l.nc.MaxPayload(), 10),
 	}}
 	if o.Storage != "" {

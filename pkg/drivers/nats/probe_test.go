@@ -3,12 +3,12 @@ package nats
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 )
@@ -160,14 +160,13 @@ func TestProbeOfADeadServerIsMissing(t *testing.T) {
 
 func TestMonitoringURL(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:8222", "nats://127.0.0.1:8222", "http://"} {
-		text := fmt.Appendf(nil, `{"url": "nats://127.0.0.1:1", "monitoring": [%q]}`, url)
-		if _, err := (driver{}).Open(t.Context(), text, drivers.Env{Dial: new(net.Dialer).DialContext}); err == nil ||
-			!strings.Contains(err.Error(), "monitoring url number 0") {
+		if _, err := newMonitor([]string{url}, nil); err == nil || !strings.Contains(err.Error(), "monitoring url number 0") {
 			t.Errorf("monitoring %q: %v", url, err)
 		}
 	}
-	if _, err := parseOptions([]byte(`{"embedded": true, "monitoring": ["http://127.0.0.1:8222"]}`)); err == nil {
-		t.Error("an embedded server is given monitoring")
+	options := schematest.Fill(t, driver{}, `{"embedded": true, "monitoring": ["http://127.0.0.1:8222"]}`)
+	if d := declare(options, drivers.Use{}); len(d.Rejections) != 1 {
+		t.Errorf("an embedded server is given monitoring: %v", d.Rejections)
 	}
 }
 

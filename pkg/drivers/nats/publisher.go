@@ -50,7 +50,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
 	}
 	if spec.Mode.Confirmed() {
-		if p.confirm, err = newConfirmer(on, spec, s.options.confirmTimeout()); err != nil {
+		if p.confirm, err = newConfirmer(on, spec, s.options.Confirm.Std()); err != nil {
 			leave()
 			return nil, fmt.Errorf("connect publisher: listen for confirms at %s: %w", on.address, err)
 		}

@@ -5,19 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // Each queue is a stream of its own, so that it has its own leader and its own order. Its bindings are subjects. Each
 // subscription to it is a durable consumer, which Setup creates, so that no later message is missed. With interest
 // retention, which is the default, a message is removed when all subscriptions have acknowledged it. The names contain
 // "_", which a topology's name cannot contain.
+
+// pollInterval is the interval at which changes are polled until they have taken effect.
+const pollInterval = 10 * time.Millisecond
 
 func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
 
@@ -67,7 +70,7 @@ func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamCo
 // one wildcard: a list of subjects would cost the server a search for each message.
 func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
-		Durable: durableName(subscription), AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.options.ackWait(),
+		Durable: durableName(subscription), AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.options.AckWait.Std(),
 		DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 1 << 14,
 		MemoryStorage: !s.options.file(t.Persistent),
 	}
@@ -84,7 +87,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
 	s.prober.own(t)
-	err = eachQueue(t, func(queue int) error { return s.declareQueue(ctx, js, t, queue) })
+	err = kit.Each(t.Queues, func(queue int) error { return s.declareQueue(ctx, js, t, queue) })
 	if err == nil && len(s.endpoints) > 1 {
 		err = s.reachable(ctx, t)
 	}
@@ -92,22 +95,6 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		return fmt.Errorf("set up %s: %w", t.Name, explain(err))
 	}
 	return nil
-}
-
-// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
-func eachQueue(t drivers.Topology, do func(queue int) error) error {
-	errs := make([]error, t.Queues)
-	places := make(chan struct{}, 8)
-	var wg sync.WaitGroup
-	for queue := range t.Queues {
-		places <- struct{}{}
-		wg.Go(func() {
-			errs[queue] = do(queue)
-			<-places
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t drivers.Topology, queue int) error {
@@ -151,7 +138,7 @@ const maxCreates = 20
 func (s *session) createStream(ctx context.Context, js jetstream.JetStream,
 	config jetstream.StreamConfig) (stream jetstream.Stream, err error) {
 	creates := 0
-	failed := poll(ctx, func() (bool, error) {
+	failed := kit.Poll(ctx, pollInterval, func() (bool, error) {
 		creates++
 		if stream, err = js.CreateStream(ctx, config); creates == maxCreates || !storeFailed(err) {
 			return true, nil
@@ -179,7 +166,7 @@ func (s *session) event(kind drivers.EventKind, detail string) {
 // settled waits until all replicas have the consumer. A stream keeps no messages for a consumer that its replica does
 // not have.
 func settled(ctx context.Context, c jetstream.Consumer) error {
-	return poll(ctx, func() (bool, error) {
+	return kit.Poll(ctx, pollInterval, func() (bool, error) {
 		info := c.CachedInfo()
 		all := info.Cluster == nil || info.Cluster.Leader != ""
 		if info.Cluster != nil {
@@ -191,24 +178,8 @@ func settled(ctx context.Context, c jetstream.Consumer) error {
 			return true, nil
 		}
 		_, err := c.Info(ctx)
-		return false, err
+		return err != nil, err
 	})
-}
-
-// poll calls ask every 10 ms until it returns true or an error, or ctx ends.
-func poll(ctx context.Context, ask func() (bool, error)) error {
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if ok, err := ask(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }
 
 // reachable waits until every reachable server can route to every stream, which takes a moment after creation. Its test
@@ -222,20 +193,17 @@ func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 			}
 			continue
 		}
-		err = eachQueue(t, func(queue int) error {
-			return poll(ctx, func() (bool, error) {
+		err = kit.Each(t.Queues, func(queue int) error {
+			return kit.Poll(ctx, pollInterval, func() (bool, error) {
 				m := client.NewMsg(subject(t, queue, 0))
 				m.Header.Set(jetstream.ExpectedStreamHeader, t.Name)
 				_, err := l.nc.RequestMsgWithContext(ctx, m)
-				if errors.Is(err, client.ErrNoResponders) {
-					return false, nil
-				}
-				return err == nil, err
+				return !errors.Is(err, client.ErrNoResponders), err
 			})
 		})
 		l.close()
 		if err != nil {
-			return fmt.Errorf("reach streams through %s: %w", e.address, err)
+			return fmt.Errorf("reach streams through %s: %w", e.Address, err)
 		}
 	}
 	return nil
@@ -247,7 +215,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
-	err = eachQueue(t, func(queue int) error {
+	err = kit.Each(t.Queues, func(queue int) error {
 		err := js.DeleteStream(ctx, streamName(t, queue))
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("delete stream %s: %w", streamName(t, queue), err)
