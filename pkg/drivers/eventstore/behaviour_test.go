@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 	"lockstep/test/eventstored/server"
@@ -178,7 +179,7 @@ func TestAppendsTakeSeveralMessages(t *testing.T) {
 // A server without the requests that the driver needs is refused with its version.
 func TestOldServerIsRefused(t *testing.T) {
 	_, address := inProcess(t, server.Options{Version: "22.10.3"})
-	_, err := driver{}.Open(labtest.Context(t), reached(t, address, `{}`), (&rig{t: t}).env())
+	_, err := driver{}.Open(labtest.Context(t), schematest.Fill(t, driver{}, reached(t, address, `{}`)), (&rig{t: t}).env())
 	if err == nil || !strings.Contains(err.Error(), "22.10.3") || !strings.Contains(err.Error(), address) {
 		t.Errorf("a server that is too old: %v", err)
 	}

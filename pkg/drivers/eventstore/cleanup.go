@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
@@ -31,14 +31,11 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
 		return nil, fmt.Errorf("list persistent subscriptions: %w", l.explain(ctx, err))
 	}
-	var found []drivers.Leftover
-	for _, g := range groups {
-		if strings.HasPrefix(g.EventSource, prefix) {
-			found = append(found, drivers.Leftover{Kind: kind, Name: g.EventSource + separator + g.GroupName})
-		}
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = g.EventSource + separator + g.GroupName
 	}
-	slices.SortFunc(found, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
-	return found, nil
+	return kit.Leftovers(kind, prefix, names), nil
 }
 
 // Cleanup deletes groups and their streams. Missing ones are not an error.
@@ -47,16 +44,10 @@ func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
-	for _, one := range these {
-		stream, group, two := strings.Cut(one.Name, separator)
-		if one.Kind != kind || !two {
-			err = errors.Join(err, fmt.Errorf("remove %s %q: the driver creates no such objects", one.Kind, one.Name))
-			continue
-		}
-		err = errors.Join(err, l.remove(ctx, stream, group))
-	}
-	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
+	return kit.Cleanup(these, map[string]func([]string) error{kind: func(names []string) error {
+		return kit.Each(len(names), func(i int) error {
+			stream, group, _ := strings.Cut(names[i], separator)
+			return l.remove(ctx, stream, group)
+		})
+	}})
 }

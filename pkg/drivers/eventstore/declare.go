@@ -25,10 +25,7 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
-	if err == nil {
-		_, err = o.endpoints()
-	}
+	o, err := kit.Decode[options]("eventstore", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -38,7 +35,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Acks:          []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval},
 			Persistent:    true, // all messages are persistent
 			Subscriptions: true,
-			Nodes:         len(o.urls()) > 1,
+			Nodes:         len(o.All()) > 1,
 			Redelivery:    true,
 		},
 		Guarantees: drivers.Guarantees{
@@ -60,7 +57,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
-	nodes := len(o.urls())
+	nodes := len(o.All())
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
 		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
@@ -102,7 +99,7 @@ func notes(o *options, use drivers.Use) []string {
 // synced (MemDb, UnsafeDisableFlushToDisk).
 func label(o *options) string {
 	where := "one node"
-	if len(o.urls()) > 1 {
+	if len(o.All()) > 1 {
 		where = "the majority"
 	}
 	text := "stream, confirm: appended by " + where + ", stored as the server is set"

@@ -13,6 +13,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -29,7 +30,7 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("eventstore", raw)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
-	if s.security, err = o.security(env.Access, env.Dir); err != nil {
+	if s.security, err = o.security(s.endpoints[0], env.Access, env.Dir); err != nil {
 		return nil, fmt.Errorf("read eventstore options: %w", err)
 	}
 	if env.Forward == nil {
@@ -53,7 +54,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 // session is one agent's use of a server or cluster during one task.
 type session struct {
 	options   options
-	endpoints []endpoint
+	endpoints []kit.Endpoint
 	security  security
 	env       drivers.Env
 

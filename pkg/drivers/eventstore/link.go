@@ -43,28 +43,28 @@ type link struct {
 type forwarding = func(ctx context.Context, address string) (local string, err error)
 
 // connect connects to one node.
-func (s *session) connect(ctx context.Context, e endpoint, forward forwarding) (*link, error) {
+func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwarding) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	l := &link{address: e.address, number: strconv.FormatUint(number.Add(1), 10),
+	l := &link{address: e.Address, number: strconv.FormatUint(number.Add(1), 10),
 		room: make(chan struct{}, s.options.Concurrency)}
 	err := ctx.Err()
 	if err == nil {
-		l.local, err = forward(ctx, e.address)
+		l.local, err = forward(ctx, e.Address)
 	}
 	if err == nil {
 		err = l.handshake(ctx, s.security)
 	}
 	if err != nil {
 		l.Close()
-		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.address, s.diagnose(ctx, e, err))
+		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.Address, s.diagnose(ctx, e, err))
 	}
 	return l, nil
 }
 
 // diagnose finds out why a connection failed, because the client sees only the local address.
-func (s *session) diagnose(ctx context.Context, e endpoint, seen error) error {
-	conn, err := kit.Dial(s.env.Dial, s.security.tls)(ctx, "tcp", e.address)
+func (s *session) diagnose(ctx context.Context, e kit.Endpoint, seen error) error {
+	conn, err := kit.Dial(s.env.Dial, s.security.tls)(ctx, "tcp", e.Address)
 	switch {
 	case ctx.Err() != nil:
 		return seen
@@ -159,15 +159,9 @@ func (s *session) reach(ctx context.Context, node drivers.Node, forward forwardi
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, e := range at {
-		l, err := s.connect(ctx, e, forward)
-		if err == nil {
-			return l, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+	return kit.InTurn(ctx, len(at), func(ctx context.Context, i int) (*link, error) {
+		return s.connect(ctx, at[i], forward)
+	})
 }
 
 // verdict interprets an error of the library. It returns an error that wraps ErrRejected if the broker rejected the

@@ -2,7 +2,6 @@ package eventstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/gossip"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // The nodes that depend on the leader of the cluster.
@@ -20,7 +20,7 @@ const (
 
 // place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode and SpreadNode mean
 // the leader: the other nodes forward requests to it, and only the leader has persistent subscriptions.
-func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, error) {
+func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint, error) {
 	if i, err := strconv.Atoi(string(node)); err == nil {
 		if i < 0 || i >= len(s.endpoints) {
 			return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints),
@@ -39,11 +39,11 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, err
 	if err != nil {
 		return nil, err
 	}
-	var found []endpoint
+	var found []kit.Endpoint
 	for _, m := range members {
 		if m.GetIsAlive() && m.GetState() == want {
 			e := s.endpoints[0]
-			e.address = addressOf(m)
+			e.Address = addressOf(m)
 			found = append(found, e)
 		}
 	}
@@ -60,21 +60,16 @@ func addressOf(m *gossip.MemberInfo) string {
 
 // members returns the members of the cluster, from the first node that answers.
 func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
-	var errs []error
-	for _, e := range s.endpoints {
+	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (members []*gossip.MemberInfo, err error) {
+		e := s.endpoints[i]
 		l, err := s.connect(ctx, e, s.aside)
 		if err == nil {
-			var members []*gossip.MemberInfo
 			members, err = l.client.Gossip(ctx)
 			l.Close()
-			if err == nil {
-				return members, nil
-			}
 		}
-		errs = append(errs, fmt.Errorf("query %s for the members of the cluster: %w", e.address, err))
-		if ctx.Err() != nil {
-			break
+		if err != nil {
+			return nil, fmt.Errorf("query %s for the members of the cluster: %w", e.Address, err)
 		}
-	}
-	return nil, errors.Join(errs...)
+		return members, nil
+	})
 }

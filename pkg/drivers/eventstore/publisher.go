@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
@@ -53,7 +52,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*p
 		return nil, err
 	}
 	s.used(spec.Topology)
-	timeout := time.Duration(s.options.Confirm)
+	timeout := s.options.Confirm.Std()
 	p := &publisher{link: on, stream: streamName(spec.Topology, spec.Queue),
 		options: kurrentdb.AppendToStreamOptions{Deadline: &timeout}}
 	_, _ = rand.Read(p.id[:8]) // never fails

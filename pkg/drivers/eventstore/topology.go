@@ -8,9 +8,9 @@ import (
 	"strconv"
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
-	"golang.org/x/sync/errgroup"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // A queue is a stream. Each subscription to it is a persistent subscription group, which Setup creates, so that no
@@ -47,19 +47,14 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// eachQueue calls do for all queues, up to 8 at a time, and returns the first error.
+// eachQueue calls do for all queues, a few at a time.
 func (s *session) eachQueue(ctx context.Context, t drivers.Topology,
 	do func(ctx context.Context, l *link, t drivers.Topology, queue int) error) error {
 	l, err := s.admin(ctx)
 	if err != nil {
 		return err
 	}
-	var queues errgroup.Group
-	queues.SetLimit(8)
-	for queue := range t.Queues {
-		queues.Go(func() error { return do(ctx, l, t, queue) })
-	}
-	return queues.Wait()
+	return kit.Each(t.Queues, func(queue int) error { return do(ctx, l, t, queue) })
 }
 
 func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queue int) error {
