@@ -109,23 +109,6 @@ func failure(code int16, message *string) error {
 	return err
 }
 
-// poll calls ask every askEvery until it returns nil or a final error, or until ctx ends.
-func poll(ctx context.Context, ask func() (final bool, err error)) error {
-	ticker := time.NewTicker(askEvery)
-	defer ticker.Stop()
-	for {
-		final, err := ask()
-		if err == nil || final {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-ticker.C:
-		}
-	}
-}
-
 // timeoutMillis returns the timeout that a request gives to the broker: the rest of ctx, but at most 30 s.
 func timeoutMillis(ctx context.Context) int32 {
 	const most = 30 * time.Second

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 )
@@ -234,7 +235,8 @@ func TestCredentials(t *testing.T) {
 		{single, `{"tls": {}}`, "TLS"},
 	} {
 		began := time.Now()
-		_, err := driver{}.Open(t.Context(), at(t, c.where, c.options), drivers.Env{Dial: dialer})
+		_, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, at(t, c.where, c.options)),
+			drivers.Env{Dial: dialer})
 		if err == nil || strings.Contains(err.Error(), "wr0ng") || !strings.Contains(err.Error(), c.hint) ||
 			!strings.Contains(err.Error(), "127.0.0.1:") {
 			t.Errorf("%s at %s: %v; want a hint: %s", c.options, c.where, err, c.hint)

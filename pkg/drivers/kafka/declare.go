@@ -32,12 +32,12 @@ partitions: 4 // of each queue; at least the number of consumers`,
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("kafka", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	modes := drivers.Modes()
-	if o.acks == 0 {
+	if o.Acks == 0 {
 		modes = []drivers.Mode{drivers.FireAndForget, drivers.ConnectionPerMessage}
 	}
 	return drivers.Declaration{
@@ -56,7 +56,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Guarantees: guarantees(&o, use),
 
 		// after this time without heartbeats, the group reassigns the member's partitions
-		RedeliverAfter: o.SessionTimeout.std(),
+		RedeliverAfter: o.SessionTimeout.Std(),
 
 		Rejections: rejections(&o, use),
 		Notes:      notes(&o, use),
@@ -72,7 +72,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	// retries of the library without sequence numbers can repeat batches, and reorder several in flight
 	exact := !o.persists() || o.idempotent(o.acksFor(use.Mode.Confirmed()))
 	return drivers.Guarantees{
-		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.dropsUnread(),
+		ConfirmedKept: (o.Acks == acksAll || o.Acks == 1 && o.ReplicationFactor == 1) && !o.dropsUnread(),
 		// With acks 0, a leader that cannot store a message can only break the connection, or not even that.
 		SentKept: false,
 		// With franz-go, a consumer that takes over a partition continues at the committed position. The Reader of
@@ -97,7 +97,7 @@ func (o *options) dropsUnread() bool {
 
 func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
-	if use.Mode.Confirmed() && o.acks == 0 {
+	if use.Mode.Confirmed() && o.Acks == 0 {
 		reasons = append(reasons, fmt.Sprintf("with acks 0 the broker sends no confirms, which mode %s requires",
 			use.Mode))
 	}
@@ -137,7 +137,7 @@ func notes(o *options, use drivers.Use) []string {
 	}
 	if use.Consumers > 0 && o.Client == kafkaGo && use.Simulated {
 		all = append(all,
-			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and no message is received", goMaxWait(o.FetchWait.std())-o.FetchWait.std()))
+			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and no message is received", goMaxWait(o.FetchWait.Std())-o.FetchWait.Std()))
 	}
 	if o.Client == kafkaGo && use.Mode == drivers.ConfirmBatch && o.Partitions > 1 {
 		all = append(all,
@@ -173,7 +173,7 @@ func label(o *options, use drivers.Use) string {
 		return kind + ", acks 0, not confirmed"
 	}
 	whose := "its leader alone"
-	if o.acks == acksAll && o.ReplicationFactor > 1 {
+	if o.Acks == acksAll && o.ReplicationFactor > 1 {
 		kind += fmt.Sprintf(" min ISR %d", o.MinInSyncReplicas)
 		whose = "all in-sync replicas"
 	}
@@ -181,7 +181,7 @@ func label(o *options, use drivers.Use) string {
 	if o.synced() {
 		how = "synced to disk by " + whose
 	}
-	if o.idempotent(o.acks) {
+	if o.idempotent(o.Acks) {
 		kind += ", idempotent"
 	}
 	if o.Client == kafkaGo {

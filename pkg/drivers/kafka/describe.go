@@ -40,17 +40,14 @@ var settings = []string{
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	o := &s.options
 	d := drivers.Description{Product: "Apache Kafka", Settings: map[string]string{
-		"client": o.Client, "acks": strings.Trim(string(o.Acks), `"`), "partitions": strconv.Itoa(o.Partitions),
+		"client": o.Client, "acks": o.Acks.String(), "partitions": strconv.Itoa(o.Partitions),
 		"replication_factor": strconv.Itoa(o.ReplicationFactor), "batch_bytes": strconv.Itoa(o.BatchBytes),
-		"linger": o.Linger.std().String(), "compression": o.Compression,
+		"linger": o.Linger.String(), "compression": o.Compression,
 	}}
-	if d.Settings["acks"] == "" {
-		d.Settings["acks"] = "all"
-	}
 	if o.BatchSize > 0 {
 		d.Settings["batch_size"] = strconv.Itoa(o.BatchSize)
 	}
-	if o.idempotent(o.acks) {
+	if o.idempotent(o.Acks) {
 		d.Settings["idempotence"] = "true"
 	}
 	err := s.describeVersion(ctx, &d)

@@ -19,6 +19,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 // grace is the maximum time for an orderly end of a publisher or consumer.
@@ -31,7 +32,7 @@ type driver struct{}
 // Open prepares a session and pings a broker, so that an unreachable broker or wrong credentials are reported
 // immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("kafka", raw)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 	o := &s.options
 	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
 		producers: map[*franzProducer]struct{}{}}
-	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.std()
+	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.Std()
 	switch {
 	case spec.Mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
 		linger = held
@@ -53,9 +53,9 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 	if o.persists() {
 		options = append(options, kgo.WithHooks((*retryHook)(l)))
 	} else {
-		options = append(options, kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()),
-			kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
-			kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()))
+		options = append(options, kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.Std()),
+			kgo.RecordDeliveryTimeout(o.ConfirmTimeout.Std()+linger),
+			kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.Std()))
 	}
 	if !o.idempotent(acks) {
 		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
@@ -80,7 +80,7 @@ func (h *retryHook) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE
 	}
 }
 
-func franzAcks(acks int16) kgo.Acks {
+func franzAcks(acks acks) kgo.Acks {
 	switch acks {
 	case 0:
 		return kgo.NoAck()

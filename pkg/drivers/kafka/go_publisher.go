@@ -60,8 +60,8 @@ func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (pr
 	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
 	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
 	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),
-		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.std(), time.Nanosecond),
-		ReadTimeout: o.ConfirmTimeout.std(), WriteTimeout: o.ConfirmTimeout.std(),
+		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.Std(), time.Nanosecond),
+		ReadTimeout: o.ConfirmTimeout.Std(), WriteTimeout: o.ConfirmTimeout.Std(),
 		RequiredAcks: kafka.RequiredAcks(o.acksFor(spec.Mode.Confirmed())), Compression: compressions[o.Compression].goes,
 		Completion: p.completed}
 	switch {

@@ -11,6 +11,7 @@ import (
 	kafka "github.com/segmentio/kafka-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
@@ -48,9 +49,9 @@ func (s *goSource) start(ctx context.Context) error {
 		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.link.dial, SASLMechanism: s.c.session.sasl,
 			Timeout: patience},
 		MinBytes: 1, MaxBytes: o.FetchBytes,
-		MaxWait:           goMaxWait(o.FetchWait.std()),
-		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(),
-		RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()), JoinGroupBackoff: joinAgain,
+		MaxWait:           goMaxWait(o.FetchWait.Std()),
+		HeartbeatInterval: o.Heartbeat.Std(), SessionTimeout: o.SessionTimeout.Std(),
+		RebalanceTimeout: max(rebalancing, o.SessionTimeout.Std()), JoinGroupBackoff: joinAgain,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
 		ErrorLogger: kafka.LoggerFunc(func(_ string, args ...any) {
 			for _, a := range args {
@@ -60,7 +61,7 @@ func (s *goSource) start(ctx context.Context) error {
 			}
 		}),
 	})
-	err := poll(ctx, func() (final bool, err error) {
+	err := kit.Poll(ctx, askEvery, func() (done bool, err error) {
 		switch {
 		case s.reader.Stats().Rebalances > 0:
 			return true, nil

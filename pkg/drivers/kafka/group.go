@@ -9,11 +9,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // removeGroups deletes groups. It first removes members that a killed process left behind.
 func (s *session) removeGroups(ctx context.Context, groups []string) error {
-	return poll(ctx, func() (bool, error) {
+	return kit.Poll(ctx, askEvery, func() (bool, error) {
 		occupied, err := s.deleteGroups(ctx, groups)
 		if err == nil && len(occupied) > 0 {
 			err = s.evict(ctx, occupied, func(string) bool { return true })
@@ -107,7 +109,7 @@ func (s *session) adopt(ctx context.Context, group string) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	err := poll(ctx, func() (bool, error) {
+	err := kit.Poll(ctx, askEvery, func() (bool, error) {
 		err := s.evict(ctx, []string{group}, func(client string) bool { return slices.Contains(gone, client) })
 		return !kerr.IsRetriable(err), err
 	})

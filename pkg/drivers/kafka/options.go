@@ -1,10 +1,10 @@
 package kafka
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
+	"strconv"
 	"time"
 
 	kafka "github.com/segmentio/kafka-go"
@@ -34,154 +34,87 @@ var compressions = map[string]compression{
 }
 
 type options struct {
-	Brokers           []string        `json:"brokers"`
-	Client            string          `json:"client"`
-	Acks              json.RawMessage `json:"acks"`
-	ReplicationFactor int             `json:"replicationFactor"`
-	MinInSyncReplicas int             `json:"minInSyncReplicas"`
-	Partitions        int             `json:"partitions"`
-	Topic             map[string]any  `json:"topic"`
-	BatchSize         int             `json:"batchSize"`
-	BatchBytes        int             `json:"batchBytes"`
-	Linger            duration        `json:"linger"`
-	Compression       string          `json:"compression"`
-	Idempotence       bool            `json:"idempotence"`
-	InFlight          int             `json:"inFlight"`
-	Commit            string          `json:"commit"`
-	FetchBytes        int             `json:"fetchBytes"`
-	FetchWait         duration        `json:"fetchWait"`
-	ConfirmTimeout    duration        `json:"confirmTimeout"`
-	SessionTimeout    duration        `json:"sessionTimeout"`
-	Heartbeat         duration        `json:"heartbeat"`
-	User              string          `json:"user"`
-	Password          string          `json:"password"`
-	Mechanism         string          `json:"mechanism"`
-	Resilience        string          `json:"resilience"`
-	TLS               *kit.TLS        `json:"tls"`
-
-	acks int16 // -1: all
+	Brokers           []string       `json:"brokers"`
+	Client            string         `json:"client"`
+	Acks              acks           `json:"acks"`
+	ReplicationFactor int            `json:"replicationFactor"`
+	MinInSyncReplicas int            `json:"minInSyncReplicas"`
+	Partitions        int            `json:"partitions"`
+	Topic             map[string]any `json:"topic"`
+	BatchSize         int            `json:"batchSize"`
+	BatchBytes        int            `json:"batchBytes"`
+	Linger            kit.Duration   `json:"linger"`
+	Compression       string         `json:"compression"`
+	Idempotence       bool           `json:"idempotence"`
+	InFlight          int            `json:"inFlight"`
+	Commit            string         `json:"commit"`
+	FetchBytes        int            `json:"fetchBytes"`
+	FetchWait         kit.Duration   `json:"fetchWait"`
+	ConfirmTimeout    kit.Duration   `json:"confirmTimeout"`
+	SessionTimeout    kit.Duration   `json:"sessionTimeout"`
+	Heartbeat         kit.Duration   `json:"heartbeat"`
+	User              string         `json:"user"`
+	Password          string         `json:"password"`
+	Mechanism         string         `json:"mechanism"`
+	Resilience        string         `json:"resilience"`
+	TLS               *kit.TLS       `json:"tls"`
 }
 
-// duration is a time.Duration that is written like "500ms".
-type duration time.Duration
+// acks is the number of replicas that must have a message, or acksAll.
+type acks int16
 
-// UnmarshalJSON parses a string with a unit.
-func (d *duration) UnmarshalJSON(raw []byte) error {
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return err
+const acksAll acks = -1
+
+// UnmarshalJSON parses a number or "all".
+func (a *acks) UnmarshalJSON(text []byte) error {
+	if string(text) == `"all"` {
+		*a = acksAll
+		return nil
 	}
-	parsed, err := time.ParseDuration(text)
-	if err != nil || parsed < 0 {
-		return fmt.Errorf("read duration %q: write it like \"500ms\"", text)
-	}
-	*d = duration(parsed)
-	return nil
+	return json.Unmarshal(text, (*int16)(a))
 }
 
-func (d duration) std() time.Duration { return time.Duration(d) }
-
-const acksAll = -1
-
-// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
-// that bypass the schema.
-func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{
-		Client: franz, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000,
-		Linger: duration(5 * time.Millisecond), Compression: "none", Idempotence: true, InFlight: 5,
-		Commit: "background", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond),
-		ConfirmTimeout: duration(30 * time.Second),
-		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN", Resilience: "vendor",
+func (a acks) String() string {
+	if a == acksAll {
+		return "all"
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("read kafka options: %w", err)
-	}
-	switch text := string(bytes.Trim(o.Acks, `"`)); text {
-	case "", "all":
-		o.acks = acksAll
-	case "0", "1":
-		o.acks = int16(text[0] - '0')
-	default:
-		return o, fmt.Errorf(`read kafka options: acks %s: "all", 1 or 0`, o.Acks)
-	}
-	if fault := o.fault(); fault != "" {
-		return o, fmt.Errorf("read kafka options: %s", fault)
-	}
-	return o, nil
+	return strconv.Itoa(int(a))
 }
 
-// fault returns the reason why the options are invalid, or "". It checks what the schema cannot, such as combinations,
-// and repeats important checks for callers that bypass the schema.
-func (o *options) fault() string {
-	if len(o.Brokers) == 0 {
-		return `give brokers: ["host:9092"]`
-	}
-	for i, b := range o.Brokers {
-		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
-			return fmt.Sprintf(`number %d of brokers is not of the form "host:port"`, i)
-		}
-	}
+// Check validates what the schema cannot.
+func (o *options) Check() error {
 	switch {
-	case o.Client != kafkaGo && o.Client != franz:
-		return fmt.Sprintf("client %q: %q or %q", o.Client, kafkaGo, franz)
-	case o.ReplicationFactor < 1 || o.MinInSyncReplicas < 1 || o.Partitions < 1 || o.InFlight < 1 || o.BatchSize < 0 ||
-		o.BatchBytes < 1024:
-		return "replicationFactor, minInSyncReplicas, partitions and inFlight must be 1 or more, batchSize 0 or more, batchBytes 1024 or more"
 	case o.MinInSyncReplicas > o.ReplicationFactor:
-		return fmt.Sprintf("minInSyncReplicas %d is above replicationFactor %d: no message could ever be taken",
+		return fmt.Errorf("minInSyncReplicas %d is above replicationFactor %d: no message could ever be taken",
 			o.MinInSyncReplicas, o.ReplicationFactor)
-	case o.Commit != "blocking" && o.Commit != "background":
-		return fmt.Sprintf(`commit %q: "blocking" or "background"`, o.Commit)
-	case o.ConfirmTimeout.std() < time.Second || o.Heartbeat <= 0 || o.FetchWait <= 0:
-		return "confirmTimeout must be 1s or more, heartbeat and fetchWait more than 0s"
 	case o.SessionTimeout < 2*o.Heartbeat:
-		return fmt.Sprintf("sessionTimeout %s is below two heartbeats of %s", o.SessionTimeout.std(), o.Heartbeat.std())
-	case o.Linger.std() > time.Minute:
-		return "linger must be a minute or less"
+		return fmt.Errorf("sessionTimeout %s is below two heartbeats of %s", o.SessionTimeout, o.Heartbeat)
+	case o.Linger.Std() > time.Minute:
+		return errors.New("linger must be a minute or less")
 	case (o.User == "") != (o.Password == ""):
-		return "user and password go together"
-	}
-	if err := o.TLS.Check(true); err != nil {
-		return err.Error()
-	}
-	return o.clientFault()
-}
-
-func (o *options) clientFault() string {
-	if _, known := compressions[o.Compression]; !known {
-		return fmt.Sprintf(`compression %q: "none", "gzip", "snappy", "lz4" or "zstd"`, o.Compression)
-	}
-	if _, known := mechanisms[o.Mechanism]; !known {
-		return fmt.Sprintf(`mechanism %q: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"`, o.Mechanism)
-	}
-	switch {
-	case o.BatchSize > 10_000:
-		return fmt.Sprintf("batchSize %d: at most 10000", o.BatchSize)
-	case o.Client == kafkaGo && o.FetchWait.std() > 3*time.Second:
-		return fmt.Sprintf("fetchWait %s: at most 3s with kafka-go, which does not end a fetch before", o.FetchWait.std())
+		return errors.New("user and password go together")
+	case o.Client == kafkaGo && o.FetchWait.Std() > 3*time.Second:
+		return fmt.Errorf("fetchWait %s: at most 3s with kafka-go, which does not end a fetch before", o.FetchWait)
 	case o.Client == franz && o.BatchSize > 0:
-		return `batchSize is for client: "kafka-go"; with "franz-go" a batch is bounded by batchBytes`
+		return errors.New(`batchSize is for client: "kafka-go"; with "franz-go" a batch is bounded by batchBytes`)
 	}
-	return ""
+	return o.TLS.Check(true)
 }
 
 // persists reports whether the libraries connect again and repeat requests.
 func (o *options) persists() bool { return o.Resilience != "none" }
 
 // idempotent reports whether batches are numbered. Brokers require acks "all" for that.
-func (o *options) idempotent(acks int16) bool {
+func (o *options) idempotent(acks acks) bool {
 	return o.Idempotence && o.Client == franz && acks == acksAll
 }
 
 // acksFor returns the acks of a publisher. Modes without confirms use 0.
-func (o *options) acksFor(confirmed bool) int16 {
+func (o *options) acksFor(confirmed bool) acks {
 	if !confirmed {
 		return 0
 	}
-	return o.acks
+	return o.Acks
 }
 
 // synced reports whether the options' topic settings sync each message to disk before it is confirmed.

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // topicName returns the name of a queue's topic. All subscriptions read it.
@@ -79,9 +80,9 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 		topics[name] = topic
 	}
 	for names := range slices.Chunk(topicNames(t), atOnce) {
-		err := poll(ctx, func() (final bool, err error) {
-			names, final, err = s.createSome(ctx, names, topics)
-			return final, err
+		err := kit.Poll(ctx, askEvery, func() (done bool, err error) {
+			names, done, err = s.createSome(ctx, names, topics)
+			return done, err
 		})
 		if err != nil {
 			return err
@@ -92,7 +93,7 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 
 // createSome creates topics. It returns in left those whose names still exist, because their deletion has not finished.
 func (s *session) createSome(ctx context.Context, names []string, topics map[string]kmsg.CreateTopicsRequestTopic) (
-	left []string, final bool, err error) {
+	left []string, done bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = timeoutMillis(ctx)
 	for _, name := range names {
@@ -113,7 +114,7 @@ func (s *session) createSome(ctx context.Context, names []string, topics map[str
 			return names, true, fmt.Errorf("create topic %s: %w", topic.Topic, explain(refused))
 		}
 	}
-	return left, false, err
+	return left, err == nil, err
 }
 
 func (s *session) newTopic(name string) kmsg.CreateTopicsRequestTopic {
@@ -141,11 +142,14 @@ func (o *options) topicSettings() map[string]string {
 // log.
 func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 	for names := range slices.Chunk(topics, atOnce) {
-		err := poll(ctx, func() (bool, error) { return false, s.known(ctx, names) })
+		err := kit.Poll(ctx, askEvery, func() (bool, error) {
+			err := s.known(ctx, names)
+			return err == nil, err
+		})
 		if err == nil {
-			err = poll(ctx, func() (bool, error) {
+			err = kit.Poll(ctx, askEvery, func() (bool, error) {
 				_, err := s.ends(ctx, names)
-				return false, err
+				return err == nil, err
 			})
 		}
 		if err != nil {
