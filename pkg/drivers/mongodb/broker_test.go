@@ -18,8 +18,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/kit"
 )
 
 // FerretDB itself responds to writes with w: 0, which would confuse the following responses. The driver detects this
@@ -198,7 +200,7 @@ func TestWriteConcernsOfClaims(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "majority", `{"w": 2}`: "2", `{"claimW": 1}`: "1", `{"w": 2, "claimW": "majority"}`: "majority",
 	} {
-		o, err := parseOptions(standIn(t, text))
+		o, err := kit.Decode[options]("mongodb", schematest.Fill(t, driver{}, standIn(t, text)))
 		if err != nil {
 			t.Fatal(err)
 		}

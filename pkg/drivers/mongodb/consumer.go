@@ -54,14 +54,14 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		return nil, err
 	}
 	o := &s.options
-	c := &consumer{link: on, queue: uint32(spec.Queue), visibility: o.times.visibility, poll: o.times.poll,
+	c := &consumer{link: on, queue: uint32(spec.Queue), visibility: o.Visibility.Std(), poll: o.PollInterval.Std(),
 		sorted: o.Order == orderInsertion, automatic: spec.Ack == drivers.AckAutomatic,
 		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
 			client.Collection().SetWriteConcern(o.claimConcern(spec.Topology.Persistent)))}
 	plan := requests.ConsumerPlan[lease]{
 		Spec: spec, Handle: handle, Link: &on.Link, Leave: leave,
 		Receiver: c.receiver, Receivers: o.claimers(spec.Prefetch), Most: 1,
-		ReceivePatience: o.times.confirm, Patience: o.times.confirm,
+		ReceivePatience: o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}
 	if !c.automatic {
 		plan.Settle, plan.MostSettled = c.settle, 1

@@ -25,7 +25,7 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("mongodb", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -58,7 +58,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Label:      label(&o, use),
 	}
 	if !automatic {
-		d.RedeliverAfter = o.times.visibility
+		d.RedeliverAfter = o.Visibility.Std()
 	}
 	if n := o.claimers(use.Prefetch); use.Prefetch > n && o.Order != orderInsertion {
 		d.Notes = append(d.Notes, fmt.Sprintf("a consumer claims %d messages at a time, within its prefetch of %d: set claimers for more",
@@ -105,8 +105,8 @@ func label(o *options, use drivers.Use) string {
 	default:
 		text += ", not journaled"
 	}
-	if o.WTimeout != "" {
-		text += ", wtimeout " + o.WTimeout
+	if o.WTimeout > 0 {
+		text += ", wtimeout " + o.WTimeout.String()
 	}
 	if o.ClaimW != nil {
 		text += ", claims " + o.ClaimW.String()

@@ -86,8 +86,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	o := &s.options
 	d := drivers.Description{Product: "MongoDB", Version: v.version, Members: v.hosts, Settings: map[string]string{
-		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility,
-		"poll_interval": o.PollInterval,
+		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility.String(),
+		"poll_interval": o.PollInterval.String(),
 		"insert_batch":  strconv.Itoa(o.InsertBatch), "retries": "off",
 	}}
 	for name, n := range map[string]*int{"inserters": o.Inserters, "claimers": o.Claimers} {
@@ -105,8 +105,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.Journal != nil {
 		d.Settings["journal"] = strconv.FormatBool(*o.Journal)
 	}
-	if o.WTimeout != "" {
-		d.Settings["wtimeout"] = o.WTimeout
+	if o.WTimeout > 0 {
+		d.Settings["wtimeout"] = o.WTimeout.String()
 	}
 	switch {
 	case v.set != "":

@@ -15,6 +15,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -27,7 +28,7 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("mongodb", raw)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,12 @@
 package mongodb
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
-	"time"
 
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
@@ -20,27 +17,24 @@ import (
 )
 
 type options struct {
-	URL            string      `json:"url"`
-	Database       string      `json:"database"`
-	W              concern     `json:"w"`
-	ClaimW         *concern    `json:"claimW"` // nil: as w
-	Journal        *bool       `json:"journal"`
-	WTimeout       string      `json:"wtimeout"`
-	Ordered        bool        `json:"ordered"`
-	InsertBatch    int         `json:"insertBatch"`
-	Inserters      *int        `json:"inserters"` // nil: enough for the messages in flight
-	Claimers       *int        `json:"claimers"`  // nil: enough for the prefetch
-	Order          string      `json:"order"`
-	Visibility     string      `json:"visibility"`
-	PollInterval   string      `json:"pollInterval"`
-	Unacknowledged bool        `json:"unacknowledged"`
-	ConfirmTimeout string      `json:"confirmTimeout"`
-	Resilience     string      `json:"resilience"`
-	TLS            *kit.TLS    `json:"tls"`
-	times          parsedTimes // parsed durations of the fields above
+	URL            string       `json:"url"`
+	Database       string       `json:"database"`
+	W              concern      `json:"w"`
+	ClaimW         *concern     `json:"claimW"` // nil: as w
+	Journal        *bool        `json:"journal"`
+	WTimeout       kit.Duration `json:"wtimeout"` // 0: no limit
+	Ordered        bool         `json:"ordered"`
+	InsertBatch    int          `json:"insertBatch"`
+	Inserters      *int         `json:"inserters"` // nil: enough for the messages in flight
+	Claimers       *int         `json:"claimers"`  // nil: enough for the prefetch
+	Order          string       `json:"order"`
+	Visibility     kit.Duration `json:"visibility"`
+	PollInterval   kit.Duration `json:"pollInterval"`
+	Unacknowledged bool         `json:"unacknowledged"`
+	ConfirmTimeout kit.Duration `json:"confirmTimeout"`
+	Resilience     string       `json:"resilience"`
+	TLS            *kit.TLS     `json:"tls"`
 }
-
-type parsedTimes struct{ wtimeout, visibility, poll, confirm time.Duration }
 
 // concern is a number of members, or 0 for the majority.
 type concern int
@@ -51,12 +45,7 @@ func (c *concern) UnmarshalJSON(text []byte) error {
 		*c = 0
 		return nil
 	}
-	var n int
-	if err := json.Unmarshal(text, &n); err != nil || n < 1 {
-		return errors.New(`w: "majority", or a number of members from 1 (w: 0 is mode "fire-and-forget")`)
-	}
-	*c = concern(n)
-	return nil
+	return json.Unmarshal(text, (*int)(c))
 }
 
 func (c concern) String() string {
@@ -69,61 +58,13 @@ func (c concern) String() string {
 // orderInsertion makes consumers receive messages in the order of insertion.
 const orderInsertion = "insertion"
 
-var databaseName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
-
-// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
-// that bypass the schema.
-func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{
-		Database: "lockstep", InsertBatch: 100, Order: "none", Visibility: "30s", PollInterval: "10ms",
-		Unacknowledged: true, ConfirmTimeout: "30s",
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("read mongodb options: %w", err)
-	}
-	if d.More() {
-		return o, errors.New("read mongodb options: there is something behind them")
-	}
-	if err := o.check(); err != nil {
-		return o, fmt.Errorf("read mongodb options: %w", err)
-	}
-	return o, nil
-}
-
-// check parses the durations. It checks what the schema cannot, and also what it can, for callers that bypass it.
-func (o *options) check() error {
-	switch {
-	case !databaseName.MatchString(o.Database):
-		return fmt.Errorf("database %q: letters, digits, _ and -, at most 63", o.Database)
-	case o.Order != "none" && o.Order != orderInsertion:
-		return fmt.Errorf(`order %q: "none" or "insertion"`, o.Order)
-	case o.InsertBatch < 1 || (o.Inserters != nil && *o.Inserters < 1) || (o.Claimers != nil && *o.Claimers < 1):
-		return errors.New("insertBatch, inserters and claimers: 1 or more")
-	case o.Order == orderInsertion && o.Claimers != nil && *o.Claimers > 1:
+// Check validates what the schema cannot.
+func (o *options) Check() error {
+	if o.Order == orderInsertion && o.Claimers != nil && *o.Claimers > 1 {
 		return errors.New(`claimers: order "insertion" needs one claim at a time: remove one of the two options`)
 	}
 	if err := o.TLS.Check(true); err != nil {
 		return err
-	}
-	for _, d := range []struct {
-		name, text string
-		into       *time.Duration
-		may        bool // may be missing
-	}{
-		{"wtimeout", o.WTimeout, &o.times.wtimeout, true},
-		{"visibility", o.Visibility, &o.times.visibility, false},
-		{"pollInterval", o.PollInterval, &o.times.poll, false},
-		{"confirmTimeout", o.ConfirmTimeout, &o.times.confirm, false},
-	} {
-		if d.text == "" && d.may {
-			continue
-		}
-		var err error
-		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < time.Millisecond {
-			return fmt.Errorf(`%s %q: write it like "30s", at least "1ms"`, d.name, d.text)
-		}
 	}
 	_, err := o.client()
 	return err

@@ -1,20 +1,20 @@
 package mongodb
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/kit"
 )
 
 func TestOptionsThatDoNotGo(t *testing.T) {
 	cases := []struct{ options, want string }{
-		{`{}`, "url"},
 		{`{"url": "mongodb://user:hunter2@:::/"}`, "percent-encode"},
 		{`{"url": "mongodb+srv://user:hunter2@cluster/"}`, "list the hosts"},
 		{`{"url": "mongodb://user:hunter2@h/?w=1"}`, "separate options"},
@@ -23,22 +23,12 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "resilience turns them on and off"},
 		{`{"url": "mongodb://id:key@h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hunter2"}`,
 			"a secret in the query"},
-		{`{"url": "mongodb://h/", "w": 0}`, "fire-and-forget"},
-		{`{"url": "mongodb://h/", "w": "all"}`, "majority"},
-		{`{"url": "mongodb://h/", "visibility": "soon"}`, "visibility"},
-		{`{"url": "mongodb://h/", "wtimeout": "0s"}`, "wtimeout"},
-		{`{"url": "mongodb://h/", "inserters": 0}`, "inserters"},
-		{`{"url": "mongodb://h/", "claimers": 0}`, "claimers"},
 		{`{"url": "mongodb://h/", "claimers": 2, "order": "insertion"}`, "one claim at a time"},
-		{`{"url": "mongodb://h/", "claimW": 0}`, "w:"},
-		{`{"url": "mongodb://h/", "order": "any"}`, "insertion"},
-		{`{"url": "mongodb://h/", "database": "a.b"}`, "database"},
 		{`{"url": "mongodb://user:hunter2@h/?tls=true&tlsCAFile=/etc/ca.pem"}`, "tls: {ca, cert, key}"},
 		{`{"url": "mongodb://h/", "tls": {"cert": "/etc/cert.pem"}}`, "give both"},
-		{`{"url": "mongodb://h/", "sharded": true}`, "sharded"},
 	}
 	for _, c := range cases {
-		d := declare(json.RawMessage(c.options), drivers.Use{})
+		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{})
 		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
 			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
@@ -75,7 +65,8 @@ func TestLabelAndGuarantees(t *testing.T) {
 			"w:majority, journaled", false, false},
 	}
 	for _, c := range cases {
-		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
+		d := declare(schematest.Fill(t, driver{}, labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options)),
+			c.use)
 		if c.use.Mode.Confirmed() {
 			c.label += "; writes go to the primary; not tested with mongod"
 		}
@@ -143,7 +134,7 @@ func TestFlags(t *testing.T) {
 		{alone, `"w": 1`, true, ""},
 		{set, `"w": "majority"`, true, ""},
 	} {
-		o, err := parseOptions([]byte(`{"url": "mongodb://127.0.0.1/", ` + c.options + `}`))
+		o, err := kit.Decode[options]("mongodb", schematest.Fill(t, driver{}, `{"url": "mongodb://127.0.0.1/", `+c.options+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +154,7 @@ func TestResilience(t *testing.T) {
 		`{"url": "mongodb://h,i/?replicaSet=rs0"}`:                       drivers.ByLibrary,
 		`{"url": "mongodb://h,i/?replicaSet=rs0", "resilience": "none"}`: drivers.NoResilience,
 	} {
-		d := declare(json.RawMessage(options), drivers.Use{Mode: drivers.ConfirmEach})
+		d := declare(schematest.Fill(t, driver{}, options), drivers.Use{Mode: drivers.ConfirmEach})
 		if d.Resilience != want {
 			t.Errorf("%s: %q, want %q; %v", options, d.Resilience, want, d.Rejections)
 		}

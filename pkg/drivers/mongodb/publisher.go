@@ -46,7 +46,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	into := s.inserted(on, spec)
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
-		Spec: spec, Lanes: s.options.inserters(spec.MaxInFlight), Most: s.options.InsertBatch, Patience: s.options.times.confirm,
+		Spec: spec, Lanes: s.options.inserters(spec.MaxInFlight), Most: s.options.InsertBatch, Patience: s.options.ConfirmTimeout.Std(),
 		Lane: func(waiting *drivers.Waiting) requests.Publish {
 			i := &inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec),
 				ordered: s.options.Ordered, waiting: waiting}
@@ -68,7 +68,7 @@ func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collec
 	switch {
 	case !spec.Mode.Confirmed():
 		w = writeconcern.Unacknowledged()
-	case s.options.times.wtimeout == 0:
+	case s.options.WTimeout == 0:
 		w = s.options.writeConcern(spec.Persistent)
 	}
 	var all []*mongo.Collection
@@ -83,11 +83,11 @@ func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collec
 // with it is added as an internal command field.
 func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
 	o := client.InsertMany().SetOrdered(s.options.Ordered)
-	if s.options.times.wtimeout == 0 || !spec.Mode.Confirmed() {
+	if s.options.WTimeout == 0 || !spec.Mode.Confirmed() {
 		return o
 	}
 	w := s.options.writeConcern(spec.Persistent)
-	concern := bson.D{{Key: "w", Value: w.W}, {Key: "wtimeout", Value: s.options.times.wtimeout.Milliseconds()}}
+	concern := bson.D{{Key: "w", Value: w.W}, {Key: "wtimeout", Value: s.options.WTimeout.Std().Milliseconds()}}
 	if w.Journal != nil {
 		concern = append(concern, bson.E{Key: "j", Value: *w.Journal})
 	}

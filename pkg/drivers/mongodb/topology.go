@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // Each queue of each subscription is a collection. Its name contains "_", which a topology's name cannot contain.
@@ -130,7 +130,7 @@ func (s *session) note(t drivers.Topology) {
 	s.depths = collections(t)
 }
 
-// list returns the names of the collections that begin with prefix, sorted.
+// list returns the names of the collections that begin with prefix.
 func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
 	db, err := s.database(ctx, &s.admin)
 	if err != nil {
@@ -141,8 +141,6 @@ func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
-	slices.Sort(names)
 	return names, nil
 }
 
@@ -154,24 +152,12 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if err != nil {
 		return nil, fmt.Errorf("list leftovers: %w", err)
 	}
-	var all []drivers.Leftover
-	for _, name := range names {
-		all = append(all, drivers.Leftover{Kind: kindCollection, Name: name})
-	}
-	return all, nil
+	return kit.Leftovers(kindCollection, prefix, names), nil
 }
 
 // Cleanup drops collections.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	var names []string
-	for _, l := range these {
-		if l.Kind != kindCollection {
-			return fmt.Errorf("cleanup %s %s: MongoDB has no objects of kind %q", l.Kind, l.Name, l.Kind)
-		}
-		names = append(names, l.Name)
-	}
-	if err := s.drop(ctx, names); err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
+	return kit.Cleanup(these, map[string]func([]string) error{kindCollection: func(names []string) error {
+		return s.drop(ctx, names)
+	}})
 }
