@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
 )
@@ -556,7 +557,7 @@ func TestCredentialsOfTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/none")
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("AWS_DEFAULT_REGION", "")
-	options := json.RawMessage(fmt.Sprintf(`{"endpoint": %q}`, endpoint))
+	options := schematest.Fill(t, driver{}, fmt.Sprintf(`{"endpoint": %q}`, endpoint))
 	if _, err := (driver{}).Open(t.Context(), options,
 		drivers.Env{Dial: new(net.Dialer).DialContext, Access: drivers.FullAccess()}); err == nil ||
 		!strings.Contains(err.Error(), "AWS_REGION") {

@@ -47,7 +47,7 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	name, o := s.queueName(spec.Topology, spec.Queue), &s.options
 	c := &consumer{on: on, queue: uint32(spec.Queue), event: s.env.Event, where: o.address(), fifo: o.FIFO,
-		wait: o.times.wait, poll: o.times.poll, forget: func(err error) { s.forget(name, err) }}
+		wait: o.WaitTime.Std(), poll: o.PollInterval.Std(), forget: func(err error) { s.forget(name, err) }}
 	deleters := requests.Concurrent(spec.Prefetch, maxPerRequest)
 	if o.Deleters != nil {
 		deleters = *o.Deleters
@@ -58,7 +58,7 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		Receivers: o.concurrent(o.Receivers, spec.Prefetch, maxPerRequest), Most: maxPerRequest,
 		Settle: c.settle, Settlers: deleters, MostSettled: maxPerRequest,
 		Grouped:         o.FIFO, // the message groups deliver nothing more before that
-		ReceivePatience: o.times.wait + o.times.confirm, Patience: o.times.confirm,
+		ReceivePatience: o.WaitTime.Std() + o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}), nil
 }
 

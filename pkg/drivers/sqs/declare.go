@@ -26,7 +26,7 @@ secret: "xxxx"`,
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("sqs", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -47,9 +47,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			// A message that is not deleted within the visibility time is delivered again. Standard queues deliver at
 			// least once anyway.
 			NoDuplicates: false,
-			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || orOne(o.Requests) == 1),
+			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.concurrent(o.Requests, 0, 1) == 1),
 		},
-		RedeliverAfter: o.times.visibility,
+		RedeliverAfter: o.Visibility.Std(),
 
 		Notes:      notes(&o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByLibrary),

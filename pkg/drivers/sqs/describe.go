@@ -41,7 +41,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	o := &s.options
 	d := drivers.Description{Product: "Amazon SQS", Settings: map[string]string{
-		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility, "wait_time": o.WaitTime,
+		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility.String(), "wait_time": o.WaitTime.String(),
 		"send_batch": strconv.Itoa(o.SendBatch), "encoding": "base64",
 		"retries": "off",
 	}}
@@ -50,8 +50,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 			d.Settings[name] = strconv.Itoa(*n)
 		}
 	}
-	if o.times.wait == 0 {
-		d.Settings["poll_interval"] = o.PollInterval
+	if o.WaitTime == 0 {
+		d.Settings["poll_interval"] = o.PollInterval.String()
 	}
 	if o.FIFO {
 		d.Settings["groups"] = strconv.Itoa(o.Groups)
@@ -63,10 +63,6 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		d.Settings["durability"] = "unknown: the server at the endpoint does not report it"
 	}
 	return d, nil
-}
-
-func sortLeftovers(all []drivers.Leftover) {
-	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Probe returns the approximate depth of the task's queues. It fails if one queue cannot be read, because a partial sum

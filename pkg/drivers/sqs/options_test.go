@@ -1,35 +1,26 @@
 package sqs
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
+	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 )
 
 func TestOptionsThatDoNotGo(t *testing.T) {
 	cases := []struct{ options, want string }{
 		{`{"endpoint": "http://user:hunter2@h"}`, "credentials are accessKey and secret"},
-		{`{"endpoint": "ftp://h"}`, "endpoint"},
 		{`{"region": "r", "accessKey": "a"}`, "go together"},
 		{`{"region": "r", "secret": "hunter2"}`, "go together"},
 		{`{"accessKey": "a", "secret": "hunter2"}`, "need a region"},
 		{`{"sessionToken": "hunter2"}`, "sessionToken goes with"},
 		{`{"groups": 2}`, "fifo: true"},
-		{`{"sendBatch": 11}`, "1 to 10"},
-		{`{"requests": 0}`, "requests"},
-		{`{"receivers": 0}`, "receivers"},
-		{`{"deleters": -1}`, "deleters"},
-		{`{"waitTime": "1500ms"}`, "waitTime"},
-		{`{"waitTime": "21s"}`, "waitTime"},
-		{`{"visibility": "0s"}`, "visibility"},
 		{`{"visibility": "13h"}`, "visibility"},
-		{`{"queue": "mine"}`, "queue"},
 	}
 	for _, c := range cases {
-		d := declare(json.RawMessage(c.options), drivers.Use{})
+		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{})
 		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
 			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
@@ -61,7 +52,7 @@ func TestLabelAndPromises(t *testing.T) {
 			"FIFO with high throughput, confirm: stored redundantly by AWS", true, false, 1},
 	}
 	for _, c := range cases {
-		d := declare(json.RawMessage(c.options), c.use)
+		d := declare(schematest.Fill(t, driver{}, c.options), c.use)
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.Ordered != c.ordered || len(d.Notes) != c.notes {
 			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Rejections, d.Notes)
 		}

@@ -38,7 +38,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
 		Spec: spec, Lanes: s.options.concurrent(s.options.Requests, spec.MaxInFlight, s.options.SendBatch),
-		Most: s.options.SendBatch, Patience: s.options.times.confirm,
+		Most: s.options.SendBatch, Patience: s.options.ConfirmTimeout.Std(),
 		Lane: func(waiting *drivers.Waiting) requests.Publish { return s.newSender(on, spec, waiting) },
 		Leave: func() {
 			on.Part(p)

@@ -2,11 +2,9 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -14,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // pollInterval is the interval at which changes are polled until they have taken effect.
@@ -28,20 +27,9 @@ func (s *session) queueName(t drivers.Topology, queue int) string {
 	return name
 }
 
-// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
+// eachQueue calls do for all queues, a few at a time.
 func (s *session) eachQueue(t drivers.Topology, do func(name string) error) error {
-	errs := make([]error, t.Queues)
-	places := make(chan struct{}, 8)
-	var wg sync.WaitGroup
-	for queue := range t.Queues {
-		places <- struct{}{}
-		wg.Go(func() {
-			errs[queue] = do(s.queueName(t, queue))
-			<-places
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return kit.Each(t.Queues, func(queue int) error { return do(s.queueName(t, queue)) })
 }
 
 // Setup creates the queues, and purges existing ones. A purge of AWS takes up to a minute, and only one per minute is
@@ -55,7 +43,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 }
 
 func (s *session) create(ctx context.Context, name string) error {
-	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(s.options.times.visibility / time.Second))}
+	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(s.options.Visibility.Std() / time.Second))}
 	if s.options.FIFO {
 		attributes["FifoQueue"] = "true"
 		if s.options.HighThroughput {
@@ -69,7 +57,7 @@ func (s *session) create(ctx context.Context, name string) error {
 	}
 	// A new queue may not be visible yet.
 	purged := false
-	err = poll(ctx, func() (bool, error) {
+	err = kit.Poll(ctx, pollInterval, func() (bool, error) {
 		d, err := depth(ctx, client, made.QueueUrl)
 		switch {
 		case missing(err):
@@ -81,7 +69,7 @@ func (s *session) create(ctx context.Context, name string) error {
 		}
 		purged = true
 		_, err = client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: made.QueueUrl})
-		return false, err
+		return err != nil, err
 	})
 	if err != nil {
 		return fmt.Errorf("empty queue %s: %w", name, explain(err))
@@ -90,22 +78,6 @@ func (s *session) create(ctx context.Context, name string) error {
 	defer s.mu.Unlock()
 	s.urls[name] = *made.QueueUrl
 	return nil
-}
-
-// poll calls ask every pollInterval until it returns true or an error, or ctx ends.
-func poll(ctx context.Context, ask func() (bool, error)) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for {
-		if ok, err := ask(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }
 
 // Teardown deletes the queues.
@@ -166,7 +138,7 @@ const kindQueue = "queue"
 
 // Leftovers lists the queues whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	var all []drivers.Leftover
+	var names []string
 	pages := sqs.NewListQueuesPaginator(s.client(s.admin, aws.NopRetryer{}),
 		&sqs.ListQueuesInput{QueueNamePrefix: &prefix, MaxResults: aws.Int32(1000)})
 	for pages.HasMorePages() {
@@ -175,27 +147,17 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 			return nil, fmt.Errorf("list leftovers: %w", explain(err))
 		}
 		for _, at := range page.QueueUrls {
-			name := at[strings.LastIndex(at, "/")+1:]
-			if strings.HasPrefix(name, prefix) {
-				all = append(all, drivers.Leftover{Kind: kindQueue, Name: name})
-			}
+			names = append(names, at[strings.LastIndex(at, "/")+1:])
 		}
 	}
-	sortLeftovers(all)
-	return all, nil
+	return kit.Leftovers(kindQueue, prefix, names), nil
 }
 
 // Cleanup deletes queues.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	for _, l := range these {
-		if l.Kind != kindQueue {
-			return fmt.Errorf("cleanup %s %s: SQS has no objects of kind %q", l.Kind, l.Name, l.Kind)
-		}
-		if err := s.remove(ctx, l.Name); err != nil {
-			return fmt.Errorf("cleanup: %w", err)
-		}
-	}
-	return nil
+	return kit.Cleanup(these, map[string]func([]string) error{kindQueue: func(names []string) error {
+		return kit.Each(len(names), func(i int) error { return s.remove(ctx, names[i]) })
+	}})
 }
 
 // amounts are the approximate message counts of a queue.
