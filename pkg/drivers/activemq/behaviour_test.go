@@ -172,10 +172,11 @@ func TestProbeCounts(t *testing.T) {
 func TestJolokiaOfThePassiveBroker(t *testing.T) {
 	consoles := strings.Split(lab.Variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	for _, order := range [][]string{{consoles[0], consoles[1]}, {consoles[1], consoles[0]}} {
-		j, err := newJolokia(order, new(http.Client))
+		servers, err := (&options{Jolokia: order}).servers()
 		if err != nil {
 			t.Fatal(err)
 		}
+		j := &jolokia{servers: servers, client: new(http.Client)}
 		defer j.close()
 		broker, _, err := j.ask(labtest.Context(t))
 		if err != nil || broker.Slave || broker.Name == "" {
@@ -184,10 +185,11 @@ func TestJolokiaOfThePassiveBroker(t *testing.T) {
 	}
 	passive := 0
 	for _, console := range consoles {
-		j, err := newJolokia([]string{console}, new(http.Client))
+		servers, err := (&options{Jolokia: []string{console}}).servers()
 		if err != nil {
 			t.Fatal(err)
 		}
+		j := &jolokia{servers: servers, client: new(http.Client)}
 		defer j.close()
 		if _, _, err := j.ask(labtest.Context(t)); err != nil {
 			passive++

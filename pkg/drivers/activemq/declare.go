@@ -22,7 +22,7 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("activemq", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -48,7 +48,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	// the next active broker has the messages that the last one confirmed
-	reachable := o.Endpoints() == 1 || o.HA == sharedStore
+	reachable := len(o.All()) == 1 || o.HA == sharedStore
 	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
@@ -59,7 +59,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 
 func notes(o *options) []string {
 	var all []string
-	if o.Endpoints() > 1 && o.HA == independent {
+	if len(o.All()) > 1 && o.HA == independent {
 		all = append(all,
 			`several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;`+
 				` set ha: "shared-store" if the brokers share their store`)

@@ -20,7 +20,7 @@ type driver struct{}
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately. A
 // session with the option jolokia is also a Prober and a Cleaner.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("activemq", raw)
 	if err != nil {
 		return nil, err
 	}
@@ -36,12 +36,13 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if len(o.Jolokia) == 0 {
 		return s, nil
 	}
-	console, err := newJolokia(o.Jolokia, kit.HTTP(env.ManagementDialer(), secure))
+	servers, err := o.servers()
 	if err != nil {
 		_ = core.Close()
 		return nil, err
 	}
-	return &managedSession{session: s, jolokia: console}, nil
+	return &managedSession{session: s, jolokia: &jolokia{servers: servers,
+		client: kit.HTTP(env.ManagementDialer(), secure)}}, nil
 }
 
 // session is one agent's use of a broker during one task.

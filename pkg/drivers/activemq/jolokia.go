@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -25,42 +24,13 @@ const (
 	maxAnswers = 32 << 20        // maximum size of one response, in bytes
 )
 
-// server is one Jolokia. Its user and secret must not be shown.
-type server struct{ base, origin, user, secret string }
-
-// parseJolokia parses URLs. Its errors do not contain their text, because a misplaced password could be in it.
-func parseJolokia(urls []string) ([]server, error) {
-	var all []server
-	for i, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return nil,
-				fmt.Errorf(`read jolokia: number %d is not of the form "http://user:password@host:8161/api/jolokia"`, i)
-		}
-		s := server{user: u.User.Username(), origin: u.Scheme + "://" + u.Host}
-		s.secret, _ = u.User.Password()
-		u.User = nil
-		s.base = strings.TrimSuffix(u.String(), "/") + "/"
-		all = append(all, s)
-	}
-	return all, nil
-}
-
 // jolokia sends requests to the first server whose broker is active. It is safe for concurrent use.
 type jolokia struct {
-	servers []server
+	servers []kit.Endpoint
 	client  *http.Client
 
 	mu sync.Mutex
 	at int // index of the server that answered last
-}
-
-func newJolokia(urls []string, client *http.Client) (*jolokia, error) {
-	servers, err := parseJolokia(urls)
-	if err != nil {
-		return nil, err
-	}
-	return &jolokia{servers: servers, client: client}, nil
 }
 
 func (j *jolokia) close() { j.client.CloseIdleConnections() }
@@ -110,31 +80,40 @@ var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
 // ask sends questions to the active broker, and returns that broker and the replies. It tries the other servers after
 // an error, so it must not be used for changes: tell sends those to one server only.
 func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
-	_, broker, replies, err := j.find(ctx, questions...)
-	return broker, replies, err
+	f, err := j.find(ctx, questions...)
+	return f.broker, f.replies, err
+}
+
+// found is the server of the active broker with its answer.
+type found struct {
+	server  kit.Endpoint
+	broker  bean
+	replies []reply
 }
 
 // find is ask that also returns the server of the active broker.
-func (j *jolokia) find(ctx context.Context, questions ...question) (server, bean, []reply, error) {
+func (j *jolokia) find(ctx context.Context, questions ...question) (found, error) {
 	j.mu.Lock()
 	first := j.at
 	j.mu.Unlock()
-	var errs []error
-	for i := range j.servers {
+	return kit.InTurn(ctx, len(j.servers), func(ctx context.Context, i int) (found, error) {
 		at := (first + i) % len(j.servers)
-		broker, replies, err := j.askOne(ctx, j.servers[at], questions)
-		if err == nil {
-			j.mu.Lock()
-			j.at = at
-			j.mu.Unlock()
-			return j.servers[at], broker, replies, nil
+		f := found{server: j.servers[at]}
+		var err error
+		if f.broker, f.replies, err = j.askOne(ctx, f.server, questions); err != nil {
+			return f, fmt.Errorf("query Jolokia at %s: %w", origin(f.server), err)
 		}
-		errs = append(errs, fmt.Errorf("query Jolokia at %s: %w", j.servers[at].origin, err))
-	}
-	return server{}, bean{}, nil, errors.Join(errs...)
+		j.mu.Lock()
+		j.at = at
+		j.mu.Unlock()
+		return f, nil
+	})
 }
 
-func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (bean, []reply, error) {
+// origin returns the scheme and the host of a server.
+func origin(s kit.Endpoint) string { return s.URL.Scheme + "://" + s.URL.Host }
+
+func (j *jolokia) askOne(ctx context.Context, s kit.Endpoint, questions []question) (bean, []reply, error) {
 	replies, err := j.post(ctx, s, append([]question{aboutBroker}, questions...))
 	if err != nil {
 		return bean{}, nil, err
@@ -154,24 +133,24 @@ func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (b
 // tell calls an operation of the active broker once per argument. An error means that some calls may have been carried
 // out.
 func (j *jolokia) tell(ctx context.Context, operation string, arguments []string) error {
-	s, broker, _, err := j.find(ctx)
+	f, err := j.find(ctx)
 	if err != nil {
 		return err
 	}
-	name := strings.Replace(brokerBean, "*", broker.Name, 1)
+	name := strings.Replace(brokerBean, "*", f.broker.Name, 1)
 	for len(arguments) > 0 {
 		n := min(len(arguments), maxAtOnce)
 		questions := make([]question, n)
 		for i, a := range arguments[:n] {
 			questions[i] = question{Type: "exec", MBean: name, Operation: operation, Arguments: []any{a}}
 		}
-		replies, err := j.post(ctx, s, questions)
+		replies, err := j.post(ctx, f.server, questions)
 		if err != nil {
-			return fmt.Errorf("query Jolokia at %s: %w", s.origin, err)
+			return fmt.Errorf("query Jolokia at %s: %w", origin(f.server), err)
 		}
 		for i, r := range replies {
 			if r.Status != http.StatusOK {
-				return fmt.Errorf("%s of %s at %s: %s", operation, arguments[i], s.origin, r.Error)
+				return fmt.Errorf("%s of %s at %s: %s", operation, arguments[i], origin(f.server), r.Error)
 			}
 		}
 		arguments = arguments[n:]
@@ -179,21 +158,21 @@ func (j *jolokia) tell(ctx context.Context, operation string, arguments []string
 	return nil
 }
 
-func (j *jolokia) post(ctx context.Context, s server, questions []question) ([]reply, error) {
+func (j *jolokia) post(ctx context.Context, s kit.Endpoint, questions []question) ([]reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	body, err := json.Marshal(questions)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Base()+"/", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Origin", s.origin) // the broker's console rejects requests without it
-	if s.user != "" {
-		request.SetBasicAuth(s.user, s.secret)
+	request.Header.Set("Origin", origin(s)) // the broker's console rejects requests without it
+	if s.User != "" {
+		request.SetBasicAuth(s.User, s.Password)
 	}
 	response, err := j.client.Do(request)
 	if err != nil {

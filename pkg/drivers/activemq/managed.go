@@ -3,12 +3,12 @@ package activemq
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 // managedSession is a session with the option jolokia.
@@ -58,14 +58,10 @@ func (s *managedSession) Leftovers(ctx context.Context, prefix string) ([]driver
 	if err := replies[0].read(&beans); err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
-	var found []drivers.Leftover
-	for _, b := range beans {
-		if name := destination(b); strings.HasPrefix(name, prefix) {
-			found = append(found, drivers.Leftover{Kind: kindQueue, Name: name})
-		}
+	for i, b := range beans {
+		beans[i] = destination(b)
 	}
-	slices.SortFunc(found, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
-	return found, nil
+	return kit.Leftovers(kindQueue, prefix, beans), nil
 }
 
 // destination returns the name of a queue from the name of its MBean.
@@ -81,17 +77,9 @@ func destination(bean string) string {
 
 // Cleanup removes queues, with their messages.
 func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	var names []string
-	for _, l := range these {
-		if l.Kind != kindQueue {
-			return fmt.Errorf("cleanup %s %q: only queues can be removed: %w", l.Kind, l.Name, drivers.ErrUnsupported)
-		}
-		names = append(names, l.Name)
-	}
-	if err := s.jolokia.tell(ctx, removeQueue, names); err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
+	return kit.Cleanup(these, map[string]func([]string) error{kindQueue: func(names []string) error {
+		return s.jolokia.tell(ctx, removeQueue, names)
+	}})
 }
 
 // Describe adds settings from Jolokia.

@@ -1,11 +1,8 @@
 package activemq
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
 	"lockstep/pkg/drivers/internal/amqp10"
+	"lockstep/pkg/drivers/kit"
 )
 
 // Relations between the brokers of several urls.
@@ -20,20 +17,15 @@ type options struct {
 	Jolokia []string `json:"jolokia"`
 }
 
-// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
-// that bypass the schema.
-func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{HA: independent}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("read activemq options: %w", err)
+// Check validates what the schema cannot.
+func (o *options) Check() error {
+	if _, err := o.servers(); err != nil {
+		return err
 	}
-	if err := o.Check(o.Jolokia...); err != nil {
-		return o, fmt.Errorf("read activemq options: %w", err)
-	}
-	if _, err := parseJolokia(o.Jolokia); err != nil {
-		return o, fmt.Errorf("read activemq options: %w", err)
-	}
-	return o, nil
+	return o.Validate(o.Jolokia...)
+}
+
+// servers parses the URLs of Jolokia.
+func (o *options) servers() ([]kit.Endpoint, error) {
+	return kit.Endpoints("jolokia url", "http://user:password@host:8161/api/jolokia", kit.Web, o.Jolokia...)
 }

@@ -23,7 +23,7 @@ func (driver) Info() drivers.Info {
 }
 
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("artemis", raw)
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
@@ -49,7 +49,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 // guarantees assumes an address-full-policy that keeps messages: PAGE (the server's default) or BLOCK.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
-	reachable := o.Endpoints() == 1 || o.HA != independent // the backup has the messages that the primary confirmed
+	reachable := len(o.All()) == 1 || o.HA != independent // the backup has the messages that the primary confirmed
 	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
@@ -59,7 +59,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 }
 
 func notes(o *options) []string {
-	if o.Endpoints() > 1 && o.HA == independent {
+	if len(o.All()) > 1 && o.HA == independent {
 		return []string{`several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;` +
 			` set ha: "replication" or "shared-store" if the brokers are a pair`}
 	}

@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
 	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }
@@ -18,7 +19,7 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	o, err := parseOptions(raw)
+	o, err := kit.Decode[options]("artemis", raw)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,6 @@
 package artemis
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
 )
@@ -29,20 +25,8 @@ type options struct {
 	Routing string `json:"routing"`
 }
 
-// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
-// that bypass the schema.
-func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{HA: independent, Routing: auto}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("read artemis options: %w", err)
-	}
-	if err := o.Check(); err != nil {
-		return o, fmt.Errorf("read artemis options: %w", err)
-	}
-	return o, nil
-}
+// Check validates what the schema cannot.
+func (o *options) Check() error { return o.Validate() }
 
 // multicast reports whether the addresses of a task deliver every message to all of their queues.
 func (o *options) multicast(subscriptions int) bool {

@@ -3,10 +3,10 @@ package artemis
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 func address(t drivers.Topology, queue int) string { return fmt.Sprintf("%s.q%d", t.Name, queue) }
@@ -124,28 +124,12 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if err := s.read(ctx, attribute("broker", "AddressNames"), &names); err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	slices.Sort(names)
-	var found []drivers.Leftover
-	for _, name := range names {
-		if strings.HasPrefix(name, prefix) {
-			found = append(found, drivers.Leftover{Kind: kindAddress, Name: name})
-		}
-	}
-	return found, nil
+	return kit.Leftovers(kindAddress, prefix, names), nil
 }
 
 // Cleanup removes addresses. A missing address is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	var names []string
-	for _, l := range these {
-		if l.Kind != kindAddress {
-			return fmt.Errorf("cleanup %s %q: only addresses can be removed: %w", l.Kind, l.Name,
-				drivers.ErrUnsupported)
-		}
-		names = append(names, l.Name)
-	}
-	if err := s.remove(ctx, names); err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
+	return kit.Cleanup(these, map[string]func([]string) error{kindAddress: func(names []string) error {
+		return s.remove(ctx, names)
+	}})
 }

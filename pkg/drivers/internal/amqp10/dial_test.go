@@ -20,6 +20,13 @@ import (
 // silent is a broker that accepts connections and never responds, as a passive broker may.
 func silent(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
+// options returns options with a connectTimeout and URLs.
+func options(timeout string, urls ...string) Options {
+	o := Options{Addresses: kit.Addresses{URLs: urls}, IdleTimeout: kit.Duration(time.Minute)}
+	_ = o.ConnectTimeout.UnmarshalText([]byte(timeout))
+	return o
+}
+
 // open fails to open a session with brokers whose connections serve handles. The returned duration is virtual.
 func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (took time.Duration, err error) {
 	t.Helper()
@@ -47,7 +54,7 @@ func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (t
 // Each address gets a share of the time, so that all are tried before the caller's time ends.
 func TestSilentBrokersShareTheTime(t *testing.T) {
 	const a, b = "first:5672", "second:5672"
-	took, err := open(t, time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}}, silent)
+	took, err := open(t, time.Second, options("3s", "amqp://"+a, "amqp://"+b), silent)
 	if took != time.Second || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("after %v, want 1 s: %v", took, err)
 	}
@@ -56,12 +63,11 @@ func TestSilentBrokersShareTheTime(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	took, err = open(t, 20*time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}, ConnectTimeout: "200ms"},
-		silent)
+	took, err = open(t, 20*time.Second, options("200ms", "amqp://"+a, "amqp://"+b), silent)
 	if took != 400*time.Millisecond || !strings.Contains(err.Error(), b) {
 		t.Errorf("connectTimeout of 200 ms for two brokers: after %v, want 400 ms: %v", took, err)
 	}
-	took, err = open(t, 5*time.Second, Options{URL: "amqp://" + a, ConnectTimeout: "200ms"}, silent)
+	took, err = open(t, 5*time.Second, options("200ms", "amqp://"+a), silent)
 	if took != 5*time.Second {
 		t.Errorf("connectTimeout of 200 ms for one broker: after %v, want the 5 s of the caller: %v", took, err)
 	}
@@ -88,7 +94,7 @@ func refuse(conn net.Conn) {
 
 func TestWrongPassword(t *testing.T) {
 	const at = "guarded:5672"
-	took, err := open(t, 10*time.Second, Options{URL: "amqp://somebody:hidden@" + at}, refuse)
+	took, err := open(t, 10*time.Second, options("3s", "amqp://somebody:hidden@"+at), refuse)
 	if took != 0 {
 		t.Errorf("the driver waits %v after the refusal", took)
 	}
@@ -106,8 +112,9 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{file: "no PEM certificate", file + "x": "no such file"} {
-		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: &kit.TLS{CA: path}},
-			silent); !strings.Contains(err.Error(), want) {
+		o := options("3s", "amqps://127.0.0.1:1")
+		o.TLS = &kit.TLS{CA: path}
+		if _, err := open(t, time.Second, o, silent); !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one with %q", err, want)
 		}
 	}

@@ -36,40 +36,28 @@ type link struct {
 	once    sync.Once
 }
 
-// dial connects to the endpoint that answered last, or to the next endpoint in the list that answers. Each attempt has
-// a limited time, because a passive broker may accept a connection and never answer.
+// dial connects to the endpoint that answered last, or to the next endpoint in the list that answers. If there is
+// another one, each attempt has a limited time, because a passive broker may accept a connection and never answer.
 func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 	s.mu.Lock()
 	first := s.at
 	s.mu.Unlock()
-	var errs []error
-	for i := range s.endpoints {
+	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*link, error) {
+		if _, limited := ctx.Deadline(); !limited || len(s.endpoints) > 1 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.options.ConnectTimeout.Std())
+			defer cancel()
+		}
+		if i > 0 && s.isClosed() {
+			return nil, drivers.ErrClosed
+		}
 		at := (first + i) % len(s.endpoints)
-		each, cancel := context.WithTimeout(ctx, s.share(ctx, len(s.endpoints)-i))
-		l, err := s.dialOne(each, dial, s.endpoints[at])
-		cancel()
+		l, err := s.dialOne(ctx, dial, s.endpoints[at])
 		if err == nil {
 			s.answered(at)
-			return l, nil
 		}
-		errs = append(errs, err)
-		if ctx.Err() != nil || s.isClosed() {
-			break
-		}
-	}
-	return nil, errors.Join(errs...)
-}
-
-// share returns the maximum time of the first of n attempts. Without another endpoint, it is all the time of ctx.
-func (s *Session) share(ctx context.Context, n int) time.Duration {
-	end, ok := ctx.Deadline()
-	switch {
-	case ok && len(s.endpoints) == 1:
-		return time.Until(end)
-	case ok:
-		return min(s.timeout, time.Until(end)/time.Duration(n))
-	}
-	return s.timeout
+		return l, err
+	})
 }
 
 // answered stores the index of the endpoint that answered. It reports a failover by a notice.
@@ -79,29 +67,29 @@ func (s *Session) answered(at int) {
 	s.at = at
 	s.mu.Unlock()
 	if before != at {
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].address,
-			s.endpoints[at].address))
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].Address,
+			s.endpoints[at].Address))
 	}
 }
 
-func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link, error) {
-	raw, err := dial(ctx, "tcp", e.address)
+func (s *Session) dialOne(ctx context.Context, dial dialFunc, e kit.Endpoint) (*link, error) {
+	raw, err := dial(ctx, "tcp", e.Address)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.address, err)
+		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.Address, err)
 	}
-	l := &link{owner: s, raw: raw, address: e.address}
+	l := &link{owner: s, raw: raw, address: e.Address}
 	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
 		// either deadline may be noticed first: that of ctx or that of the connection
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil,
 				fmt.Errorf("connect to %s at %s: it accepts connections but does not answer, as a passive broker: %w",
-					s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
+					s.product, e.Address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 		}
 		if strings.Contains(err.Error(), "auth failed") { // the library has no error type for it
 			err = fmt.Errorf("%w (check user and password in the url)", err)
 		}
-		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, kit.Explain(err))
+		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.Address, kit.Explain(err))
 	}
 	if err := s.adopt(l); err != nil {
 		l.close()
@@ -110,20 +98,20 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 	return l, nil
 }
 
-func (s *Session) handshake(ctx context.Context, raw net.Conn, e endpoint) (*amqp.Conn, error) {
+func (s *Session) handshake(ctx context.Context, raw net.Conn, e kit.Endpoint) (*amqp.Conn, error) {
 	conn := raw
-	if e.tls {
+	if e.TLS {
 		var err error
-		if conn, err = kit.Handshake(ctx, raw, s.tls, e.address); err != nil {
+		if conn, err = kit.Handshake(ctx, raw, s.tls, e.Address); err != nil {
 			return nil, err
 		}
 	}
 	o := amqp.ConnOptions{
-		HostName: e.host, IdleTimeout: s.idle, WriteTimeout: writeLimit,
-		SASLType:   amqp.SASLTypePlain(e.user, e.secret),
+		HostName: e.URL.Hostname(), IdleTimeout: s.options.IdleTimeout.Std(), WriteTimeout: writeLimit,
+		SASLType:   amqp.SASLTypePlain(e.User, e.Password),
 		Properties: map[string]any{"product": "Lockstep"},
 	}
-	if e.anonymous {
+	if e.URL.User == nil {
 		o.SASLType = amqp.SASLTypeAnonymous()
 	}
 	return amqp.NewConn(ctx, conn, &o)

@@ -3,47 +3,38 @@ package amqp10
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestEndpoints(t *testing.T) {
-	o := Options{URLs: []string{"amqp://a", "amqps://b/", "amqp://user:p%40ss@[::1]:7"}, ConnectTimeout: "250ms"}
-	s, err := o.settings()
+	o := options("3s", "amqp://a", "amqps://b/", "amqp://user:p%40ss@[::1]:7")
+	all, err := o.endpoints()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []endpoint{
-		{host: "a", address: "a:5672", anonymous: true},
-		{host: "b", address: "b:5671", tls: true, anonymous: true},
-		{host: "::1", address: "[::1]:7", user: "user", secret: "p@ss"},
-	}
-	for i, e := range s.endpoints {
-		if e != want[i] {
-			t.Errorf("endpoint %d is %+v, want %+v", i, e, want[i])
+	for i, want := range []struct {
+		address        string
+		tls, anonymous bool
+		user, password string
+	}{
+		{"a:5672", false, true, "", ""}, {"b:5671", true, true, "", ""}, {"[::1]:7", false, false, "user", "p@ss"},
+	} {
+		if e := all[i]; e.Address != want.address || e.TLS != want.tls || (e.URL.User == nil) != want.anonymous ||
+			e.User != want.user || e.Password != want.password {
+			t.Errorf("endpoint %d is %+v, want %+v", i, e, want)
 		}
-	}
-	if s.timeout != 250*time.Millisecond || s.idle != time.Minute {
-		t.Errorf("timeouts are %v and %v, want 250ms and the default of a minute", s.timeout, s.idle)
 	}
 }
 
 func TestFaultyOptions(t *testing.T) {
-	cases := map[string]Options{
-		"give url":         {},
-		"not both":         {URL: "amqp://a", URLs: []string{"amqp://b"}},
-		"number 1 of urls": {URLs: []string{"amqp://a", "http://user:hidden@b"}},
-		"percent-encode":   {URL: "amqp://user:hid%zz@b"},
-		"read AMQP url":    {URL: "amqp://user:hidden@b/vhost"},
-		"connectTimeout":   {URL: "amqp://a", ConnectTimeout: "1ms"},
-		"idleTimeout":      {URL: "amqp://a", IdleTimeout: "soon"},
-	}
-	for want, o := range cases {
-		err := o.Check()
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want one with %q", err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "hid") {
-			t.Errorf("the error shows a password: %v", err)
+	for url, want := range map[string]string{
+		"http://user:hidden@b":       "url number 0",
+		"amqp://user:hid%zz@b":       "percent-encode",
+		"amqp://user:hidden@b/vhost": "no path",
+		"amqp://user:hidden@b?x=1":   "no parameters",
+	} {
+		o := options("3s", url)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hid") {
+			t.Errorf("%s: the error is %v, want one with %q and without the password", url, err, want)
 		}
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/Azure/go-amqp"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 const (
-	purgers     = 8               // number of queues purged at a time
 	purgeCredit = 1000            //
 	purgeAgain  = 2 * time.Second // maximum wait for a message before a new mark is sent
 )
@@ -32,34 +32,14 @@ func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 		if err != nil {
 			return fmt.Errorf("empty queues at %s: %w", l.address, err)
 		}
-		err = each(queues, func(q Terminus) error {
-			if err := purge(ctx, session, q); err != nil {
-				return fmt.Errorf("empty %s at %s: %w", q.Address, l.address, err)
+		err = kit.Each(len(queues), func(i int) error {
+			if err := purge(ctx, session, queues[i]); err != nil {
+				return fmt.Errorf("empty %s at %s: %w", queues[i].Address, l.address, err)
 			}
 			return nil
 		})
 		return errors.Join(err, session.Close(ctx))
 	})
-}
-
-// each calls do for all queues, a few at a time, and joins the errors.
-func each(queues []Terminus, do func(Terminus) error) error {
-	var wg sync.WaitGroup
-	next := make(chan Terminus)
-	errs := make([]error, min(purgers, len(queues)))
-	for i := range errs {
-		wg.Go(func() {
-			for q := range next {
-				errs[i] = errors.Join(errs[i], do(q))
-			}
-		})
-	}
-	for _, q := range queues {
-		next <- q
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // purge empties one queue. It receives messages as settled, so that none is returned to the queue later.

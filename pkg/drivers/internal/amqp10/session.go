@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // Terminus is the broker's end of a link.
@@ -20,10 +21,11 @@ type Terminus struct {
 
 // Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
 type Session struct {
-	settings
-	product string // name of the product, for errors
-	env     drivers.Env
-	tls     *tls.Config
+	options   Options
+	endpoints []kit.Endpoint
+	product   string // name of the product, for errors
+	env       drivers.Env
+	tls       *tls.Config
 
 	adminMu sync.Mutex
 	admin   *link // connection outside the measured path; replaced if it is broken
@@ -38,12 +40,12 @@ type Session struct {
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Session, error) {
-	settings, err := o.settings()
+	endpoints, err := o.endpoints()
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{
-		settings: settings, product: product, env: env,
+		options: o, endpoints: endpoints, product: product, env: env,
 		links: map[*link]struct{}{}, shared: map[int]*share{},
 	}
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
