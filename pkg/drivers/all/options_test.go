@@ -2,6 +2,7 @@ package all
 
 import (
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -107,6 +108,39 @@ func TestTLSWithoutEffectIsRejected(t *testing.T) {
 		rejected := strings.Join(d.Info().Declare(schematest.Fill(t, d, c.options), use).Rejections, "; ")
 		if (rejected == "") != (c.want == "") || !strings.Contains(rejected, c.want) {
 			t.Errorf("%s %s: rejected with %q, want %q", c.driver, c.options, rejected, c.want)
+		}
+	}
+}
+
+// TestValuesThatSchemasReject: drivers do not check again what their schemas check.
+func TestValuesThatSchemasReject(t *testing.T) {
+	for _, c := range []struct {
+		driver, option  string
+		valid, rejected []string
+	}{
+		{"activemq", `"idleTimeout": %q`, []string{"100ms", "1s", "10m"}, []string{"0s", "99ms", "-1s", "soon"}},
+		{"artemis", `"connectTimeout": %q`, []string{"100ms", "3s"}, []string{"0m", "99ms", "1h"}},
+		{"eventstore", `"confirmTimeout": %q`, []string{"1ms", "100s", "10m"}, []string{"0s", "00ms", "-1s", "1"}},
+		{"eventstore", `"messageTimeout": %q`, []string{"0s", "1m"}, []string{"-1s", "long"}},
+		{"kafka", `"confirmTimeout": %q`, []string{"1000ms", "1s", "10m"}, []string{"999ms", "0s", "0m"}},
+		{"kafka", `"brokers": [%q]`, []string{"h:1", "10.0.0.1:9092", "[::1]:9092"},
+			[]string{"h", "h:", ":1", "a:b:1", "::1", "h:x"}},
+		{"loopback", `"delay": %q`, []string{"0s", "1m30s"}, []string{"-1ms", "5"}},
+		{"mongodb", `"wtimeout": %q`, []string{"1ms", "10s"}, []string{"0s", ""}},
+		{"nats", `"ackWait": %q`, []string{"1ms", "30s"}, []string{"0s", "0ms"}},
+		{"sqs", `"waitTime": %q`, []string{"0s", "20s"}, []string{"21s", "1500ms"}},
+	} {
+		d, err := drivers.Lookup(c.driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := cuecontext.New()
+		schema := ctx.CompileString(d.Info().Schema).LookupPath(cue.ParsePath("#Options"))
+		for i, value := range slices.Concat(c.valid, c.rejected) {
+			text := fmt.Sprintf("{"+c.option+"}", value)
+			if err := schema.Unify(ctx.CompileString(text)).Validate(); (err == nil) != (i < len(c.valid)) {
+				t.Errorf("%s %s: %v", c.driver, text, err)
+			}
 		}
 	}
 }
