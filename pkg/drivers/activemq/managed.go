@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -15,7 +14,7 @@ import (
 type managedSession struct {
 	*session
 	jolokia *jolokia
-	grown   growth.Counters // per broker, because the brokers have separate counters
+	grown   kit.Rates // per broker, because the brokers have separate counters
 }
 
 var _ interface {

@@ -9,7 +9,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -35,7 +34,7 @@ type session struct {
 	*amqp10.Session
 	options options
 	task    atomic.Pointer[drivers.Topology] // topology that was used last, for Probe
-	grown   growth.Counters
+	grown   kit.Rates
 }
 
 var _ interface {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
@@ -59,7 +58,7 @@ type session struct {
 	env       drivers.Env
 
 	links requests.Links[*link]
-	grown growth.Counters
+	grown kit.Rates
 
 	adminMu   sync.Mutex
 	adminLink *link // nil: not connected

@@ -18,7 +18,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -67,7 +66,7 @@ type session struct {
 	sasl    sasl.Mechanism // for kafka-go; nil without a user
 	admin   *kadm.Client
 	library *kgo.Client // of admin
-	grown   growth.Counters
+	grown   kit.Rates
 
 	mu      sync.Mutex
 	closed  bool

@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
@@ -59,7 +58,7 @@ type session struct {
 
 	links        requests.Links[*link]
 	admin, aside spare // for declarations, and for probes
-	grown        growth.Counters
+	grown        kit.Rates
 
 	mu       sync.Mutex
 	known    map[string]bool // first collections of queues that exist

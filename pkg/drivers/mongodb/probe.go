@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 // askWithin is the maximum time of a probe, so that it can return the metrics read so far.
@@ -57,7 +57,7 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 
 // serverMetrics reads serverStatus. Processor time exists only on Linux. Rates are per server, because a new primary
 // has its own counters. The publish rate is that of all users' inserts: one document per message and subscription.
-func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
+func serverMetrics(status bson.Raw, grown *kit.Rates) []drivers.Metric {
 	var all []drivers.Metric
 	add := func(name drivers.MetricName, factor float64, path ...string) {
 		if v, ok := number(status, path...); ok {

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 // document encodes a response of a server.
@@ -46,7 +46,7 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var grown growth.Counters
+		var grown kit.Rates
 		want := map[drivers.MetricName]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20,
 			drivers.MetricRunQueue: 3}
 		if first := named(serverMetrics(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
@@ -71,7 +71,7 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 
 // Metrics that a server does not report, or that a user may not read, are missing.
 func TestProbeWithoutAnswersIsMissing(t *testing.T) {
-	var grown growth.Counters
+	var grown kit.Rates
 	for range 2 {
 		for name, raw := range map[string]bson.Raw{"refused": nil, "empty": document(t, bson.D{})} {
 			if metrics := append(serverMetrics(raw, &grown), diskMetrics(raw)...); len(metrics) > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
+	"lockstep/pkg/drivers/kit"
 )
 
 // prober is the link for the broker's metrics. It bypasses the simulated network.
@@ -20,7 +20,7 @@ type prober struct {
 	link     *link
 	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	monitor  *monitor
-	grown    growth.Counters
+	grown    kit.Rates
 }
 
 func (p *prober) own(t drivers.Topology) {

@@ -1,15 +1,17 @@
-package growth
+package kit_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockstep/pkg/drivers/kit"
 )
 
 // An unknown value is not a rate: the first reading, one after a restart, and one at the same time.
 func TestPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c Counters
+		var c kit.Rates
 		for i, step := range []struct {
 			after       time.Duration
 			value, rate float64

@@ -1,13 +1,13 @@
-// Package growth computes rates from counters that are read repeatedly.
-package growth
+package kit
 
 import (
 	"sync"
 	"time"
 )
 
-// Counters stores the last values of counters by name. The zero value is ready to use. It is safe for concurrent use.
-type Counters struct {
+// Rates computes rates from counters that are read repeatedly. It stores their last values by name. The zero value is
+// ready to use. It is safe for concurrent use.
+type Rates struct {
 	mu   sync.Mutex
 	last map[string]reading
 }
@@ -19,15 +19,15 @@ type reading struct {
 
 // PerSecond stores a counter's value, and returns its growth per second since the last call. known is false for the
 // first value, and after a decrease, which happens when the server restarts.
-func (c *Counters) PerSecond(counter string, value float64) (rate float64, known bool) {
+func (r *Rates) PerSecond(counter string, value float64) (rate float64, known bool) {
 	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, noted := c.last[counter]
-	if c.last == nil {
-		c.last = map[string]reading{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, noted := r.last[counter]
+	if r.last == nil {
+		r.last = map[string]reading{}
 	}
-	c.last[counter] = reading{at: now, value: value}
+	r.last[counter] = reading{at: now, value: value}
 	passed := now.Sub(before.at).Seconds()
 	if !noted || passed <= 0 || value < before.value {
 		return 0, false
