@@ -247,7 +247,7 @@ class Server:
         if kind == "consumer":
             out = self._outlets[header["consumer"]] = Deliveries(self._channel, header["consumer"], self._window)
             return self._connected(header["consumer"], self._session.consumer(header["topology"], header["spec"], out))
-        arguments = {"setup": ("topology",), "teardown": ("topology",), "describe": (), "leftovers": ("prefix",), "cleanup": ("leftovers",)}
+        arguments = {"setup": ("topology",), "teardown": ("topology",), "describe": (), "probe": (), "leftovers": ("prefix",), "cleanup": ("leftovers",)}
         method = getattr(self._session, kind, None)
         if method is None or kind not in arguments:
             raise Unsupported("this driver knows no %s" % kind)

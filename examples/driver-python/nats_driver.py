@@ -14,11 +14,16 @@ from nats_link import Link
 GRACE = 1.5  # seconds to close in order
 
 DESCRIPTION = {
-    "protocol": 2,
+    "protocol": 3,
     "name": "nats-python",
     "version": "1",
     "doc": "NATS JetStream, by a driver in Python: the example of a driver in another language.",
     "schema": open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "schema.cue")).read(),
+    # The shared metrics have a unit already.
+    "metrics": [
+        {"name": "queues"}, {"name": "queue_depth"}, {"name": "unacked"},
+        {"name": "pull_requests", "unit": "count", "doc": "requests for messages that wait at the task's consumers", "sum": True, "ofTask": True},
+    ],
     "declares": [
         {
             "modes": ["fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message",
@@ -48,6 +53,7 @@ class Session:
         self.options, self.lockstep = options, lockstep
         self._lock, self._shared = threading.Lock(), {}
         self._admin = Link(options["url"], lockstep)
+        self._topology = None
 
     def join(self, number):
         """The link of a connection number; -1 is one of its own."""
@@ -83,8 +89,24 @@ class Session:
         return {"product": "NATS", "version": info["version"], "members": [info["server_name"]],
                 "settings": {"jetstream": str(info.get("jetstream", False)).lower(), "replicas": str(self.options["replicas"])}}
 
+    def probe(self):
+        if self._topology is None:
+            return []
+        queues, subscriptions = self._topology["queues"], self._topology["subscriptions"]
+        depth = unacked = pulls = 0
+        for queue in range(queues):
+            name = stream(self._topology, queue)
+            depth += self.request("STREAM.INFO." + name)["state"]["messages"]
+            for subscription in range(subscriptions):
+                info = self.request("CONSUMER.INFO.%s.s%d" % (name, subscription))
+                unacked += info["num_ack_pending"]
+                pulls += info["num_waiting"]
+        return [{"name": "queues", "value": queues}, {"name": "queue_depth", "value": depth},
+                {"name": "unacked", "value": unacked}, {"name": "pull_requests", "value": pulls}]
+
     def setup(self, topology):
         self.teardown(topology)
+        self._topology = topology
         storage = "file" if topology["persistent"] else "memory"
         for queue in range(topology["queues"]):
             name = stream(topology, queue)

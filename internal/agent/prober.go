@@ -146,7 +146,7 @@ func (p *prober) add(metrics []drivers.Metric, requested, answered int64) {
 	for _, f := range metrics {
 		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
 			p.samples = append(p.samples,
-				record.ProbeSample{At: at, Name: string(f.Name), Node: p.session.clean(f.Node), Value: f.Value})
+				record.ProbeSample{At: at, Name: f.Name, Node: p.session.clean(f.Node), Value: f.Value})
 		}
 	}
 }

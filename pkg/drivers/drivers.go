@@ -45,6 +45,9 @@ type Info struct {
 	Schema string
 	// Example has the fields of options, as CUE, for a broker with default settings on this host: ctl init writes them.
 	Example string
+	// Metrics declares the metrics that Probe may return, in the order of tables. Metrics that several brokers have are
+	// declared by SharedMetrics. A name has the same meaning in all drivers.
+	Metrics []MetricInfo
 	// Declare returns the capabilities and guarantees of a configuration. options are validated and contain the
 	// defaults of Schema. It is called during planning, for every cell, and must be pure and fast.
 	Declare func(options json.RawMessage, use Use) Declaration

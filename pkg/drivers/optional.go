@@ -23,6 +23,7 @@ type Prober interface {
 	//
 	// Rules for the result:
 	//
+	//   - Info.Metrics declares every name.
 	//   - Metrics that the broker does not report are omitted, never 0.
 	//   - A metric is of the whole broker or of its nodes, never both.
 	//   - Metrics since the last probe, and rates, are omitted in the first probe.
@@ -30,59 +31,6 @@ type Prober interface {
 	//   - An error that wraps ErrUnsupported names the options that are needed for metrics. Probe is then not called
 	//     again.
 	Probe(ctx context.Context) ([]Metric, error)
-}
-
-// Metric is one metric of a broker at one time.
-type Metric struct {
-	Name  MetricName
-	Node  string // member of a cluster; "": the whole broker
-	Value float64
-}
-
-// MetricName is the name of a metric, which also determines its unit. Tables sum metrics over nodes.
-type MetricName string
-
-// The metrics. Counts of a broker's objects include those of all users, unless the driver can distinguish the task's
-// own. Queues, depth and lag are those of the task's topology. Stored bytes and rates are those of the task's queues if
-// the driver can distinguish them.
-const (
-	MetricMemory            MetricName = "memory"             // bytes, as the broker reports it
-	MetricMemoryConnections MetricName = "memory.connections" // bytes, connections and channels
-	MetricMemoryQueues      MetricName = "memory.queues"      // bytes, queues
-	MetricMemoryMetadata    MetricName = "memory.metadata"    // bytes, bindings and other definitions
-	MetricMemoryBinary      MetricName = "memory.binary"      // bytes, message bodies
-	MetricMemoryOther       MetricName = "memory.other"       // bytes
-	MetricCPU               MetricName = "cpu"                // cores since the last probe
-	MetricErlangProcesses   MetricName = "erlang_processes"   //
-	// tasks that wait inside the broker, for a scheduler, a lock or a thread
-	MetricRunQueue        MetricName = "run_queue"
-	MetricFileDescriptors MetricName = "file_descriptors" //
-	MetricConnections     MetricName = "connections"      //
-	MetricChannels        MetricName = "channels"         //
-	MetricConsumers       MetricName = "consumers"        //
-	MetricQueues          MetricName = "queues"           //
-	MetricBindings        MetricName = "bindings"         //
-	MetricQueueDepth      MetricName = "queue_depth"      // messages, including unacknowledged ones
-	MetricUnacked         MetricName = "unacked"          // messages delivered and not acknowledged
-	MetricPublishRate     MetricName = "publish_rate"     // messages per second
-	MetricDeliverRate     MetricName = "deliver_rate"     // messages per second
-	MetricConnectionRate  MetricName = "connection_rate"  // new connections per second
-	MetricDiskFree        MetricName = "disk_free"        // bytes
-	MetricStored          MetricName = "stored"           // bytes on disk
-	MetricLag             MetricName = "lag"              // messages that the consumers have not committed yet
-	// partitions or queues with fewer in-sync replicas than configured
-	MetricUnderReplicated MetricName = "under_replicated"
-)
-
-// Metrics returns all metrics, in the order of the documentation.
-func Metrics() []MetricName {
-	return []MetricName{MetricMemory, MetricMemoryConnections, MetricMemoryQueues, MetricMemoryMetadata,
-		MetricMemoryBinary, MetricMemoryOther,
-		MetricCPU, MetricErlangProcesses, MetricRunQueue, MetricFileDescriptors, MetricConnections, MetricChannels,
-		MetricConsumers,
-		MetricQueues, MetricBindings, MetricQueueDepth, MetricUnacked, MetricPublishRate, MetricDeliverRate,
-		MetricConnectionRate,
-		MetricDiskFree, MetricStored, MetricLag, MetricUnderReplicated}
 }
 
 // Binder is implemented by sessions whose broker can change bindings during the load. Its methods are safe for

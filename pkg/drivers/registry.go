@@ -12,23 +12,38 @@ var (
 	registry   = map[string]Driver{}
 )
 
-// Register adds a built-in driver. Call it from init. It panics if the name is missing or registered already.
+// Register adds a built-in driver. Call it from init. It panics if Add fails.
 func Register(d Driver) {
 	if _, err := Add(d); err != nil {
 		panic("drivers: " + err.Error())
 	}
 }
 
-// Add adds a driver at the start of the program, until remove is called. It is safe for concurrent use.
+// Add adds a driver at the start of the program, until remove is called. It is safe for concurrent use. It fails if the
+// name is missing or registered already, or if the declarations of metrics are invalid or contradict those of another
+// driver.
 func Add(d Driver) (remove func(), err error) {
-	name := d.Info().Name
+	info := d.Info()
+	name := info.Name
 	if name == "" {
 		return nil, fmt.Errorf("a driver of type %T has no name", d)
+	}
+	if err := CheckMetrics(info.Metrics); err != nil {
+		return nil, fmt.Errorf("driver %s: %w", name, err)
 	}
 	registryMu.Lock()
 	defer registryMu.Unlock()
 	if _, twice := registry[name]; twice {
 		return nil, fmt.Errorf("there is a driver %q already; give it another name", name)
+	}
+	for _, other := range registry {
+		others := other.Info()
+		for _, m := range info.Metrics {
+			if at := metricAt(others.Metrics, m.Name); at >= 0 && !m.Same(others.Metrics[at]) {
+				return nil, fmt.Errorf("driver %s: metric %q differs from that of driver %s (%+v and %+v); use another name",
+					name, m.Name, others.Name, m, others.Metrics[at])
+			}
+		}
 	}
 	registry[name] = d
 	return func() {
@@ -48,6 +63,21 @@ func Names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Metrics returns the metrics of all registered drivers, each once: shared ones first, then those of each driver.
+func Metrics() []MetricInfo {
+	all := SharedMetrics()
+	for _, name := range Names() {
+		if d, err := Lookup(name); err == nil {
+			for _, m := range d.Info().Metrics {
+				if metricAt(all, m.Name) < 0 {
+					all = append(all, m)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // Lookup returns a driver by name. The error lists the registered names.

@@ -17,6 +17,11 @@ func (driver) Info() drivers.Info {
 		Doc:     "ActiveMQ Classic by AMQP 1.0: persistent or transient messages in queues, on one broker or on brokers that fail over.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://127.0.0.1:5672"`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricMemory, drivers.MetricMemoryQueues, drivers.MetricCPU, drivers.MetricFileDescriptors,
+			drivers.MetricConnections, drivers.MetricConnectionRate, drivers.MetricConsumers,
+			drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked, drivers.MetricPublishRate,
+			drivers.MetricDeliverRate, drivers.MetricStored),
 		Declare: declare,
 	}
 }

@@ -74,8 +74,8 @@ func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric
 }
 
 // rate returns the rate of a broker's counter as a metric. It returns nothing for the first value of the counter.
-func (s *managedSession) rate(name drivers.MetricName, broker string, counter float64) []drivers.Metric {
-	if rate, known := s.grown.PerSecond(string(name)+" "+broker, counter); known {
+func (s *managedSession) rate(name string, broker string, counter float64) []drivers.Metric {
+	if rate, known := s.grown.PerSecond(name+" "+broker, counter); known {
 		return []drivers.Metric{{Name: name, Value: rate}}
 	}
 	return nil

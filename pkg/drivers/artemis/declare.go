@@ -18,6 +18,11 @@ func (driver) Info() drivers.Info {
 			" that fails over.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://127.0.0.1:5672"`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricMemoryQueues, drivers.MetricConnections, drivers.MetricConnectionRate,
+			drivers.MetricChannels, drivers.MetricConsumers, drivers.MetricQueues, drivers.MetricQueueDepth,
+			drivers.MetricUnacked, drivers.MetricPublishRate, drivers.MetricDeliverRate,
+			drivers.MetricUnderReplicated),
 		Declare: declare,
 	}
 }

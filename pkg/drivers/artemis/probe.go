@@ -14,7 +14,7 @@ import (
 const maxQueues = 1000
 
 // broad maps attributes of the broker to metrics of the whole broker.
-var broad = map[string]drivers.MetricName{
+var broad = map[string]string{
 	"AddressMemoryUsage": drivers.MetricMemoryQueues,
 	"ConnectionCount":    drivers.MetricConnections,
 	"SessionCount":       drivers.MetricChannels,
@@ -82,8 +82,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 }
 
 // rate returns the rate of a counter as a metric. It returns nothing for the first value of the counter.
-func (s *session) rate(name drivers.MetricName, counter float64) []drivers.Metric {
-	if rate, known := s.grown.PerSecond(string(name), counter); known {
+func (s *session) rate(name string, counter float64) []drivers.Metric {
+	if rate, known := s.grown.PerSecond(name, counter); known {
 		return []drivers.Metric{{Name: name, Value: rate}}
 	}
 	return nil

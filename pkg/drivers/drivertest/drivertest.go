@@ -77,7 +77,7 @@ const maxParallel = 8
 // timeout and its own topology, which it removes.
 //
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
-// those of "tls", "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which
+// those of "tls", "probe", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which
 // looks for leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a parallel check
 // does not include waiting for other checks. The log contains the check's own time.
 //
@@ -155,7 +155,7 @@ func (h Harness) alone(name string) bool {
 		// They declare the same topology twice. FerretDB then creates an index again if other checks create collections
 		// meanwhile.
 		return true
-	case name == "cleanup", name == "probe", name == "probe/ends", strings.HasPrefix(name, "tls/"):
+	case name == "cleanup", name == "probe", strings.HasPrefix(name, "probe/"), strings.HasPrefix(name, "tls/"):
 		// They list objects of the broker while other checks create and remove objects. Then RabbitMQ answers 500, and
 		// a NATS cluster waits for the leaders of removed streams.
 		return true

@@ -14,6 +14,7 @@ import (
 
 // faulty is loopback with one fault.
 type faulty struct {
+	metrics   []drivers.MetricInfo // declared besides those of loopback
 	declare   func(*drivers.Declaration)
 	open      func(raw json.RawMessage) (json.RawMessage, error)
 	setup     func(s drivers.Session, ctx context.Context, t drivers.Topology) error
@@ -32,6 +33,7 @@ type faulty struct {
 
 func (f faulty) Info() drivers.Info {
 	info := loopback.Driver{}.Info()
+	info.Metrics = append(info.Metrics, f.metrics...)
 	if f.declare != nil {
 		declare := info.Declare
 		info.Declare = func(raw json.RawMessage, u drivers.Use) drivers.Declaration {

@@ -21,6 +21,9 @@ func checkInfo(c *check) {
 	if !strings.Contains(info.Schema, "#Options") {
 		c.errorf("Info.Schema does not define #Options")
 	}
+	if err := drivers.CheckMetrics(info.Metrics); err != nil {
+		c.errorf("Info.Metrics: %v", err)
+	}
 	known := drivers.Modes()
 	for _, m := range known {
 		u := c.use(m)

@@ -13,9 +13,9 @@ import (
 // asideFaults are the faults of metrics, bindings and leftovers.
 func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), cleanerFaults()) }
 
-// metrics is a fault that changes the result of a probe.
+// metrics is a fault that changes the result of a probe. Its driver also declares memory.
 func metrics(change func([]drivers.Metric) []drivers.Metric) faulty {
-	return faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
+	return faulty{metrics: drivers.SharedMetrics(drivers.MetricMemory), probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 		all, err := p.Probe(ctx)
 		return change(all), err
 	}}
@@ -23,7 +23,9 @@ func metrics(change func([]drivers.Metric) []drivers.Metric) faulty {
 
 func proberFaults() []fault {
 	return []fault{
-		{"says a metric that is none", metrics(func(all []drivers.Metric) []drivers.Metric {
+		{"declares a metric without a unit", faulty{metrics: []drivers.MetricInfo{{Name: "segments", Doc: "segments"}}},
+			[]string{"info"}},
+		{"says a metric that it does not declare", metrics(func(all []drivers.Metric) []drivers.Metric {
 			return append(all, drivers.Metric{Name: "temperature", Value: 1})
 		}), []string{"probe"}},
 		{"says what is no number", metrics(func(all []drivers.Metric) []drivers.Metric {

@@ -302,12 +302,12 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 	blocked := &heard{react: func(drivers.Delivery) error { <-release; return nil }}
 	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
 	defer close(release)
-	metrics := func() map[drivers.MetricName]float64 {
+	metrics := func() map[string]float64 {
 		all, err := r.session.Probe(r.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		named := map[drivers.MetricName]float64{}
+		named := map[string]float64{}
 		for _, f := range all {
 			named[f.Name] = f.Value
 		}

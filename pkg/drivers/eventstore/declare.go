@@ -20,6 +20,9 @@ func (driver) Info() drivers.Info {
 		Doc:     "EventStoreDB and KurrentDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "esdb://127.0.0.1:2113?tls=false"`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricConsumers, drivers.MetricUnacked, drivers.MetricPublishRate,
+			drivers.MetricDeliverRate, drivers.MetricLag),
 		Declare: declare,
 	}
 }

@@ -53,9 +53,9 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		{Name: drivers.MetricConsumers, Value: consumers}, {Name: drivers.MetricUnacked, Value: unacked},
 		{Name: drivers.MetricLag, Value: lag},
 	}
-	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: appended,
+	for name, counter := range map[string]float64{drivers.MetricPublishRate: appended,
 		drivers.MetricDeliverRate: delivered} {
-		if rate, known := s.grown.PerSecond(t.Name+" "+string(name), counter); known {
+		if rate, known := s.grown.PerSecond(t.Name+" "+name, counter); known {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: rate})
 		}
 	}

@@ -139,7 +139,16 @@ func (c *child) hear(h heard, body []byte) {
 			map[bool]string{true: "weird", false: "unsupported"}[c.how == "kind"])
 		return
 	case "probe":
-		if c.how == "mute" {
+		answer, is := map[string]string{
+			"mute":       "",
+			"measures":   `[{"name":"segments","node":"a","value":4},{"name":"segments","node":"b","value":5},{"name":"queue_depth","value":7}]`,
+			"undeclared": `[{"name":"lag","value":7}]`,
+			"negative":   `[{"name":"segments","value":-1}]`,
+		}[c.how]
+		if is && answer != "" {
+			c.say(nil, `{"type":"done","id":%d,"result":%s}`, h.ID, answer)
+		}
+		if is {
 			return
 		}
 	}
@@ -157,7 +166,7 @@ func (c *child) hello(h heard) {
 		c.now("Hello, world! I am a driver.\n")
 	case "version":
 		c.say(nil,
-			`{"type":"done","id":%d,"result":{"protocol":9,"name":"child","declares":[{"when":{"mood":1},"modes":["x"]}]}}`, h.ID)
+			`{"type":"done","id":%d,"result":{"protocol":9,"name":"child","metrics":[{"name":"Heat","unit":"K","doc":"heat"},{"name":"lag","unit":"bytes","doc":"lag"}],"declares":[{"when":{"mood":1},"modes":["x"]}]}}`, h.ID)
 		return
 	case "environment":
 		for _, v := range os.Environ() {
@@ -166,7 +175,7 @@ func (c *child) hello(h heard) {
 		os.Exit(3)
 	}
 	c.say(nil,
-		`{"type":"done","id":%d,"result":{"protocol":2,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
+		`{"type":"done","id":%d,"result":{"protocol":3,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {

@@ -24,6 +24,8 @@ type description struct {
 	Schema   string `json:"schema"`
 	Flushes  bool   `json:"flushes"` // the driver buffers messages until it receives a flush
 	Declares []rule `json:"declares"`
+	// Metrics are those that probe may return. A shared metric needs only its name.
+	Metrics []drivers.MetricInfo `json:"metrics"`
 }
 
 // rule is a part of a driver's declaration. All rules whose When holds are applied in order. The fields that a rule
@@ -55,6 +57,11 @@ func readDescription(raw json.RawMessage) (description, error) {
 	if err := decoder.Decode(&d); err != nil {
 		return d, fmt.Errorf("read description: %w", err)
 	}
+	for i, m := range d.Metrics {
+		if common, is := drivers.SharedMetric(m.Name); is && m == (drivers.MetricInfo{Name: m.Name}) {
+			d.Metrics[i] = common
+		}
+	}
 	return d, d.check()
 }
 
@@ -79,6 +86,9 @@ func (d *description) check() error {
 		for _, err := range r.check() {
 			wrong("declares[%d]: %w", i, err)
 		}
+	}
+	if err := drivers.CheckMetrics(d.Metrics); err != nil {
+		wrong("metrics: %w", err)
 	}
 	return errors.Join(errs...)
 }

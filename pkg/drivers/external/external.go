@@ -77,6 +77,7 @@ func Register(ctx context.Context, commands map[string]Command, log *slog.Logger
 // Info returns the description that the process sent when New started it.
 func (d *Driver) Info() drivers.Info {
 	return drivers.Info{Name: d.description.Name, Doc: d.description.Doc, Schema: d.description.Schema,
+		Metrics: d.description.Metrics,
 		Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {
 			return d.description.declare(options, use)
 		}}

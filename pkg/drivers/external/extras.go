@@ -48,9 +48,12 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	}
 	metrics := make([]drivers.Metric, 0, len(answered))
 	for _, f := range answered {
-		if !slices.Contains(drivers.Metrics(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
-			return nil, fmt.Errorf("probe broker: %+v is no metric; there are %v, all of them at least 0", f,
-				drivers.Metrics())
+		declared := func(m drivers.MetricInfo) bool { return m.Name == f.Name }
+		if !slices.ContainsFunc(s.driver.description.Metrics, declared) {
+			return nil, fmt.Errorf("probe broker: metric %q is not declared; add it to metrics of the description", f.Name)
+		}
+		if f.Value < 0 || math.IsInf(f.Value, 0) {
+			return nil, fmt.Errorf("probe broker: metric %q is %v; return a finite number that is at least 0", f.Name, f.Value)
 		}
 		metrics = append(metrics, drivers.Metric(f))
 	}

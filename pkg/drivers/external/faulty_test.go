@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,10 +153,11 @@ func TestFaultyHello(t *testing.T) {
 	hurried := quick
 	hurried.hello = 300 * time.Millisecond
 	for how, want := range map[string][]string{
-		"silent":  {"driver child", "does not answer hello within 300ms"},
-		"quits":   {"driver child", "exit status 3", "first words | no module named broker"},
-		"prints":  {"Hello, w", "write only frames to standard output"},
-		"version": {"protocol 9", "doc is empty", "#Options", "without when", `there is no "mood"`, `there is no "x"`},
+		"silent": {"driver child", "does not answer hello within 300ms"},
+		"quits":  {"driver child", "exit status 3", "first words | no module named broker"},
+		"prints": {"Hello, w", "write only frames to standard output"},
+		"version": {"protocol 9", "doc is empty", "#Options", "without when", `there is no "mood"`, `there is no "x"`,
+			`metric "Heat": invalid name`, `metric "lag": it differs`},
 	} {
 		t.Run(how, func(t *testing.T) {
 			noLeaks(t)
@@ -227,6 +229,27 @@ func TestUnansweredRequest(t *testing.T) {
 	}
 	if err := s.Setup(t.Context(), oneQueue); err != nil {
 		t.Errorf("Setup after it: %v", err)
+	}
+}
+
+// Metrics have the names and units of the description. Other names are errors.
+func TestMetrics(t *testing.T) {
+	noLeaks(t)
+	s := openChild(t, "measures", quick)
+	want := []drivers.MetricInfo{drivers.SharedMetrics(drivers.MetricQueueDepth)[0],
+		{Name: "segments", Unit: "count", Doc: "open segments"}}
+	if got := s.driver.Info().Metrics; !slices.Equal(got, want) {
+		t.Errorf("the driver declares %+v, want %+v", got, want)
+	}
+	got, err := s.Probe(t.Context())
+	if want := []drivers.Metric{{Name: "segments", Node: "a", Value: 4}, {Name: "segments", Node: "b", Value: 5},
+		{Name: drivers.MetricQueueDepth, Value: 7}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("Probe gives %+v and %v, want %+v", got, err, want)
+	}
+	for how, want := range map[string]string{"undeclared": `"lag" is not declared`, "negative": `"segments" is -1`} {
+		if _, err := openChild(t, how, quick).Probe(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Probe gives %v, want %s", how, err, want)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // protocol is the version of the protocol, which docs/reference/driver-protocol.md describes.
-const protocol = 2
+const protocol = 3
 
 // inbound is the header of frames from a driver's process. Type determines which fields are used.
 type inbound struct {
@@ -125,9 +125,9 @@ type leftover struct {
 }
 
 type metric struct {
-	Name  drivers.MetricName `json:"name"`
-	Node  string             `json:"node"`
-	Value float64            `json:"value"`
+	Name  string  `json:"name"`
+	Node  string  `json:"node"`
+	Value float64 `json:"value"`
 }
 
 func milliseconds(d time.Duration) int64 { return d.Milliseconds() }

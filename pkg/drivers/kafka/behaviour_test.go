@@ -143,7 +143,7 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 func TestProbeFollows(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 2, "client": "`+client+`"}`))
-		metric := func(name drivers.MetricName) float64 {
+		metric := func(name string) float64 {
 			t.Helper()
 			all, err := r.session.Probe(r.context())
 			if err != nil {

@@ -27,6 +27,9 @@ func (driver) Info() drivers.Info {
 		Schema: schema + kit.Schema,
 		Example: `brokers: ["127.0.0.1:9092"]
 partitions: 4 // of each queue; at least the number of consumers`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricQueues, drivers.MetricUnderReplicated, drivers.MetricStored, drivers.MetricDiskFree,
+			drivers.MetricPublishRate, drivers.MetricLag, drivers.MetricConsumers),
 		Declare: declare,
 	}
 }

@@ -58,13 +58,13 @@ func TestMetricsOfLogFolders(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		said kadm.DescribedLogDirs
-		want map[drivers.MetricName]float64
+		want map[string]float64
 	}{
 		"one disk": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(nil, 7, 100, 60)},
-			map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
+			map[string]float64{"stored": 12, "disk_free": 60}},
 		"two disks": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(nil, 7, 90, 50)},
-			map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
-		"not said": {kadm.DescribedLogDirs{"a": dir(nil, 5, -1, -1)}, map[drivers.MetricName]float64{"stored": 5}},
+			map[string]float64{"stored": 12, "disk_free": 110}},
+		"not said": {kadm.DescribedLogDirs{"a": dir(nil, 5, -1, -1)}, map[string]float64{"stored": 5}},
 		"one offline": {kadm.DescribedLogDirs{"a": dir(nil, 5, 100, 60), "b": dir(kerr.KafkaStorageError, 0, -1, -1)},
 			nil},
 		"no folders": {kadm.DescribedLogDirs{}, nil},

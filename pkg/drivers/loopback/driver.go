@@ -23,9 +23,11 @@ type Driver struct{}
 // Info describes the driver.
 func (Driver) Info() drivers.Info {
 	return drivers.Info{
-		Name:    "loopback",
-		Doc:     "A broker in the memory of this process, without a network: the floor of every metric, with faults on demand. Agents in different processes do not meet in it.",
-		Schema:  schema,
+		Name:   "loopback",
+		Doc:    "A broker in the memory of this process, without a network: the floor of every metric, with faults on demand. Agents in different processes do not meet in it.",
+		Schema: schema,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricConsumers, drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked),
 		Declare: declare,
 	}
 }

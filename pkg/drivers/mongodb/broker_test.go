@@ -411,7 +411,7 @@ func TestProbeCountsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[drivers.MetricName]float64{}
+	got := map[string]float64{}
 	for _, f := range metrics {
 		got[f.Name] = f.Value
 	}

@@ -20,6 +20,10 @@ func (driver) Info() drivers.Info {
 			"to acknowledge them.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "mongodb://127.0.0.1:27017"`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricMemory, drivers.MetricCPU, drivers.MetricRunQueue, drivers.MetricConnections,
+			drivers.MetricConnectionRate, drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked,
+			drivers.MetricPublishRate, drivers.MetricDiskFree, drivers.MetricStored),
 		Declare: declare,
 	}
 }

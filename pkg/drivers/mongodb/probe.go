@@ -59,17 +59,17 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 // has its own counters. The publish rate is that of all users' inserts: one document per message and subscription.
 func serverMetrics(status bson.Raw, grown *kit.Rates) []drivers.Metric {
 	var all []drivers.Metric
-	add := func(name drivers.MetricName, factor float64, path ...string) {
+	add := func(name string, factor float64, path ...string) {
 		if v, ok := number(status, path...); ok {
 			all = append(all, drivers.Metric{Name: name, Value: v * factor})
 		}
 	}
 	host, _ := status.Lookup("host").StringValueOK()
-	rate := func(name drivers.MetricName, counter float64, found bool) {
+	rate := func(name string, counter float64, found bool) {
 		if !found {
 			return
 		}
-		if rate, known := grown.PerSecond(string(name)+" "+host, counter); known {
+		if rate, known := grown.PerSecond(name+" "+host, counter); known {
 			all = append(all, drivers.Metric{Name: name, Value: rate})
 		}
 	}

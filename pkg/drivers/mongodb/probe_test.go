@@ -23,8 +23,8 @@ func document(t *testing.T, d bson.D) bson.Raw {
 }
 
 // named returns metrics by name.
-func named(metrics []drivers.Metric) map[drivers.MetricName]float64 {
-	all := map[drivers.MetricName]float64{}
+func named(metrics []drivers.Metric) map[string]float64 {
+	all := map[string]float64{}
 	for _, f := range metrics {
 		all[f.Name] = f.Value
 	}
@@ -47,7 +47,7 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var grown kit.Rates
-		want := map[drivers.MetricName]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20,
+		want := map[string]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20,
 			drivers.MetricRunQueue: 3}
 		if first := named(serverMetrics(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
 			t.Errorf("the first probe gives %v, want %v", first, want)
@@ -64,7 +64,7 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 	})
 	disk := named(diskMetrics(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0},
 		{Key: "fsTotalSize", Value: 100.0}})))
-	if !maps.Equal(disk, map[drivers.MetricName]float64{drivers.MetricDiskFree: 70}) {
+	if !maps.Equal(disk, map[string]float64{drivers.MetricDiskFree: 70}) {
 		t.Errorf("the disk gives %v", disk)
 	}
 }
@@ -94,7 +94,7 @@ func TestProbeOfTheStandInFerretDB(t *testing.T) {
 		if _, said := all[drivers.MetricQueueDepth]; !said {
 			t.Errorf("no depth of the task's queues in %v", all)
 		}
-		for _, name := range []drivers.MetricName{drivers.MetricMemory, drivers.MetricCPU, drivers.MetricDiskFree} {
+		for _, name := range []string{drivers.MetricMemory, drivers.MetricCPU, drivers.MetricDiskFree} {
 			if v, said := all[name]; said && v <= 0 {
 				t.Errorf("%s is %v of a server at work", name, v)
 			}

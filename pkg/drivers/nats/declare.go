@@ -25,6 +25,10 @@ func (driver) Info() drivers.Info {
 		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on servers of yours or on one embedded in the agent.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "nats://127.0.0.1:4222"`,
+		Metrics: drivers.SharedMetrics(
+			drivers.MetricMemory, drivers.MetricCPU, drivers.MetricConnections, drivers.MetricConnectionRate,
+			drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked, drivers.MetricPublishRate,
+			drivers.MetricDeliverRate, drivers.MetricStored, drivers.MetricLag, drivers.MetricUnderReplicated),
 		Declare: declare,
 	}
 }

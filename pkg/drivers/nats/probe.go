@@ -103,8 +103,8 @@ func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]dri
 	if sum.queues != t.Queues {
 		return metrics, nil
 	}
-	rate := func(name drivers.MetricName, counter uint64) {
-		if r, known := s.prober.grown.PerSecond(t.Name+" "+string(name), float64(counter)); known {
+	rate := func(name string, counter uint64) {
+		if r, known := s.prober.grown.PerSecond(t.Name+" "+name, float64(counter)); known {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: r})
 		}
 	}

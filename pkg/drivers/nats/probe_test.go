@@ -31,8 +31,8 @@ func watched(t *testing.T, monitoring func(real string) string) (*session, func(
 func same(url string) string { return url }
 
 // said returns the metrics of one probe by name. Nodes are summed.
-func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
-	all := map[drivers.MetricName]float64{}
+func said(metrics []drivers.Metric) map[string]float64 {
+	all := map[string]float64{}
 	for _, f := range metrics {
 		all[f.Name] += f.Value
 	}
@@ -41,7 +41,7 @@ func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 
 // probeUntil probes until the result is as required.
 func probeUntil(t *testing.T, s *session, what string,
-	wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
+	wanted func(map[string]float64) bool) map[string]float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Wait)
 	defer cancel()
@@ -87,9 +87,9 @@ func TestProbeOfAServer(t *testing.T) {
 	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach,
 		Connection: drivers.Exclusive})
 	probeUntil(t, s, "connection more",
-		func(now map[drivers.MetricName]float64) bool { return now[drivers.MetricConnections] > before })
+		func(now map[string]float64) bool { return now[drivers.MetricConnections] > before })
 	busy := 0.0
-	probeUntil(t, s, "processor time", func(now map[drivers.MetricName]float64) bool {
+	probeUntil(t, s, "processor time", func(now map[string]float64) bool {
 		for range 300 {
 			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 				t.Fatal(err)

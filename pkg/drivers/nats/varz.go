@@ -75,7 +75,7 @@ func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, err
 }
 
 func (v varz) metrics(p *prober) (all []drivers.Metric) {
-	add := func(name drivers.MetricName, value *float64, per float64) {
+	add := func(name string, value *float64, per float64) {
 		if value != nil {
 			all = append(all, drivers.Metric{Name: name, Node: v.Name, Value: *value / per})
 		}

@@ -26,6 +26,7 @@ func (driver) Info() drivers.Info {
 		Doc:     "RabbitMQ by AMQP 0.9.1: classic, quorum and stream queues, on one node or on chosen nodes of a cluster.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "amqp://guest:guest@127.0.0.1:5672"`,
+		Metrics: declaredMetrics(),
 		Declare: declare,
 	}
 }

@@ -33,6 +33,35 @@ import (
 // (2.2 GB for a process of 221 MB in a measurement). So the memory metric is the memory of the process. Its categories
 // are from Erlang's accounting, and their sum may differ.
 
+// The names of metrics that only RabbitMQ has.
+const (
+	metricMemoryConnections = "memory.connections"
+	metricMemoryMetadata    = "memory.metadata"
+	metricMemoryBinary      = "memory.binary"
+	metricMemoryOther       = "memory.other"
+	metricErlangProcesses   = "erlang_processes"
+	metricBindings          = "bindings"
+)
+
+func declaredMetrics() []drivers.MetricInfo {
+	memory := func(name, of string) drivers.MetricInfo {
+		return drivers.MetricInfo{Name: name, Unit: "bytes", Doc: "memory of the broker for " + of, Sum: true,
+			LowerIsBetter: true}
+	}
+	return append([]drivers.MetricInfo{
+		memory(metricMemoryConnections, "connections and channels"),
+		memory(metricMemoryMetadata, "bindings and other definitions"),
+		memory(metricMemoryBinary, "message bodies"),
+		memory(metricMemoryOther, "everything else"),
+		{Name: metricErlangProcesses, Unit: "count", Doc: "Erlang processes", Sum: true},
+		{Name: metricBindings, Unit: "count", Doc: "bindings of the task's own exchange", Sum: true, OfTask: true},
+	}, drivers.SharedMetrics(drivers.MetricMemory, drivers.MetricMemoryQueues, drivers.MetricCPU,
+		drivers.MetricRunQueue, drivers.MetricFileDescriptors, drivers.MetricConnections, drivers.MetricChannels,
+		drivers.MetricConsumers, drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked,
+		drivers.MetricPublishRate, drivers.MetricDeliverRate, drivers.MetricConnectionRate, drivers.MetricDiskFree,
+		drivers.MetricUnderReplicated)...)
+}
+
 // errNoMetrics is the error of sessions with neither API.
 var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics of the moment", drivers.ErrUnsupported)
 
@@ -118,7 +147,7 @@ func (r *prober) own(t drivers.Topology) {
 	r.topology = t
 }
 
-func (p *probe) add(name drivers.MetricName, node string, value float64) {
+func (p *probe) add(name string, node string, value float64) {
 	p.figures = append(p.figures, drivers.Metric{Name: name, Node: node, Value: value})
 }
 
@@ -130,8 +159,8 @@ func (p *probe) failed(err error) {
 
 // since adds the growth of a counter per second since the last probe, times factor. It adds nothing in the first probe,
 // and after a restart of the node.
-func (p *probe) since(name drivers.MetricName, node string, now counter, factor float64) {
-	key := string(name) + " " + node
+func (p *probe) since(name string, node string, now counter, factor float64) {
+	key := name + " " + node
 	before, known := p.prober.counters[key]
 	if p.prober.counters == nil {
 		p.prober.counters = map[string]counter{}
@@ -202,17 +231,17 @@ func (p *probe) ofNodes() {
 		return
 	}
 	for _, n := range p.nodes {
-		n.each(func(name drivers.MetricName, value float64) { p.add(name, n.Name, value) })
+		n.each(func(name string, value float64) { p.add(name, n.Name, value) })
 	}
 }
 
 func (p *probe) ofScrape(s scrape) {
 	for _, f := range []struct {
-		name   drivers.MetricName
+		name   string
 		metric string
 	}{
-		{drivers.MetricErlangProcesses, "erlang_vm_process_count"},
-		{drivers.MetricErlangProcesses, "erlang_vm_processes"}, // its name since 4.3
+		{metricErlangProcesses, "erlang_vm_process_count"},
+		{metricErlangProcesses, "erlang_vm_processes"}, // its name since 4.3
 		{drivers.MetricRunQueue, "erlang_vm_statistics_run_queues_length"},
 		{drivers.MetricFileDescriptors, "rabbitmq_process_open_fds"},
 		{drivers.MetricConnections, "rabbitmq_connections"},
@@ -225,7 +254,7 @@ func (p *probe) ofScrape(s scrape) {
 		}
 	}
 	for _, f := range []struct {
-		name   drivers.MetricName
+		name   string
 		metric string
 	}{
 		{drivers.MetricPublishRate, "rabbitmq_global_messages_received_total"},

@@ -24,9 +24,9 @@ type nodeMetrics struct {
 	DiskFree  *float64 `json:"disk_free"`
 }
 
-func (n nodeMetrics) each(add func(drivers.MetricName, float64)) {
-	for name, value := range map[drivers.MetricName]*float64{
-		drivers.MetricErlangProcesses: n.Processes, drivers.MetricRunQueue: n.RunQueue,
+func (n nodeMetrics) each(add func(string, float64)) {
+	for name, value := range map[string]*float64{
+		metricErlangProcesses: n.Processes, drivers.MetricRunQueue: n.RunQueue,
 		drivers.MetricFileDescriptors: n.Files, drivers.MetricDiskFree: n.DiskFree,
 	} {
 		if value != nil {
@@ -83,7 +83,7 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 		p.failed(err)
 		return
 	}
-	for name, value := range map[drivers.MetricName]*float64{
+	for name, value := range map[string]*float64{
 		drivers.MetricConnections: o.Totals.Connections, drivers.MetricChannels: o.Totals.Channels,
 		drivers.MetricConsumers:   o.Totals.Consumers,
 		drivers.MetricPublishRate: o.Messages.Publish.Rate, drivers.MetricDeliverRate: o.Messages.Deliver.Rate,
@@ -96,18 +96,18 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 }
 
 // categories maps the categories of RabbitMQ's memory accounting (releases 3.8 to 4) to metrics. All others are part of
-// MetricMemoryOther.
-var categories = map[string]drivers.MetricName{
-	"connection_readers": drivers.MetricMemoryConnections, "connection_writers": drivers.MetricMemoryConnections,
-	"connection_channels": drivers.MetricMemoryConnections, "connection_other": drivers.MetricMemoryConnections,
+// metricMemoryOther.
+var categories = map[string]string{
+	"connection_readers": metricMemoryConnections, "connection_writers": metricMemoryConnections,
+	"connection_channels": metricMemoryConnections, "connection_other": metricMemoryConnections,
 	"queue_procs": drivers.MetricMemoryQueues, "queue_slave_procs": drivers.MetricMemoryQueues,
 	"quorum_queue_procs": drivers.MetricMemoryQueues, "quorum_queue_dlx_procs": drivers.MetricMemoryQueues,
 	"quorum_ets":         drivers.MetricMemoryQueues,
 	"stream_queue_procs": drivers.MetricMemoryQueues, "stream_queue_replica_reader_procs": drivers.MetricMemoryQueues,
 	"stream_queue_coordinator_procs": drivers.MetricMemoryQueues, "msg_index": drivers.MetricMemoryQueues,
-	"mnesia": drivers.MetricMemoryMetadata, "metadata_store": drivers.MetricMemoryMetadata,
-	"metadata_store_ets": drivers.MetricMemoryMetadata,
-	"binary":             drivers.MetricMemoryBinary,
+	"mnesia": metricMemoryMetadata, "metadata_store": metricMemoryMetadata,
+	"metadata_store_ets": metricMemoryMetadata,
+	"binary":             metricMemoryBinary,
 }
 
 // ofMemory adds each node's memory and its categories. Without the management API it adds only the memory.
@@ -121,7 +121,7 @@ func (p *probe) ofMemory(ctx context.Context) {
 		return
 	}
 	p.seldom("memory", func() error {
-		answers, errs := make([]map[drivers.MetricName]float64, len(p.nodes)), make([]error, len(p.nodes))
+		answers, errs := make([]map[string]float64, len(p.nodes)), make([]error, len(p.nodes))
 		var wg sync.WaitGroup
 		for i, n := range p.nodes {
 			wg.Go(func() { answers[i], errs[i] = p.memoryOf(ctx, n.Name) })
@@ -139,9 +139,9 @@ func (p *probe) ofMemory(ctx context.Context) {
 	})
 }
 
-// memoryOf returns a node's memory by metric. MetricMemoryOther is the memory that no category explains; it is missing
+// memoryOf returns a node's memory by metric. metricMemoryOther is the memory that no category explains; it is missing
 // if the categories exceed the total.
-func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricName]float64, error) {
+func (p *probe) memoryOf(ctx context.Context, node string) (map[string]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
 	}
@@ -150,7 +150,7 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 	if err := p.api.query(ctx, query, &n, "nodes", node); err != nil {
 		return nil, err
 	}
-	metrics := map[drivers.MetricName]float64{}
+	metrics := map[string]float64{}
 	var counted float64
 	for category, value := range n.Memory {
 		name, known := categories[category]
@@ -167,7 +167,7 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 		}
 	}
 	if rest := metrics[drivers.MetricMemory] - counted; rest > 0 {
-		metrics[drivers.MetricMemoryOther] = rest
+		metrics[metricMemoryOther] = rest
 	}
 	return metrics, nil
 }
@@ -184,7 +184,7 @@ func (p *probe) ofBindings(ctx context.Context) {
 			"source"); err != nil {
 			return fmt.Errorf("list bindings: %w", err)
 		}
-		p.add(drivers.MetricBindings, "", float64(len(all)))
+		p.add(metricBindings, "", float64(len(all)))
 		return nil
 	})
 }

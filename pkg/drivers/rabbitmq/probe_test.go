@@ -21,7 +21,7 @@ import (
 )
 
 // said are the metrics of a probe, by metric and node.
-type said map[drivers.MetricName]map[string]float64
+type said map[string]map[string]float64
 
 func (r *rig) probe() said {
 	r.t.Helper()
@@ -40,7 +40,7 @@ func (r *rig) probe() said {
 }
 
 // sum returns the sum over the nodes of a metric, which must exist.
-func (s said) sum(t testing.TB, name drivers.MetricName) (total float64) {
+func (s said) sum(t testing.TB, name string) (total float64) {
 	t.Helper()
 	if len(s[name]) == 0 {
 		t.Fatalf("the broker does not say %s; it says %v", name, s)
@@ -52,7 +52,7 @@ func (s said) sum(t testing.TB, name drivers.MetricName) (total float64) {
 }
 
 // becomes probes until a metric has a value.
-func (r *rig) becomes(name drivers.MetricName, want float64) {
+func (r *rig) becomes(name string, want float64) {
 	r.t.Helper()
 	last := said{}
 	for end := time.Now().Add(labtest.Wait); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -89,27 +89,27 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 	most := time.Since(inner)
 	now := r.probe()
 	least := time.Since(outer)
-	for name, want := range map[drivers.MetricName]float64{drivers.MetricConnections: n + 1,
+	for name, want := range map[string]float64{drivers.MetricConnections: n + 1,
 		drivers.MetricChannels: n + 1} {
 		if got := now.sum(t, name) - before.sum(t, name); got != want {
 			t.Errorf("%s grew by %v, want %v", name, got, want)
 		}
 	}
-	if got := now.sum(t, drivers.MetricErlangProcesses) - before.sum(t, drivers.MetricErlangProcesses); got < 8*n ||
+	if got := now.sum(t, metricErlangProcesses) - before.sum(t, metricErlangProcesses); got < 8*n ||
 		got > 20*n {
 		t.Errorf("%v Erlang processes more for %d connections with a channel each; want about 11 each", got, n+1)
 	}
-	for name, want := range map[drivers.MetricName]float64{drivers.MetricPublishRate: 100,
+	for name, want := range map[string]float64{drivers.MetricPublishRate: 100,
 		drivers.MetricConnectionRate: n + 1} {
 		if got := now.sum(t, name); got < 0.99*want/least.Seconds() || got > 1.01*want/most.Seconds() {
 			t.Errorf("%s is %.1f a second, of %v in %v to %v", name, got, want, most, least)
 		}
 	}
-	r.becomes(drivers.MetricBindings, 25)
+	r.becomes(metricBindings, 25)
 	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ChurnKey); err != nil {
 		t.Fatal(err)
 	}
-	r.becomes(drivers.MetricBindings, 26)
+	r.becomes(metricBindings, 26)
 	r.becomes(drivers.MetricQueues, 1)
 }
 
@@ -213,9 +213,9 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 		t.Errorf("memory is %.0f bytes; the process has %.0f", memory, rss)
 	}
 	var parts float64
-	for _, part := range []drivers.MetricName{drivers.MetricMemoryConnections, drivers.MetricMemoryQueues,
-		drivers.MetricMemoryMetadata,
-		drivers.MetricMemoryBinary, drivers.MetricMemoryOther} {
+	for _, part := range []string{metricMemoryConnections, drivers.MetricMemoryQueues,
+		metricMemoryMetadata,
+		metricMemoryBinary, metricMemoryOther} {
 		parts += now.sum(t, part)
 	}
 	if parts < 0.999*memory || parts > 1.001*memory {
@@ -228,7 +228,7 @@ func TestProbeOfACluster(t *testing.T) {
 	r := newRig(t, cluster(t, `{"queue": {"type": "quorum"}}`), nil)
 	r.probe()
 	now := r.probe()
-	for _, name := range []drivers.MetricName{drivers.MetricErlangProcesses, drivers.MetricConnections,
+	for _, name := range []string{metricErlangProcesses, drivers.MetricConnections,
 		drivers.MetricDiskFree, drivers.MetricCPU, drivers.MetricPublishRate} {
 		if len(now[name]) != 3 {
 			t.Errorf("%s is told of %v, want three nodes", name, now[name])
@@ -238,9 +238,9 @@ func TestProbeOfACluster(t *testing.T) {
 	plugins := strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ",")
 	short := newRig(t, cluster(t, fmt.Sprintf(`{"prometheus": [%q, %q]}`, plugins[0], plugins[1])), nil)
 	now = short.probe()
-	if _, whole := now[drivers.MetricConnections][""]; !whole || len(now[drivers.MetricErlangProcesses]) != 3 {
+	if _, whole := now[drivers.MetricConnections][""]; !whole || len(now[metricErlangProcesses]) != 3 {
 		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API",
-			now[drivers.MetricConnections], now[drivers.MetricErlangProcesses])
+			now[drivers.MetricConnections], now[metricErlangProcesses])
 	}
 	select {
 	case e := <-short.events:
@@ -382,7 +382,7 @@ func TestErlangProcessesOfEachRelease(t *testing.T) {
 		p := &probe{session: &session{}}
 		p.prober.counters = map[string]counter{}
 		p.ofScrape(scrape{node: "a", values: map[string]float64{name: 388}})
-		if want := (drivers.Metric{Name: drivers.MetricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.figures, want) {
+		if want := (drivers.Metric{Name: metricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.figures, want) {
 			t.Errorf("%s: %v, want %v", name, p.figures, want)
 		}
 	}

@@ -21,6 +21,7 @@ func (driver) Info() drivers.Info {
 region:   "eu-west-1"
 accessKey: "x"
 secret: "xxxx"`,
+		Metrics: drivers.SharedMetrics(drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked),
 		Declare: declare,
 	}
 }
