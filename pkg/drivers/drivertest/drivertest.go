@@ -209,6 +209,7 @@ func checks() []named {
 		{name: "tls/authority", run: checkTLSAuthority},
 		{name: "describe", run: checkDescribe},
 		{name: "probe", run: checkProbe},
+		{name: "probe/rate", run: checkProbeRate},
 		{name: "probe/ends", run: checkProbeEnds},
 		{name: "cleanup", run: checkCleaner},
 		{name: "setup", run: checkSetup},

@@ -101,6 +101,42 @@ func (c *check) declares(name string) bool {
 	return slices.ContainsFunc(c.h.Driver.Info().Metrics, func(m drivers.MetricInfo) bool { return m.Name == name })
 }
 
+// checkProbeRate publishes until publish_rate is that of the check itself, within a factor. Brokers may report rates
+// with a delay, and as averages over some seconds.
+func checkProbeRate(c *check) {
+	const factor, pause = 4, 50 * time.Millisecond
+	if !c.declares(drivers.MetricPublishRate) {
+		c.notApplicable("publish_rate is not declared")
+	}
+	u := c.use(c.anyMode())
+	c.need(u)
+	r := c.rig(u)
+	p := r.prober()
+	s := r.sender(1)
+	sent, began, probed := 0, time.Now(), time.Time{}
+	for {
+		const n = 10
+		s.send(n)
+		sent += n
+		time.Sleep(pause)
+		if time.Since(probed) < time.Second {
+			continue
+		}
+		probed = time.Now()
+		rate, reported := total(c.probe(p), drivers.MetricPublishRate)
+		published := float64(sent) / time.Since(began).Seconds()
+		switch {
+		case reported && rate > published/factor && rate < published*factor:
+			c.logf("publish_rate is %.1f, published were %.1f per second", rate, published)
+			return
+		case time.Since(began) > 2*c.wait:
+			c.errorf("publish_rate is %v (reported: %v) after %d messages, of which %.1f per second were published", rate,
+				reported, sent, published)
+			return
+		}
+	}
+}
+
 // saysDepth waits until the broker reports the depth of the topology's queues, which some brokers do only after some
 // time. It returns false if Harness.NoQueueDepth is set or the wait fails.
 func (c *check) saysDepth(p drivers.Prober) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"testing"
 	"time"
 
 	"lockstep/pkg/drivers"
@@ -163,5 +164,31 @@ func cleanerFaults() []fault {
 			})
 			return these
 		}}, []string{"cleanup"}},
+	}
+}
+
+// publish_rate is compared with the rate of the check.
+func TestPublishRateIsCompared(t *testing.T) {
+	for scale, passes := range map[float64]bool{1: true, 10: false, 0.1: false} {
+		sent, began := 0, time.Time{}
+		d := faulty{metrics: drivers.SharedMetrics(drivers.MetricPublishRate),
+			publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+				began = time.Now()
+				return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+					sent++
+					return p.Publish(ctx, m)
+				}}
+			},
+			probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
+				all, err := p.Probe(ctx)
+				rate := float64(sent) / time.Since(began).Seconds()
+				return append(all, drivers.Metric{Name: drivers.MetricPublishRate, Value: scale * rate}), err
+			}}
+		if r := runOne(t, d, "probe/rate"); (len(r.failures) == 0) != passes || r.inapplicable != "" {
+			t.Errorf("of %v times the rate: %v %s", scale, r.failures, r.inapplicable)
+		}
+	}
+	if r := runOne(t, faulty{}, "probe/rate"); r.inapplicable == "" {
+		t.Error("the check applies to a driver without publish_rate")
 	}
 }
