@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,8 +38,7 @@ options of every driver.`,
 				known = true
 				fmt.Fprintln(c.OutOrStdout(), display.Hang(fmt.Sprintf(format, a...), width(c.OutOrStdout()), 2))
 			}
-			if i := slices.IndexFunc(plan.Values(), func(v plan.ValueInfo) bool { return v.Name == name }); i >= 0 {
-				v := plan.Values()[i]
+			if v, is := plan.Metrics(nil).Join(drivers.Metrics()...).ValueNamed(name); is {
 				print("value %s, heading %q, unit %s: %s", v.Name, v.Title, v.Unit, v.Doc)
 			}
 			if text := report.Meaning(plan.Flag(name)); text != "" {
@@ -69,7 +67,7 @@ options of every driver.`,
 
 // explained returns the names of all values and flags.
 func explained() (names []string) {
-	for _, v := range plan.Values() {
+	for _, v := range valueInfos() {
 		names = append(names, v.Name)
 	}
 	for _, f := range plan.Flags() {
@@ -81,7 +79,7 @@ func explained() (names []string) {
 func driversCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drivers [NAME]",
-		Short: "List the drivers, or print the options of one",
+		Short: "List the drivers, or print the options and metrics of one",
 		Example: `  ctl drivers
   ctl drivers rabbitmq`,
 		Args:              arguments(cobra.MaximumNArgs(1)),
@@ -100,8 +98,13 @@ func driversCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "// %s\n%s", strings.Join(strings.Fields(d.Info().Doc), " "),
-				d.Info().Schema)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "// %s\n%s\n// Metrics (broker.NAME.mean, p50, max) and their units:\n//\n",
+				strings.Join(strings.Fields(d.Info().Doc), " "), d.Info().Schema)
+			for _, m := range d.Info().Metrics {
+				if err == nil {
+					_, err = fmt.Fprintf(c.OutOrStdout(), "//\t%-20s %-7s %s\n", m.Name, m.Unit, m.Doc)
+				}
+			}
 			return err
 		},
 	}

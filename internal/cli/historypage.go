@@ -27,14 +27,9 @@ type historyPage struct {
 }
 
 func (p *historyPage) info() plan.ValueInfo {
-	_, name := plan.SplitGroup(p.value)
-	for _, v := range plan.Values() {
-		if v.Name == name {
-			v.Name = p.value
-			return v
-		}
-	}
-	return plan.ValueInfo{Name: p.value}
+	info, _ := p.answer.Metrics.ValueNamed(p.value)
+	info.Name = p.value
+	return info
 }
 
 func (p *historyPage) text() error {

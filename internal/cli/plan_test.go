@@ -57,7 +57,7 @@ func TestPlanOfManyCells(t *testing.T) {
 // TestTheTimeOfEnoughRepetitions proves that the note about too few repetitions uses the minimum number of adaptive
 // repetitions.
 func TestTheTimeOfEnoughRepetitions(t *testing.T) {
-	until, err := rules.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

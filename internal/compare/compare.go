@@ -205,10 +205,22 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 	if len(chosen) == 0 {
 		chosen = Usual()
 	}
+	var metrics plan.Metrics
+	for _, s := range sides {
+		metrics = metrics.Join(s.run.Metrics...)
+	}
 	for _, name := range chosen {
-		info, known := plan.ValueNamed(name)
+		info, known := metrics.ValueNamed(name)
 		group, _ := plan.SplitGroup(name)
+		other := slices.IndexFunc(sides, func(s *side) bool {
+			its, has := s.run.Metrics.ValueNamed(name)
+			return has && its.Unit != info.Unit
+		})
 		switch {
+		case other >= 0:
+			problems = append(problems, fmt.Sprintf(
+				"the value %q has another unit than %q in %s: compare runs whose drivers declare the same unit", name, info.Unit,
+				sides[other].mark))
 		case !known:
 			problems = append(problems, fmt.Sprintf("unknown value %q: docs/reference/values.md lists them", name))
 		case group != "" && !anyGroup(sides, group):

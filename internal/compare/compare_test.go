@@ -359,6 +359,29 @@ func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 	}
 }
 
+// Metrics that only a driver declares are compared in its unit, and not if the runs have different units.
+func TestMetricsOfADriver(t *testing.T) {
+	w := newWorld(3, 5, 0.01)
+	var all []Recorded
+	for _, unit := range []string{"pages", "pages", "count"} {
+		r := w.run("r", cells(1), nil)
+		r.Run.ID += unit
+		r.Run.Metrics = plan.Metrics{{Name: "segments", Unit: unit, Doc: "d"}}
+		for i := range r.Outcomes {
+			r.Outcomes[i].Values["broker.segments.max"] = plan.Value{Number: float64(10 + i%5)}
+		}
+		all = append(all, r)
+	}
+	c, err := Compare(all[:2], Options{Values: []string{"broker.segments.max"}})
+	if err != nil || len(c.Values) != 1 || c.Values[0].Unit != "pages" || len(c.Values[0].Rows) != 2 {
+		t.Errorf("%+v, %v", c.Values, err)
+	}
+	_, err = Compare(all[1:], Options{Values: []string{"broker.segments.max"}})
+	if err == nil || !strings.Contains(err.Error(), `another unit than "pages" in B`) {
+		t.Errorf("different units: %v", err)
+	}
+}
+
 // TestFromZero proves that an increase from zero, which has no ratio, is reported.
 func TestFromZero(t *testing.T) {
 	w := newWorld(9, 6, 0.01)

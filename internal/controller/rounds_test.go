@@ -24,7 +24,7 @@ import (
 // of the other one is that of a Poisson process.
 func untilKnown(t *testing.T) plan.Run {
 	t.Helper()
-	until, err := rules.ParseStopRule("ci(sent) < 0.1%")
+	until, err := rules.ParseStopRule("ci(sent) < 0.1%", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

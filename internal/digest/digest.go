@@ -258,7 +258,7 @@ func commonShift(c history.Common) Shift {
 }
 
 func newShift(name string, by float64, since history.Point) Shift {
-	value, _ := plan.ValueNamed(name)
+	value, _ := plan.Metrics(nil).ValueNamed(name)
 	s := Shift{Value: name, Title: value.Title, Unit: value.Unit, Finding: compare.Worse, Change: by, Since: since.Run,
 		At: since.Started}
 	if (by > 0) == (value.Better == plan.HigherIsBetter) {

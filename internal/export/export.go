@@ -129,7 +129,7 @@ func Values(run *runs.Run) (Table, error) {
 		return Table{}, err
 	}
 	t := Table{Columns: head(p)}
-	infos := plan.Values()
+	infos := p.Metrics.Values()
 	for _, v := range infos {
 		t.Columns = append(t.Columns, Column{v.Name, number})
 	}

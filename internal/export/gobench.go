@@ -66,7 +66,7 @@ func about(x part) string {
 
 // chosen returns the values with the given names.
 func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
-	all := plan.Values()
+	all := p.Metrics.Values()
 	if len(names) == 0 {
 		for _, t := range p.Tables {
 			for _, name := range t.Values {

@@ -126,6 +126,38 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+// A metric that only a driver declares comes back with its unit, from the last indexed run.
+func TestMetricsComeBackWithTheirUnits(t *testing.T) {
+	root := t.TempDir()
+	s := Of(root)
+	unknown := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
+	for n, unit := range []string{"count", "pages"} {
+		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 1,
+			Started: began.AddDate(0, 0, n), Metrics: plan.Metrics{{Name: "segments", Unit: unit, Doc: "d"}},
+			Cells: []plan.Cell{{ID: "abc", Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")}}}}
+		r, err := runs.Create(root, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		finish(t, r, run.Tasks()[0], func(_, _ int, o *plan.Outcome) {
+			o.Values["broker.segments.max"] = plan.Value{Number: 7}
+		})
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fresh(t, s)
+		a := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
+		if info, is := a.Metrics.ValueNamed("broker.segments.max"); !is || info.Unit != plan.Unit(unit) ||
+			len(a.Cells[0].Points) != n+1 {
+			t.Errorf("answer %+v, want the unit %s", a, unit)
+		}
+	}
+	answers, err := s.Look(plan.HistoryCell{ID: "abc"}, []string{"lost", "bulk/broker.segments.max"}, began.AddDate(1, 0, 0), 9)
+	if err != nil || len(answers[0].Metrics) != 0 || len(answers[1].Metrics) != 1 || len(unknown.Metrics) != 0 {
+		t.Errorf("answers %+v, %v; before %+v", answers, err, unknown)
+	}
+}
+
 func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 	root := t.TempDir()
 	scheduledRun(t, root, 0, 20, 1, nothing)

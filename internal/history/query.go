@@ -21,9 +21,13 @@ const (
 	maxPoints = 10_000
 )
 
-// Known returns an error if value is not the name of a value with a history. The empty name is accepted.
+// Known returns an error if value is not the name of a value with a history. The empty name is accepted, and the name of
+// any metric of a broker, because only its driver declares it.
 func Known(value string) error {
 	_, name := plan.SplitGroup(value)
+	if _, is := plan.MetricOf(name); is || value == "" {
+		return nil
+	}
 	var names []string
 	for _, v := range plan.Values() {
 		if v.Name == name {
@@ -33,9 +37,6 @@ func Known(value string) error {
 			return nil
 		}
 		names = append(names, v.Name)
-	}
-	if value == "" {
-		return nil
 	}
 	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value, plan.DidYouMean(name, names))
 }

@@ -39,7 +39,7 @@ import (
 const File = "history.db"
 
 // form is the version of the file format. Another version is an error, whose remedy is to rebuild the history.
-const form = "3"
+const form = "4"
 
 // patience is the maximum wait for other programs that use the file.
 const patience = 30 * time.Second
@@ -55,10 +55,11 @@ var (
 	bucketSubjects     = []byte("subjects")     // by fingerprint
 	bucketEnvironments = []byte("environments") // by fingerprint
 	bucketNames        = []byte("names")        // of values, by fingerprint
+	bucketMetrics      = []byte("metrics")      // of drivers, by name
 	bucketPoints       = []byte("points")
 
 	buckets = [][]byte{bucketMeta, bucketCells, bucketRuns, bucketSubjects, bucketEnvironments, bucketNames,
-		bucketPoints}
+		bucketMetrics, bucketPoints}
 	keyForm = []byte("form")
 )
 
@@ -513,6 +514,11 @@ func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.O
 	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {
 		return err
 	}
+	for _, f := range p.Metrics {
+		if err := put(tx.Bucket(bucketMetrics), f.Name, f); err != nil {
+			return err
+		}
+	}
 	ran := map[string]bool{}
 	for _, o := range outcomes {
 		ran[o.Cell] = true
@@ -580,7 +586,7 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 			r.answers[0].MorePoints += left
 		}
 		a = r.answers[0]
-		return nil
+		return a.describe(tx)
 	})
 	return a.HistoryAnswer, err
 }
@@ -588,6 +594,21 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 func newAnswer(value string) Answer {
 	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{},
 		Environments: map[string]plan.Environment{}}}
+}
+
+// describe adds the metric of the value, if its driver declared it.
+func (a *Answer) describe(tx *bbolt.Tx) error {
+	_, name := plan.SplitGroup(a.Value)
+	metric, is := plan.MetricOf(name)
+	if !is {
+		return nil
+	}
+	found := make(plan.Metrics, 1)
+	has, err := get(tx.Bucket(bucketMetrics), metric, &found[0])
+	if has && err == nil {
+		a.Metrics = found
+	}
+	return err
 }
 
 // Look returns an answer per value, with the points of one cell. It reads only the newest runs that began at or before
@@ -600,8 +621,15 @@ func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, ru
 	}
 	err = s.view(func(tx *bbolt.Tx) error {
 		r := reader{tx: tx, answers: answers, places: map[string][]int{}}
-		_, err := r.read(cell.ID, span{until: until, runs: runs})
-		return err
+		if _, err := r.read(cell.ID, span{until: until, runs: runs}); err != nil {
+			return err
+		}
+		for i := range answers {
+			if err := answers[i].describe(tx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return answers, err
 }
@@ -711,7 +739,7 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 		}
 		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]),
 			points[at].Repetitions[0].Environment
-		info, _ := plan.ValueNamed(a.Value)
+		info, _ := a.Metrics.ValueNamed(a.Value)
 		var medians []float64
 		repetitions, backlogs := 0, 0
 		for _, p := range points[begin:] {

@@ -142,7 +142,7 @@ func TestOneFlowOfMany(t *testing.T) {
 			}
 			o := x.judge()
 			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
-			condition, _ := rules.ParseCondition("!backlog", x.task.Cell.Workload)
+			condition, _ := rules.ParseCondition("!backlog", x.task.Cell.Workload, nil)
 			if holds, _ := condition.Holds(o.Values); holds == c.backlog {
 				t.Errorf("!backlog is %v", holds)
 			}

@@ -11,6 +11,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/stats"
+	"lockstep/pkg/drivers"
 )
 
 // EventNotObserved is the kind of a controller event: an agent that should measure a broker's processes no longer does.
@@ -71,26 +72,27 @@ func brokerMetricsOf(in *input) brokerMetrics {
 			b.answered++
 		}
 	}
-	for _, f := range plan.Metrics() {
-		moments, incomplete := momentsOf(byName[f.Name], in.span.length())
+	for _, f := range in.task.Metrics.All() {
+		moments, incomplete := momentsOf(f, byName[f.Name], in.span.length())
 		b.lacking = max(b.lacking, incomplete)
 		mean, samples := summary(f, moments, in.span.length())
 		one := metric{mean: mean, samples: slices.Sorted(slices.Values(samples))}
-		if len(samples) == 0 {
+		switch {
+		case len(samples) > 0:
+		case slices.Contains(plan.ProcessMetrics(), f.Name):
+			one.na = NANoProcess
+		default:
 			one.na = NANotReported
 		}
 		b.metrics[f.Name] = one
 	}
 	processes := processMetricsOf(in)
-	for _, f := range plan.ProcessMetrics() {
-		b.metrics[f.Name] = metric{na: NANoProcess}
-	}
 	maps.Copy(b.metrics, processes.metrics)
 	b.nodes, b.observed = processes.nodes, processes.observed
 	return b
 }
 
-// moment is a metric at one time, summed over all nodes.
+// moment is a metric at one time, of all nodes.
 type moment struct {
 	at    time.Duration
 	since time.Duration // time of the previous moment, for metrics that cover the time since then
@@ -98,9 +100,9 @@ type moment struct {
 	value float64
 }
 
-// momentsOf sums the samples of one metric over nodes, in order of time. Moments that lack a node are left out, because
-// their sum would look complete. incomplete is the number of these.
-func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []moment, incomplete int) {
+// momentsOf combines the samples of one metric over nodes, in order of time: their sum or maximum. Moments that lack a
+// node are left out, because they would look complete. incomplete is the number of these.
+func momentsOf(f drivers.MetricInfo, samples []record.ProbeSample, span time.Duration) (moments []moment, incomplete int) {
 	nodes := map[string]bool{}
 	for _, s := range samples {
 		if s.At >= 0 && time.Duration(s.At) <= span {
@@ -114,8 +116,12 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 			n++
 		}
 		m := moment{at: time.Duration(samples[0].At), since: before, first: first}
-		for _, s := range samples[:n] {
-			m.value += s.Value
+		for i, s := range samples[:n] {
+			if f.Sum || i == 0 {
+				m.value += s.Value
+			} else {
+				m.value = max(m.value, s.Value)
+			}
 		}
 		switch {
 		case n >= len(nodes):
@@ -131,17 +137,18 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 // summary returns the mean of a metric over the measurement, weighted by time, and its samples. A sample of a moment
 // stands for the time that is closer to it than to its neighbours. A sample since the previous moment stands for that
 // interval. The first of these has no known beginning, and counts only if there is no other.
-func summary(f plan.Metric, moments []moment, span time.Duration) (mean float64, values []float64) {
+func summary(f drivers.MetricInfo, moments []moment, span time.Duration) (mean float64, values []float64) {
+	sinceLast := plan.SamplesTime(f)
 	inside := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool {
-		if f.Since {
+		if sinceLast {
 			m.at = (m.since + m.at) / 2
 		}
-		return m.at < 0 || m.at > span || f.Since && m.first && len(moments) > 1
+		return m.at < 0 || m.at > span || sinceLast && m.first && len(moments) > 1
 	})
 	var total float64
 	for i, m := range inside {
 		from, to := time.Duration(0), span
-		if f.Since {
+		if sinceLast {
 			from, to = max(m.since, 0), min(m.at, span)
 		} else {
 			if i > 0 {
@@ -171,14 +178,14 @@ func processMetrics() []processMetric {
 	disk := func(s record.HostSample, v float64) (float64, string) { return v, s.NoDisk }
 	network := func(s record.HostSample, v float64) (float64, string) { return v, s.NoNet }
 	return []processMetric{
-		{name: "cpu", of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
-		{name: plan.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
+		{name: drivers.MetricCPU, of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
+		{name: drivers.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
 			max: true},
-		{name: plan.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
-		{name: plan.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
-		{name: plan.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) },
+		{name: drivers.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
+		{name: drivers.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
+		{name: drivers.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) },
 			once: true},
-		{name: plan.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) },
+		{name: drivers.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) },
 			once: true},
 	}
 }

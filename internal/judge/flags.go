@@ -38,7 +38,11 @@ var flagRules = []struct {
 func withFlags(m *measurements, values map[string]plan.Value) map[string]plan.Value {
 	e, out := evaluation{m, values}, maps.Clone(values)
 	for _, r := range flagRules {
-		for _, name := range r.values() {
+		names := r.values()
+		if names == nil {
+			names = slices.Collect(maps.Keys(out))
+		}
+		for _, name := range names {
 			if v, has := out[name]; has && r.when(e, name) {
 				v.Flags = append(v.Flags, r.flag)
 				out[name] = v
@@ -48,13 +52,8 @@ func withFlags(m *measurements, values map[string]plan.Value) map[string]plan.Va
 	return out
 }
 
-// every returns the names of all values.
-func every() (names []string) {
-	for _, v := range plan.Values() {
-		names = append(names, v.Name)
-	}
-	return names
-}
+// every stands for all values, including those of metrics that drivers declare.
+func every() []string { return nil }
 
 // performance returns the names of the values that describe the broker's performance. They depend on the load being as
 // configured.

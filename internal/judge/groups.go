@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
 )
 
 // naEachGroup is the reason for no value in a cell with several groups, if values of groups cannot be combined.
@@ -49,8 +49,8 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		o.Measured = max(o.Measured, g.out.Measured)
 		join(&o, t.Cell.Workload.Groups[i].Name, g.out, f)
 	}
-	for _, v := range plan.Values() {
-		if combined, has := combine(v, groups, t.Cell.Workload.SideBySide()); has {
+	for _, v := range t.Metrics.Values() {
+		if combined, has := combine(v, groups, t.Metrics, t.Cell.Workload.SideBySide()); has {
 			o.Values[v.Name] = combined
 		}
 	}
@@ -147,7 +147,8 @@ func sum(a, b plan.Ledger) plan.Ledger {
 }
 
 // combine returns the cell's value from the values of its groups. has is false if no group has the value.
-func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out plan.Value, has bool) {
+func combine(v plan.ValueInfo, groups []evaluatedGroup, metrics plan.Metrics, sideBySide bool) (out plan.Value,
+	has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {
 		x, has := g.out.Values[v.Name]
@@ -186,9 +187,9 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 		apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
-	if metric, isMetric := strings.CutPrefix(v.Name, "broker."); isMetric {
+	if metric, is := plan.MetricOf(v.Name); is {
 		flags := out.Flags
-		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(metric) || sideBySide) {
+		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(metrics, metric) || sideBySide) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
@@ -205,12 +206,7 @@ func apart(groups []evaluatedGroup) bool {
 	return byCount && float64(longest-shortest) > Tolerance*float64(longest)
 }
 
-// ofQueues reports whether a statistic belongs to a metric of one topology's queues.
-func ofQueues(statistic string) bool {
-	for _, f := range plan.Metrics() {
-		if f.OfTask && strings.HasPrefix(statistic, f.Name+".") {
-			return true
-		}
-	}
-	return false
+// ofQueues reports whether a metric is one of a topology's queues.
+func ofQueues(metrics plan.Metrics, name string) bool {
+	return slices.ContainsFunc(metrics.All(), func(f drivers.MetricInfo) bool { return f.OfTask && f.Name == name })
 }

@@ -40,7 +40,7 @@ type latency struct {
 func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	all := map[string]latency{}
 	for _, s := range latencySeries {
-		median, _ := plan.ValueNamed(s.name + ".p50")
+		median, _ := plan.Metrics(nil).ValueNamed(s.name + ".p50")
 		whole := func(s record.Series) *record.Hist { return in.hists[s] }
 		l := latency{distribution: distributionOf(s.series, whole, in.subscriptions), na: in.absent(median.Traits),
 			across: s.series == record.EndToEnd}

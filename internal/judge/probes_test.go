@@ -40,6 +40,33 @@ func TestMetricsOfTheBroker(t *testing.T) {
 	}
 }
 
+// Metrics that only a driver declares become values of all statistics: a sum or the maximum of nodes, of a moment or since
+// the last probe.
+func TestMetricsOfADriver(t *testing.T) {
+	s := time.Second
+	x := newWorld(nil)
+	x.task.Metrics = plan.Metrics{{Name: "segments", Unit: "count", Doc: "d", Sum: true},
+		{Name: "term", Unit: "count", Doc: "d"}, {Name: "flushes", Unit: "flushes/s", Doc: "d", Sum: true},
+		{Name: "never", Unit: "pages", Doc: "d"}}
+	x.steady(100, atOnce)
+	for name, of := range map[string]map[time.Duration]float64{"segments": {0: 4, 10 * s: 6}, "term": {0: 2, 10 * s: 3},
+		"flushes": {0: 900, 2 * s: 10, 10 * s: 20}, "undeclared": {s: 1}} {
+		x.said(name, "a", of)
+		x.said(name, "b", map[time.Duration]float64{0: 1, 2 * s: 1, 10 * s: 1})
+	}
+	o := x.judge()
+	near(t, o, "broker.segments.mean", 6)
+	near(t, o, "broker.segments.max", 7)
+	near(t, o, "broker.term.p50", 2.5)
+	near(t, o, "broker.flushes.mean", (11*2+21*8)/10.0)
+	na(t, o, "broker.never.max", NANotReported)
+	if _, has := o.Values["broker.undeclared.mean"]; has || len(o.Values) != len(x.task.Metrics.Values()) {
+		t.Errorf("%d values, want %d", len(o.Values), len(x.task.Metrics.Values()))
+	}
+	x.facts.Agents[0].Lost = true
+	flagged(t, x.judge(), plan.Degraded, true, "broker.segments.mean")
+}
+
 // A metric since the last probe counts for that period, by its share in the measurement.
 func TestMetricsSinceTheLastProbe(t *testing.T) {
 	s := time.Second

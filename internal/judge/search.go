@@ -25,7 +25,7 @@ const manySigma = 4
 // is a failure of the broker. Any other failure of a cell with limitations gets the flag of the first limitation as
 // answer.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
-	condition, err := rules.ParseCondition(s.While, step.Cell.Workload)
+	condition, err := rules.ParseCondition(s.While, step.Cell.Workload, step.Metrics)
 	switch {
 	case err != nil:
 		return plan.AnswerUnknown, err.Error()
@@ -98,7 +98,7 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 			names = append(names, l+"."+q.Name)
 		}
 	}
-	if condition, err := rules.ParseCondition(s.While, step.Cell.Workload); err == nil {
+	if condition, err := rules.ParseCondition(s.While, step.Cell.Workload, step.Metrics); err == nil {
 		names = append(names, condition.Names()...)
 	}
 	values := map[string]plan.Value{}

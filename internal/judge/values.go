@@ -18,17 +18,24 @@ type valueOf func(*measurements) plan.Value
 func valuesOf(m *measurements) map[string]plan.Value {
 	values := map[string]plan.Value{}
 	for _, v := range plan.Values() {
-		if why := m.in.absent(v.Traits); why != "" {
+		if of := functions()[v.Name]; of == nil {
+			continue // of the broker, see below
+		} else if why := m.in.absent(v.Traits); why != "" {
 			values[v.Name] = plan.Value{NA: why}
 		} else {
-			values[v.Name] = functions()[v.Name](m)
+			values[v.Name] = of(m)
+		}
+	}
+	for name, f := range m.broker.metrics {
+		for _, s := range plan.MetricStatistics() {
+			values[plan.MetricValue(name, s)] = f.value(s)
 		}
 	}
 	return values
 }
 
-// functions returns the function of each value of plan.Values. It is called only for tasks that can have the value: see
-// absent.
+// functions returns the function of each value of plan.Values, except those of the broker's metrics. It is called only
+// for tasks that can have the value: see absent.
 var functions = sync.OnceValue(func() map[string]valueOf {
 	all := map[string]valueOf{
 		"publish.rate":  rate(record.Sent),
@@ -126,12 +133,6 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 				return m.clockBound(m.latencies[name],
 					(latency).highest, q.Q)
 			}
-		}
-	}
-	for _, f := range append(plan.Metrics(), plan.ProcessMetrics()...) {
-		for _, s := range plan.MetricStatistics() {
-			all[plan.MetricValue(f.Name,
-				s)] = func(m *measurements) plan.Value { return m.broker.metrics[f.Name].value(s) }
 		}
 	}
 	return all

@@ -18,6 +18,7 @@ type brokerReader struct {
 	doc     *document
 	brokers map[string]*plan.Broker // nil: an error was reported
 	secrets []plan.Secret
+	metrics plan.Metrics // of the drivers
 }
 
 // readBrokers reads the field brokers, and validates the options of each with its driver's schema.
@@ -49,6 +50,7 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 		r.doc.add(place(driver), path+".driver", noDriver(wanted))
 		return nil
 	}
+	r.metrics = r.metrics.Join(d.Info().Metrics...)
 	before := len(r.doc.errors)
 	b := &plan.Broker{Name: name, Driver: wanted}
 	r.readOptions(b, d.Info(), v)

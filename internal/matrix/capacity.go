@@ -9,7 +9,7 @@ import (
 )
 
 // validateSearch returns the errors of a capacity search, and of fields that cannot be combined with one.
-func validateSearch(w plan.Workload) []problem {
+func validateSearch(w plan.Workload, metrics plan.Metrics) []problem {
 	s := w.Search
 	if s == nil || len(w.Groups) > 0 { // a search with groups is reported by inconsistentParts
 		return nil
@@ -37,14 +37,14 @@ func validateSearch(w plan.Workload) []problem {
 	report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
 	report(s.Steps < s.Repeats+2, "search.steps", "%d steps are too few for a search with %d repeats; give at least %d",
 		s.Steps, s.Repeats, s.Repeats+2)
-	why := unmeasured(s.While, w)
+	why := unmeasured(s.While, w, metrics)
 	report(why != "", "search.while", "%s", why)
 	return out
 }
 
 // unmeasured returns the error of a condition, or the values in it that never have a number in this workload.
-func unmeasured(condition string, w plan.Workload) string {
-	c, err := rules.ParseCondition(condition, w)
+func unmeasured(condition string, w plan.Workload, metrics plan.Metrics) string {
+	c, err := rules.ParseCondition(condition, w, metrics)
 	if err != nil {
 		return err.Error()
 	}

@@ -36,8 +36,14 @@ const fakeSchema = `
 `
 
 func (f fake) Info() drivers.Info {
-	return drivers.Info{Name: f.name, Doc: "A driver that only declares.", Schema: fakeSchema, Declare: f.declare}
+	info := drivers.Info{Name: f.name, Doc: "A driver that only declares.", Schema: fakeSchema, Declare: f.declare}
+	if f.name == "fake" {
+		info.Metrics = append(drivers.SharedMetrics(drivers.MetricQueues), segments)
+	}
+	return info
 }
+
+var segments = drivers.MetricInfo{Name: "segments", Unit: "count", Doc: "open segments", Sum: true}
 
 func (f fake) declare(options json.RawMessage, use drivers.Use) drivers.Declaration {
 	d := drivers.Declaration{Capabilities: drivers.Capabilities{

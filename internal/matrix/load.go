@@ -40,6 +40,7 @@ type loader struct {
 	brokers map[string]*plan.Broker // nil: an error was reported
 	secrets []plan.Secret           // of all brokers, and of influx
 	skip    []pattern
+	metrics plan.Metrics // of the drivers
 }
 
 // load reads a matrix as far as possible. It returns the secrets that it found even if there are errors.
@@ -54,6 +55,7 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	brokers := brokerReader{doc: doc, brokers: map[string]*plan.Broker{}}
 	brokers.readBrokers()
 	l.brokers, l.secrets = brokers.brokers, brokers.secrets
+	l.metrics = brokers.metrics
 	l.validate()
 	axes := axisReader{doc: doc, brokers: l.brokers}
 	axes.readAxes()
@@ -65,7 +67,7 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	l.skip = skip.skip
 	l.readOnly()
 	l.readGroups()
-	tables := tableChecker{doc: doc, space: l.space, groups: l.groups}
+	tables := tableChecker{doc: doc, space: l.space, groups: l.groups, metrics: l.metrics}
 	tables.checkTables()
 	m := l.matrix(tables)
 	l.checkUnused(m.refers)
@@ -252,7 +254,7 @@ func (l *loader) readGroups() {
 
 // matrix returns the parts that the loader has read as a Matrix.
 func (l *loader) matrix(tables tableChecker) *Matrix {
-	r := runReader{doc: l.doc}
+	r := runReader{doc: l.doc, metrics: l.metrics}
 	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
 		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
 	for _, b := range l.brokers {
@@ -265,7 +267,8 @@ func (l *loader) matrix(tables tableChecker) *Matrix {
 	}
 	m.base = plan.Run{Version: plan.RecordFormat, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
 		Settle: r.duration("settle", 0),
-		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
+		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx(),
+		Metrics: l.metrics}
 	m.base.Repeat, m.base.Until = r.repeat()
 	m.untilAt = place(l.doc.root.LookupPath(untilPath))
 	l.secrets = append(l.secrets, r.secrets...)

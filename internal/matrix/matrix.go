@@ -148,6 +148,7 @@ func (m *Matrix) Literals() []string {
 // runReader reads the parts of a matrix that are the same for all cells.
 type runReader struct {
 	doc     *document
+	metrics plan.Metrics
 	secrets []plan.Secret
 }
 
@@ -499,7 +500,7 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	if err != nil { // errors were reported, or until is missing
 		return 1, nil
 	}
-	u, err := rules.ParseStopRule(text)
+	u, err := rules.ParseStopRule(text, r.metrics)
 	if err != nil {
 		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}
@@ -663,7 +664,7 @@ func absent(name string, w plan.Workload) (why string) {
 				have = append(have, w.Groups[i].Name)
 			}
 		}
-		v, _ := plan.ValueNamed(plain)
+		v, _ := plan.Metrics(nil).ValueNamed(plain)
 		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) &&
 			!strings.HasPrefix(plain, "broker.") {
 			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)

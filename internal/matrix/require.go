@@ -32,9 +32,9 @@ func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 }
 
 // validateRules returns errors for invalid rules, and for rules that no outcome of this workload can meet.
-func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
+func validateRules(rules []plan.Rule, listed bool, w plan.Workload, metrics plan.Metrics) (all []problem) {
 	for i, rule := range rules {
-		wrong := unmet(rule.Text, w)
+		wrong := unmet(rule.Text, w, metrics)
 		if slices.ContainsFunc(rules[:i], func(r plan.Rule) bool { return r.Text == rule.Text }) {
 			wrong = []string{" is duplicated; remove one"}
 		}
@@ -53,8 +53,8 @@ func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []probl
 }
 
 // unmet returns why no outcome of this workload can meet a rule.
-func unmet(rule string, w plan.Workload) (wrong []string) {
-	if r, is, err := rules.ParseRegression(rule); is {
+func unmet(rule string, w plan.Workload, metrics plan.Metrics) (wrong []string) {
+	if r, is, err := rules.ParseRegression(rule, metrics); is {
 		if err != nil {
 			return []string{": " + err.Error()}
 		}
@@ -66,7 +66,7 @@ func unmet(rule string, w plan.Workload) (wrong []string) {
 		return wrong
 	}
 	for _, part := range w.Parts() {
-		if why := unmeasured(rule, part); why != "" {
+		if why := unmeasured(rule, part, metrics); why != "" {
 			return []string{": " + why} // other groups have the same error, or none
 		}
 	}

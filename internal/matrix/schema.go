@@ -98,7 +98,7 @@ func Schema() string {
 			nested(name, info.Schema))
 	}
 	b.WriteString("\n// The values that tables can show, and their units:\n//\n")
-	for _, v := range plan.Values() {
+	for _, v := range plan.Metrics(nil).Join(drivers.Metrics()...).Values() {
 		fmt.Fprintf(&b, "//\t%-20s %-6s %s\n", v.Name, v.Unit, v.Doc)
 	}
 	return b.String()

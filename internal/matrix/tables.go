@@ -11,9 +11,10 @@ import (
 
 // tableChecker checks the tables of a matrix: their axes, groups and values must exist.
 type tableChecker struct {
-	doc    *document
-	space  space
-	groups groupNames
+	doc     *document
+	space   space
+	groups  groupNames
+	metrics plan.Metrics
 }
 
 // checkTables checks the names that the tables use.
@@ -121,12 +122,12 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 	return len(chosen) > 0
 }
 
-func noTableValue(name string) string {
+func noTableValue(name string, metrics plan.Metrics) string {
 	type family struct{ stem, suffix string } // values that differ only in their quantile or statistic
 	var names []string
 	var families []family
 	of := map[family][]string{} // quantiles and statistics
-	for _, v := range plan.Values() {
+	for _, v := range metrics.Values() {
 		names = append(names, v.Name)
 		f, which := family{stem: v.Name}, ""
 		name, highest := strings.CutSuffix(v.Name, ".highest")
@@ -175,7 +176,7 @@ func (c *tableChecker) tables() []plan.Table {
 // isValue reports whether tables can show a value with this name, of the cell or of a group.
 func (c *tableChecker) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
-	_, known := plan.ValueNamed(value)
+	_, known := c.metrics.ValueNamed(value)
 	return known && !strings.Contains(value, "/") && (group == "" || c.groups.has(group))
 }
 
@@ -184,7 +185,7 @@ func (c *tableChecker) noTableValue(name string) string {
 	group, value := plan.SplitGroup(name)
 	switch {
 	case group == "" || c.groups.has(group):
-		return noTableValue(value)
+		return noTableValue(value, c.metrics)
 	case !c.groups.any():
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; use %q", name, value)
 	}

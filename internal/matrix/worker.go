@@ -119,8 +119,8 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 			work.Groups[i].Broker = own[g.Name]
 		}
 		problems = append(problems, inconsistentParts(work)...)
-		problems = append(problems, validateSearch(work)...)
-		problems = append(problems, validateRules(rules, listed, work)...)
+		problems = append(problems, validateSearch(work, w.m.base.Metrics)...)
+		problems = append(problems, validateRules(rules, listed, work, w.m.base.Metrics)...)
 	}
 	if err == nil {
 		errs = w.m.validateRepeat(work)

@@ -18,6 +18,7 @@ const (
 	maxChurn          = 10_000               // bindings per second, and messages per second per binding
 	maxNodes          = 500                  // of a cluster of brokers
 	maxNodeName       = 256                  // bytes
+	maxMetrics        = 1000                 // of a run, that only drivers declare
 )
 
 // Limits of workloads that other packages check, too.

@@ -99,3 +99,18 @@ func TestAssignmentsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestMetricsOfRunsAreChecked proves that a run from another program has valid declarations of metrics.
+func TestMetricsOfRunsAreChecked(t *testing.T) {
+	run := Run{Repeat: 1, Metrics: Metrics{{Name: "segments", Unit: "count", Doc: "d"}}}
+	if err := run.Bounded(); err != nil {
+		t.Error(err)
+	}
+	for want, metrics := range map[string]Metrics{`the run has an invalid metric "segments": invalid unit`: {{Name: "segments",
+		Doc: "d"}}, "the run has 1001 metrics": make(Metrics, maxMetrics+1)} {
+		run.Metrics = metrics
+		if err := run.Bounded(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -13,12 +13,12 @@ func TestDirections(t *testing.T) {
 		"broker.publish_rate.mean": NeitherBetter, "agent.cpu": NeitherBetter,
 		"send_delay.p99": NeitherBetter, "sent": NeitherBetter, "backlog.max": LowerIsBetter,
 		"reconnects": LowerIsBetter, "bulk/publish.p99": LowerIsBetter} {
-		v, ok := ValueNamed(name)
+		v, ok := Metrics(nil).ValueNamed(name)
 		if !ok || v.Better != want {
 			t.Errorf("%s (known: %v) is better when %q, want %q", name, ok, v.Better, want)
 		}
 	}
-	if _, ok := ValueNamed("publish.p98"); ok {
+	if _, ok := Metrics(nil).ValueNamed("publish.p98"); ok {
 		t.Error("there is no publish.p98")
 	}
 }

@@ -8,7 +8,7 @@ const Protocol = 11
 
 // RecordFormat is the format number of records: run directories, outcomes, bundles, schedules, and stored messages of
 // the record and the queue. Readers reject another number.
-const RecordFormat = 11
+const RecordFormat = 12
 
 // CheckFormat returns an error that names both numbers unless format is RecordFormat.
 func CheckFormat(format int) error {

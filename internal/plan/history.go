@@ -24,6 +24,7 @@ type HistoryAnswer struct {
 	Cells        []HistoryCell          `json:"cells"`
 	Subjects     map[string]Subject     `json:"subjects,omitempty"`     // subjects of the points, by fingerprint
 	Environments map[string]Environment `json:"environments,omitempty"` // environments of the points, by fingerprint
+	Metrics      Metrics                `json:"metrics,omitempty"`      // that of the value, as last indexed
 	MoreCells    int                    `json:"moreCells,omitempty"`    // matching cells that are left out
 	MorePoints   int                    `json:"morePoints,omitempty"`   // older repetitions that are left out
 }

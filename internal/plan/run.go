@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"lockstep/pkg/drivers"
 )
 
 // Run is one execution of a matrix: all decisions that were made before it began.
@@ -32,6 +34,7 @@ type Run struct {
 	Started  time.Time  `json:"started"`
 	Agents   int        `json:"agents"` // maximum that any cell needs
 	Axes     []string   `json:"axes"`   // in the order of the matrix
+	Metrics  Metrics    `json:"metrics,omitempty"`
 	Influx   *Influx    `json:"influx,omitempty"`
 	Bases    []Base     `json:"bases,omitempty"` // baselines with which rules compare it
 	// Ceilings are the limits of the load generator for the loads of the run. Empty: it was not asked to measure them.
@@ -82,7 +85,8 @@ type Task struct {
 	Repetition int    `json:"repetition"`      // from 1
 	Group      string `json:"group,omitempty"` // the group whose workload Cell has; see Parts
 	// Attempt is the name of the attempt; empty: the task as a whole.
-	Attempt string `json:"attempt,omitempty"`
+	Attempt string  `json:"attempt,omitempty"`
+	Metrics Metrics `json:"-"` // those of the run; nil in an assignment
 }
 
 // attemptDigits is the number of final characters of an attempt's name that names at a broker contain. They distinguish
@@ -179,7 +183,8 @@ func (r Run) Tasks() []Task {
 	for rep := 1; rep <= r.Repeat; rep++ {
 		for _, i := range r.Order.permutation(len(r.Cells), rep) {
 			c := r.Cells[i]
-			tasks = append(tasks, Task{Run: r.ID, ID: fmt.Sprintf("%s-r%d", c.ID, rep), Cell: c, Repetition: rep})
+			tasks = append(tasks, Task{Run: r.ID, ID: fmt.Sprintf("%s-r%d", c.ID, rep), Cell: c, Repetition: rep,
+				Metrics: r.Metrics})
 		}
 	}
 	return tasks
@@ -232,6 +237,11 @@ func (r Run) Bounded() error {
 		errs = append(errs,
 			fmt.Errorf("the run repeats until %q, within %v at %v, at most %d times: the maximum is %d, and parts are between 0 and 1",
 				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
+	}
+	if len(r.Metrics) > maxMetrics {
+		errs = append(errs, fmt.Errorf("the run has %d metrics: want at most %d", len(r.Metrics), maxMetrics))
+	} else if err := drivers.CheckMetrics(r.Metrics); err != nil {
+		errs = append(errs, fmt.Errorf("the run has an invalid %w", err))
 	}
 	for _, c := range r.Cells {
 		if err := c.bounded(); err != nil {

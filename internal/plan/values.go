@@ -4,10 +4,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"lockstep/pkg/drivers"
 )
 
-// ValueInfo describes a value that tables can show. Values is the only list of values; package judge has the function
-// of each.
+// ValueInfo describes a value that tables can show. Package judge has the function of each.
 type ValueInfo struct {
 	Name   string
 	Title  string // column heading
@@ -38,7 +39,7 @@ func (t Traits) Has(all Traits) bool { return t&all == all }
 // Unit is the unit of a value's Number. It determines the format.
 type Unit string
 
-// The units. Durations are in seconds.
+// The units. Durations are in seconds. Metrics of brokers may have others.
 const (
 	PerSecond Unit = "1/s"
 	Seconds   Unit = "s"
@@ -50,23 +51,9 @@ const (
 	Text      Unit = "text"
 )
 
-// Values returns all values, in the order of the documentation.
-func Values() []ValueInfo { return slices.Clone(valueTable()) }
-
-// ValueNamed returns the description of a value by its name in tables, with its group ("bulk/publish.p99") or without.
-// ok is false if there is no such value.
-func ValueNamed(name string) (v ValueInfo, ok bool) {
-	group, plain := SplitGroup(name)
-	at, ok := valueIndex()[plain]
-	if !ok {
-		return ValueInfo{}, false
-	}
-	v = valueTable()[at]
-	if group != "" {
-		v.Name, v.Title = name, group+": "+v.Title
-	}
-	return v, true
-}
+// Values returns the values of every run, in the order of the documentation. Metrics.Values also has those of metrics
+// that drivers declare.
+func Values() []ValueInfo { return Metrics(nil).Values() }
 
 var valueIndex = sync.OnceValue(func() map[string]int {
 	at := map[string]int{}
@@ -134,7 +121,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 			}
 		}
 	}
-	values = append(append(values, accountValues()...), metricValues()...)
+	values = append(append(values, accountValues()...), metricValues(drivers.SharedMetrics())...)
 	bindings := []latencyInfo{
 		{"binding", "Binding", lower, NeedsChurn | Performance, false,
 			"call that creates a binding (topology.churn) to the confirmation of the broker"},
@@ -305,7 +292,7 @@ func HighestQuantiles() []Quantile {
 }
 
 // Rate reports whether a value is a rate.
-func (v ValueInfo) Rate() bool { return v.Unit == PerSecond || v.Unit == BytesRate || v.Unit == Text }
+func (v ValueInfo) Rate() bool { return v.Unit == Text || strings.HasSuffix(string(v.Unit), "/s") }
 
 // SplitGroup splits the name of a value in tables, such as "bulk/publish.p99", into group and value. The group of
 // "publish.p99" is "".

@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/all"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference/values.md")
@@ -68,9 +71,21 @@ func document() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.stem, r.info.Unit, doc)
 	}
-	b.WriteString("\nMetrics of the broker (`broker.*`) are sampled once per second and summed over nodes.\n" +
+	b.WriteString("\nMetrics of the broker (`broker.*`) are sampled once per second.\nTables show the sum over nodes, or their maximum where no sum is declared.\n" +
 		"Shown are the mean of the measurement weighted by time, and the median and maximum of its samples.\n" +
 		"Latencies are in seconds in records and CSV; `max` is exact, the others to three digits.\n")
+	b.WriteString("\n## Metrics of one driver\n\nDrivers declare further metrics.\n`ctl drivers NAME` lists those of a driver, also of an external one.\n" +
+		"\n| value | driver | unit | description |\n|---|---|---|---|\n")
+	for _, name := range drivers.Names() {
+		d, err := drivers.Lookup(name)
+		if err != nil {
+			panic(err)
+		}
+		for _, f := range Metrics(nil).Join(d.Info().Metrics...) {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", MetricValue(f.Name, "{"+strings.Join(MetricStatistics(), ",")+"}"), name,
+				f.Unit, f.Doc)
+		}
+	}
 	return b.String()
 }
 
@@ -83,6 +98,31 @@ func points() (ends []string) {
 		ends = append(ends, q.Name)
 	}
 	return append(ends, MetricStatistics()...)
+}
+
+// Values of metrics that only a driver declares have its unit and direction, also of a group.
+func TestValuesOfADriver(t *testing.T) {
+	m := Metrics{{Name: "segments.open", Unit: "pages", Doc: "open segments", LowerIsBetter: true}}
+	for name, title := range map[string]string{"broker.segments.open.p50": "Broker segments open p50",
+		"bulk/broker.segments.open.p50": "bulk: Broker segments open p50"} {
+		if v, is := m.ValueNamed(name); !is || v != (ValueInfo{name, title, "pages", LowerIsBetter, 0,
+			"open segments; median of its samples"}) {
+			t.Errorf("%s is %+v (known: %v)", name, v, is)
+		}
+	}
+	for _, name := range []string{"broker.segments.open", "broker.segments.open.p99", "broker.segments.p50",
+		"segments.open.p50", "broker.p50"} {
+		if _, is := m.ValueNamed(name); is {
+			t.Errorf("%s is a value", name)
+		}
+	}
+	if n := len(m.Values()) - len(Values()); n != len(MetricStatistics()) {
+		t.Errorf("one metric has %d values", n)
+	}
+	if joined := m.Join(append(drivers.SharedMetrics(), drivers.MetricInfo{Name: "segments.open", Unit: "other"})...); len(
+		joined) != 1 || joined[0] != m[0] {
+		t.Errorf("joined with shared metrics: %+v", joined)
+	}
 }
 
 // Value names are unique: a second value with the same name would be hidden.

@@ -272,7 +272,7 @@ func (w Workload) Shape() (shape LoadShape, ok bool) {
 
 // Absent returns the reason why a workload can never have a number for a value; empty if it can.
 func (w Workload) Absent(value string) string {
-	v, _ := ValueNamed(value)
+	v, _ := Metrics(nil).ValueNamed(value) // only values of every run have traits
 	switch {
 	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
 		return "there are no consumers"

@@ -106,7 +106,7 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 		got := byID[c.ID]
 		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
 		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID),
-			outcomes: got})
+			outcomes: got, metrics: run.Metrics})
 		b.learn(b.cells[len(b.cells)-1].place)
 	}
 	for _, e := range run.Excluded {
@@ -232,7 +232,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part.coordinates()}
 	out.Head = axisHeadings(t, out.Axes)
 	for _, value := range t.Values {
-		out.Head = append(out.Head, titleOf(t, value))
+		out.Head = append(out.Head, b.titleOf(t, value))
 	}
 	n := &notes{}
 	for _, row := range b.tuples(t.Rows, part) {
@@ -242,7 +242,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	}
 	out.Notes = n.texts
 	remark := fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word,
-		titleOf(t, name))
+		b.titleOf(t, name))
 	if slices.ContainsFunc(b.within(part), func(c *cell) bool { return c.standIn() != "" }) {
 		remark += "; stand-ins are not ranked"
 	}
@@ -260,12 +260,12 @@ func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, c
 	}
 	fields := append(row.fields(t.Rows), where.fields(chosen)...)
 	for _, value := range t.Values {
-		info := valueInfo(value)
+		info := valueInfo(b.run.Metrics, value)
 		switch {
 		case winner != nil:
 			fields = append(fields, winner.field(info, n))
 		case len(cells) > 0:
-			fields = append(fields, noBest(cells, value, info, valueInfo(by), n))
+			fields = append(fields, noBest(cells, value, info, valueInfo(b.run.Metrics, by), n))
 		default:
 			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
 			if e := b.excludedWithin(row); e != nil {
@@ -415,7 +415,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 		Head: axisHeadings(t, t.Rows)}
 	for _, column := range columns {
 		for _, value := range t.Values {
-			out.Head = append(out.Head, heading(g.annotated(column), titleOf(t, value), len(t.Values) == 1))
+			out.Head = append(out.Head, heading(g.annotated(column), g.b.titleOf(t, value), len(t.Values) == 1))
 		}
 	}
 	n := &notes{}
@@ -488,7 +488,7 @@ func fromTo(least, most int) string {
 
 // field returns one value at a place of the matrix.
 func (g *grid) field(at string, value string, n *notes) Field {
-	info := valueInfo(value)
+	info := valueInfo(g.b.run.Metrics, value)
 	if c := g.cells[at]; c != nil {
 		return c.field(info, n)
 	}
@@ -513,7 +513,7 @@ func (b *builder) title(t plan.Table, part place) string {
 		title = strings.TrimPrefix(title+", "+part.String(), ", ")
 	}
 	if len(t.Columns) > 0 && len(t.Values) == 1 {
-		title = strings.TrimPrefix(title+": "+titleOf(t, t.Values[0]), ": ")
+		title = strings.TrimPrefix(title+": "+b.titleOf(t, t.Values[0]), ": ")
 	}
 	return title
 }
@@ -529,11 +529,11 @@ func heading(column place, title string, only bool) string {
 }
 
 // titleOf returns the heading of a value in a table.
-func titleOf(t plan.Table, value string) string {
+func (b *builder) titleOf(t plan.Table, value string) string {
 	if own := t.Headings[value]; own != "" {
 		return own
 	}
-	return valueInfo(value).Title
+	return valueInfo(b.run.Metrics, value).Title
 }
 
 func axisHeadings(t plan.Table, axes []string) []string {

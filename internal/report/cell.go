@@ -22,6 +22,7 @@ type cell struct {
 	place place
 	often
 	outcomes []plan.Outcome // sorted by repetition
+	metrics  plan.Metrics   // of the run
 }
 
 // often is the number of repetitions of a cell.
@@ -397,7 +398,7 @@ func (c *cell) judge(rule string) Ruling {
 	}
 	valid, w := c.with(plan.Valid), c.cell.Workload
 	if len(w.Groups) == 0 {
-		return ruling(failures(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values }))
+		return ruling(c.failures(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values }))
 	}
 	var all []rules.Failure
 	for i, part := range w.Parts() {
@@ -410,7 +411,7 @@ func (c *cell) judge(rule string) Ruling {
 			}
 			return nil
 		}
-		for _, f := range failures(rule, part, valid, ofGroup) {
+		for _, f := range c.failures(rule, part, valid, ofGroup) {
 			f.Why = group + ": " + f.Why
 			all = append(all, f)
 		}
@@ -419,13 +420,13 @@ func (c *cell) judge(rule string) Ruling {
 }
 
 // failures judges one workload by the values of its valid repetitions. The failures are distinct.
-func failures(rule string, w plan.Workload, valid []plan.Outcome,
+func (c *cell) failures(rule string, w plan.Workload, valid []plan.Outcome,
 	values func(plan.Outcome) map[string]plan.Value) []rules.Failure {
-	condition, err := rules.ParseCondition(rule, w)
+	condition, err := rules.ParseCondition(rule, w, c.metrics)
 	if err != nil {
 		return []rules.Failure{{Why: err.Error(), Unknown: true}} // in a record of another version
 	}
-	middles := medians(valid, values)
+	middles := c.medians(valid, values)
 	var all []rules.Failure
 	for _, o := range valid {
 		own := maps.Clone(values(o))
@@ -446,7 +447,7 @@ func failures(rule string, w plan.Workload, valid []plan.Outcome,
 
 // medians returns the medians of all values except counts, over the repetitions that have a number or an upper bound. A
 // median is a lower bound if one of its values is (median).
-func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
+func (c *cell) medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
 	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
 	for _, o := range valid {
 		for name, v := range values(o) {
@@ -457,7 +458,7 @@ func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Val
 		}
 	}
 	out := map[string]plan.Value{}
-	for _, info := range plan.Values() {
+	for _, info := range c.metrics.Values() {
 		if info.Unit == plan.Count {
 			continue
 		}
@@ -483,9 +484,9 @@ func (c *cell) search(o plan.Outcome) Table {
 	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"},
 		Head: []string{"Target msg/s", "Step", "Answer"}}
 	for _, name := range values {
-		t.Head = append(t.Head, valueInfo(name).Title)
+		t.Head = append(t.Head, valueInfo(c.metrics, name).Title)
 	}
-	chart := &Chart{Latency: valueInfo(latency + ".p50").Title}
+	chart := &Chart{Latency: valueInfo(c.metrics, latency+".p50").Title}
 	chart.Latency = strings.TrimSuffix(chart.Latency, " p50")
 	n := &notes{}
 	for _, i := range byRate(o.Search.Steps) {
@@ -499,7 +500,7 @@ func (c *cell) search(o plan.Outcome) Table {
 			row[2].Notes = n.add(s.Why)
 		}
 		for _, name := range values {
-			row = append(row, stepField(s, name))
+			row = append(row, stepField(c.metrics, s, name))
 		}
 		t.Rows = append(t.Rows, row)
 		chart.Points = append(chart.Points, pointOf(s, latency, o.Search.Sure && s.Rate == o.Search.Capacity))
@@ -526,8 +527,8 @@ func byRate(steps []plan.Step) []int {
 
 // stepField returns the field of a step's value. Of its flags it has only a backlog that leaves no number: the note of
 // the answer has the others that matter.
-func stepField(s plan.Step, name string) Field {
-	info := valueInfo(name)
+func stepField(metrics plan.Metrics, s plan.Step, name string) Field {
+	info := valueInfo(metrics, name)
 	f := Field{Text: "–", Value: name, Unit: info.Unit}
 	switch v, has := s.Values[name]; {
 	case has && v.NA == "":

@@ -183,7 +183,7 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	}
 	middle := s.Median
 	f.Number = &middle
-	info, shown := valueInfo(v.Name), plan.Value{Number: middle}
+	info, shown := plan.ValueInfo{Name: v.Name, Unit: v.Unit}, plan.Value{Number: middle}
 	f.Text, f.sign = show(info, shown), signOf(info, shown)
 	if part, ok := s.Relative(1 - c.Alpha); ok {
 		f.Mark = fmt.Sprintf("±%s", display.Percent(part))

@@ -87,6 +87,12 @@ func format(unit plan.Unit, x float64) string {
 			return display.Decimals(x, 0)
 		}
 		return display.Decimals(x, 1)
+	case plan.PerSecond, plan.Text, "":
+		return display.Significant(x)
 	}
-	return display.Significant(x)
+	text := display.Significant(x) // of a metric that only its driver knows
+	if x == math.Trunc(x) {
+		text = display.Decimals(x, 0)
+	}
+	return text + " " + string(unit)
 }

@@ -34,6 +34,8 @@ func TestFormat(t *testing.T) {
 		{plan.Bytes, 1023.9, "1.00 KiB"},
 		{plan.Bytes, 12, "12.0 B"},
 		{plan.Cores, 1.25, "1.25 cores"},
+		{"pages", 12, "12 pages"},
+		{"pages/s", 0.3456, "0.346 pages/s"},
 		{plan.Ratio, 0.0675, "6.8 %"},
 		{plan.Seconds, -0.002, "-2.00 ms"},
 	} {

@@ -154,7 +154,7 @@ func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
 
 // A cell that misses the required precision is reported below the tables, and is a problem in a strict matrix.
 func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
-	until, err := rules.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

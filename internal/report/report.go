@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"lockstep/internal/display"
 	"lockstep/internal/plan"
@@ -70,26 +69,12 @@ func requestedTables(run plan.Run) []plan.Table {
 	return []plan.Table{t}
 }
 
-// known returns all values by name.
-var known = sync.OnceValue(func() map[string]plan.ValueInfo {
-	all := map[string]plan.ValueInfo{}
-	for _, v := range plan.Values() {
-		all[v.Name] = v
-	}
-	return all
-})
-
 // valueInfo returns the description of a value. An unknown value, from a newer matrix, has its name as its title.
-func valueInfo(name string) plan.ValueInfo {
-	group, plain := plan.SplitGroup(name)
-	v, is := known()[plain]
-	switch {
-	case !is:
-		return plan.ValueInfo{Name: name, Title: name, Unit: plan.Count}
-	case group != "":
-		v.Name, v.Title = name, group+": "+v.Title
+func valueInfo(metrics plan.Metrics, name string) plan.ValueInfo {
+	if v, is := metrics.ValueNamed(name); is {
+		return v
 	}
-	return v
+	return plan.ValueInfo{Name: name, Title: name, Unit: plan.Count}
 }
 
 // notes are the footnotes of a table, without duplicates.

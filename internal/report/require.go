@@ -54,7 +54,7 @@ func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	for _, c := range cells {
 		for _, required := range c.cell.Require {
 			var r Ruling
-			switch rule, is, err := rules.ParseRegression(required.Text); {
+			switch rule, is, err := rules.ParseRegression(required.Text, run.Metrics); {
 			case err != nil:
 				r = Ruling{Result: Inconclusive, Why: err.Error()} // in a record of another version
 			case is:

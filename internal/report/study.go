@@ -47,6 +47,7 @@ func Together(studies []Study, marks []string) Study {
 		on := plan.Coordinate{Axis: RunAxis, Value: text(marks[i])}
 		all.Run.Repeat, all.Run.Strict = max(all.Run.Repeat, s.Run.Repeat), all.Run.Strict || s.Run.Strict
 		all.Run.Name = cmp.Or(all.Run.Name, s.Run.Name)
+		all.Run.Metrics = all.Run.Metrics.Join(s.Run.Metrics...)
 		for _, axis := range s.Run.Axes {
 			if !slices.Contains(all.Run.Axes, axis) {
 				all.Run.Axes = append(all.Run.Axes, axis)

@@ -15,7 +15,7 @@ func searched() plan.Workload {
 
 func parsed(t *testing.T, text string, w plan.Workload) Condition {
 	t.Helper()
-	c, err := ParseCondition(text, w)
+	c, err := ParseCondition(text, w, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -125,12 +125,40 @@ func TestConditionShortNames(t *testing.T) {
 		}
 	}
 	for _, v := range plan.Values() {
-		if _, err := ParseCondition(v.Name+" == "+v.Name, searched()); err != nil {
+		if _, err := ParseCondition(v.Name+" == "+v.Name, searched(), nil); err != nil {
 			t.Errorf("%s cannot be named: %v", v.Name, err)
 		}
 	}
 	for _, f := range plan.Flags() {
 		parsed(t, "!"+string(f), searched())
+	}
+}
+
+// Metrics that only a driver declares have its unit in conditions, stop rules and regressions.
+func TestMetricsOfADriver(t *testing.T) {
+	metrics := plan.Metrics{{Name: "segments", Unit: "count", Doc: "d"}, {Name: "arena", Unit: "bytes", Doc: "d",
+		LowerIsBetter: true}}
+	c, err := ParseCondition("broker.segments.max < 5 && broker.arena.mean < 1KiB", searched(), metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]plan.Value{"broker.segments.max": {Number: 4}, "broker.arena.mean": {Number: 2048}}
+	if holds, why := c.Holds(values); holds || !strings.Contains(why, "broker.arena.mean is 2.00 KiB") {
+		t.Errorf("holds %v because %q", holds, why)
+	}
+	if _, err := ParseCondition("broker.segments.max < 5KiB", searched(), metrics); err == nil {
+		t.Error("a count is compared with bytes")
+	}
+	if _, err := ParseCondition("broker.segments.max < 5", searched(), nil); err == nil {
+		t.Error("an undeclared metric is a value")
+	}
+	if u, err := ParseStopRule("ci(broker.segments.p50) < 5%", metrics); err != nil || u.Value != "broker.segments.p50" {
+		t.Errorf("%+v, %v", u, err)
+	}
+	for name, better := range map[string]bool{"broker.arena.p50": true, "broker.segments.p50": false} {
+		if _, is, err := ParseRegression(name+" no worse than baseline by 5%", metrics); !is || (err == nil) != better {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -166,7 +194,7 @@ func TestConditionFaults(t *testing.T) {
 		{"p99 <", []string{"column 6: expected a number, a duration or a value, found the end"}},
 		{"p99 < 50 && p98 > 1ms && lost = 0 && §", []string{"column 7: ", "column 13: ", "column 31: ", "column 38: "}},
 	} {
-		_, err := ParseCondition(x.text, searched())
+		_, err := ParseCondition(x.text, searched(), nil)
 		if err == nil {
 			t.Errorf("%s: no fault", x.text)
 			continue
@@ -186,7 +214,7 @@ func FuzzCondition(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := ParseCondition(text, searched())
+		c, err := ParseCondition(text, searched(), nil)
 		if err == nil {
 			if holds, why := c.Holds(map[string]plan.Value{}); holds != (why == "") {
 				t.Errorf("%q: holds %v, why %q", text, holds, why)

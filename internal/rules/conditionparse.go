@@ -36,11 +36,11 @@ func (f ConditionErrors) Error() string {
 //	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
 //	operand    = value | number | duration
 //
-// Values are those of Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
+// Values are those of metrics.Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
 // the consumers, or at the publishers if there are no consumers.
-func ParseCondition(text string, w plan.Workload) (Condition, error) {
+func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Condition, error) {
 	p := &conditionParser{short: shortNames(w), units: map[string]plan.Unit{}}
-	for _, v := range plan.Values() {
+	for _, v := range metrics.Values() {
 		p.units[v.Name] = v.Unit
 		p.names = append(p.names, v.Name)
 	}

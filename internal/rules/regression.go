@@ -14,8 +14,8 @@ const regressionForm = `write it as "no worse than baseline by 5%" or "publish.r
 var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
 
 // ParseRegression parses such a rule. is is false if the text is not meant as a comparison with a baseline. The error
-// names all mistakes.
-func ParseRegression(text string) (r plan.Regression, is bool, err error) {
+// names all mistakes. metrics are those of the run.
+func ParseRegression(text string, metrics plan.Metrics) (r plan.Regression, is bool, err error) {
 	words := strings.Fields(text)
 	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {
 		return r, false, nil
@@ -30,8 +30,8 @@ func ParseRegression(text string) (r plan.Regression, is bool, err error) {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
-		info, _ := plan.ValueNamed(name)
-		switch why := notAValue(name); {
+		info, _ := metrics.ValueNamed(name)
+		switch why := notAValue(name, metrics); {
 		case why != "":
 			problems = append(problems, why)
 		case info.Better == plan.NeitherBetter:
@@ -66,7 +66,7 @@ func Regressions(r plan.Run) map[string][]plan.Regression {
 				continue
 			}
 			seen[required.Text] = true
-			if rule, is, err := ParseRegression(required.Text); is && err == nil {
+			if rule, is, err := ParseRegression(required.Text, r.Metrics); is && err == nil {
 				name := r.BaselineOf(rule)
 				all[name] = append(all[name], rule)
 			}

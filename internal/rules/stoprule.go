@@ -15,8 +15,8 @@ const untilForm = `write it as "ci < 5%", "ci(publish.p99) < 5%" or "ci(publish.
 
 var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
 
-// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all mistakes.
-func ParseStopRule(text string) (plan.StopRule, error) {
+// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all mistakes. metrics are those of the run.
+func ParseStopRule(text string, metrics plan.Metrics) (plan.StopRule, error) {
 	u := plan.StopRule{Rule: text, Confidence: plan.DefaultConfidence}
 	m := untilPattern.FindStringSubmatch(text)
 	if m == nil {
@@ -25,7 +25,7 @@ func ParseStopRule(text string) (plan.StopRule, error) {
 	var problems []string
 	if strings.Contains(text, "(") {
 		u.Value = strings.TrimSpace(m[1])
-		if why := notAValue(u.Value); why != "" {
+		if why := notAValue(u.Value, metrics); why != "" {
 			problems = append(problems, why)
 		}
 	}
@@ -54,8 +54,8 @@ func percentage(text string, above float64) (part float64, why string) {
 }
 
 // notAValue returns why a name is not that of a value with a number; empty if it is.
-func notAValue(name string) string {
-	info, known := plan.ValueNamed(name)
+func notAValue(name string, metrics plan.Metrics) string {
+	info, known := metrics.ValueNamed(name)
 	switch {
 	case known && info.Unit != plan.Text:
 		return ""
@@ -63,7 +63,7 @@ func notAValue(name string) string {
 		return fmt.Sprintf("%s is no single number; take publish.rate or consume.rate", name)
 	}
 	var names []string
-	for _, v := range plan.Values() {
+	for _, v := range metrics.Values() {
 		names = append(names, v.Name)
 	}
 	_, plain := plan.SplitGroup(name)

@@ -15,7 +15,7 @@ func TestParseStopRule(t *testing.T) {
 		"ci < 10% at 99.9 %":                 {Within: 0.1, Confidence: 0.999},
 	} {
 		want.Rule = text
-		got, err := ParseStopRule(text)
+		got, err := ParseStopRule(text, nil)
 		if err != nil || got.Value != want.Value || far(got.Within, want.Within) ||
 			far(got.Confidence, want.Confidence) || got.Rule != text {
 			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
@@ -30,7 +30,7 @@ func TestParseStopRule(t *testing.T) {
 		"ci() < 5%":              {`unknown value ""`},
 		"ci(throughput) < five%": {"throughput is no single number", "five% is not between"},
 	} {
-		_, err := ParseStopRule(text)
+		_, err := ParseStopRule(text, nil)
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v; want %q", text, err, want)

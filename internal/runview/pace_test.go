@@ -12,7 +12,7 @@ import (
 
 // Tasks that a cell does not need count neither as remaining nor in the estimate, also if its outcomes existed before.
 func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
-	until, err := rules.ParseStopRule("ci < 5%")
+	until, err := rules.ParseStopRule("ci < 5%", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,8 @@ func (s *State) TaskOf(id string) (plan.Task, bool) {
 	if !has {
 		return plan.Task{}, false
 	}
-	return plan.Task{Run: s.Run.ID, ID: id, Cell: s.Run.Cells[k.cell], Repetition: k.repetition}, true
+	return plan.Task{Run: s.Run.ID, ID: id, Cell: s.Run.Cells[k.cell], Repetition: k.repetition,
+		Metrics: s.Run.Metrics}, true
 }
 
 // Tasks returns the number of planned tasks.

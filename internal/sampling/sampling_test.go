@@ -13,7 +13,7 @@ import (
 // study returns a run of two cells with a stop rule.
 func study(t testing.TB, rule string, most int) plan.Run {
 	t.Helper()
-	u, err := rules.ParseStopRule(rule)
+	u, err := rules.ParseStopRule(rule, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

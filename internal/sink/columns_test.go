@@ -1,10 +1,12 @@
 package sink
 
 import (
+	"slices"
 	"strings"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
 )
 
 // Measurement describes one kind of point.
@@ -160,6 +162,7 @@ func outcomeColumns() []column {
 		all = append(all, column{v.Name, "float", unit, doc})
 	}
 	return append(all,
+		column{"broker.*", "float", "", "statistics of metrics that only the driver declares (ctl drivers NAME)"},
 		column{"*" + boundSuffix, "float", "",
 			"error bound of the value with that name, in both directions, because of clock offsets or the resolution of one second. Absent if negligible"},
 		column{"measured", "float", "s", "duration to which the rates refer"},
@@ -185,8 +188,10 @@ func groupColumns() []column {
 
 func metricColumns() []column {
 	var all []column
-	for _, f := range plan.Metrics() {
-		all = append(all, column{f.Name, "float", string(f.Unit), f.Doc})
+	for _, f := range drivers.SharedMetrics() {
+		if !slices.Contains(plan.ProcessMetrics(), f.Name) {
+			all = append(all, column{f.Name, "float", f.Unit, f.Doc})
+		}
 	}
-	return all
+	return append(all, column{"*", "float", "", "any other metric that the driver declares (ctl drivers NAME), in its unit"})
 }

@@ -72,7 +72,7 @@ func TestPointsKeepToTheSchema(t *testing.T) {
 	}
 	x.report(0, 0, func(s *record.Snapshot) {
 		s.Host = record.HostSample{AgentCPU: 1, AgentRSS: 1, HasBroker: true, BrokerCPU: 1, BrokerRSS: 1}
-		s.Probes = []record.ProbeSample{{Name: "memory", Value: 5}, {Name: "cpu", Node: "n", Value: 2}}
+		s.Probes = []record.ProbeSample{{Name: "memory", Value: 5}, {Name: "segments", Value: 3}, {Name: "cpu", Node: "n", Value: 2}}
 		s.Events = []record.Event{{Kind: record.EventGap, Nanos: 5, Detail: "x"}}
 	})
 	x.report(1, 0, nil)
@@ -110,7 +110,7 @@ func TestPointsKeepToTheSchema(t *testing.T) {
 				bounds++
 				key = "*" + boundSuffix
 			}
-			if p.Measurement == measureGroup && described[p.Measurement+" "+key] == "" {
+			if (p.Measurement == measureGroup || p.Measurement == measureBroker) && described[p.Measurement+" "+key] == "" {
 				key = "*"
 			}
 			if want := described[p.Measurement+" "+key]; got != want || got == "" {

@@ -67,10 +67,8 @@ type pointView struct {
 }
 
 // show fills in the series of a value. Series with an alarm come first.
-func (v *historyView) show(t history.Trends, value string, link func(cell string) string) {
-	v.Title = titleOf(value)
-	_, name := plan.SplitGroup(value)
-	info, _ := plan.ValueNamed(name)
+func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell string) string) {
+	v.Title = info.Title
 	format := func(x float64) string { return report.Show(info, plan.Value{Number: x}) }
 	for _, c := range t.Common {
 		v.Common = append(v.Common, fmt.Sprintf("%+.1f %% in %d of %d cells since %s, in %d run(s)",
@@ -147,16 +145,12 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 	v.Series = v.Series[:len(v.Series)-v.More]
 }
 
-func titleOf(value string) string {
-	group, name := plan.SplitGroup(value)
-	info, is := plan.ValueNamed(name)
-	switch {
-	case !is:
-		return value
-	case group != "":
-		return group + ": " + info.Title
+// infoOf returns the description of a value. An unknown value has its name as its title.
+func infoOf(metrics plan.Metrics, value string) plan.ValueInfo {
+	if info, is := metrics.ValueNamed(value); is {
+		return info
 	}
-	return info.Title
+	return plan.ValueInfo{Name: value, Title: value, Unit: plan.Count}
 }
 
 // days returns up to about six ticks at midnights (UTC). If no midnight is in the range, it returns one tick at the

@@ -396,7 +396,7 @@ func (s *site) history(r *http.Request) (view, error) {
 		return "/history?" + url.Values{"matrix": {v.Name}, "value": {value}, "cell": {cell}}.Encode()
 	}
 	for _, name := range compare.Usual() {
-		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
+		v.Values = append(v.Values, choice{infoOf(nil, name).Title, link(name, ""), name == value})
 	}
 	query, family := plan.HistoryQuery{Matrix: v.Name, Runs: history.Depth}, []string{value}
 	cell := ask.Get("cell")
@@ -406,6 +406,7 @@ func (s *site) history(r *http.Request) (view, error) {
 		family = compare.Usual() // as in the digest: its alarms are of these values, all cells and so many runs
 	}
 	var answers []history.Answer
+	var metrics plan.Metrics
 	for _, name := range family {
 		query.Value = name
 		answer, err := s.Conn.History(r.Context(), query)
@@ -413,12 +414,13 @@ func (s *site) history(r *http.Request) (view, error) {
 			return view{}, err
 		}
 		answers = append(answers, history.Answer{Value: name, HistoryAnswer: answer})
+		metrics = metrics.Join(answer.Metrics...)
 		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
 	}
 	trends := history.NewTrends("", answers...)
 	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value })
 	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
-	v.show(trends, value, func(cell string) string { return link(value, cell) })
+	v.show(trends, infoOf(metrics, value), func(cell string) string { return link(value, cell) })
 	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 

@@ -248,7 +248,7 @@ func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
 	m.count(t, truth, "unsent", 2499)
 	for rule, want := range map[string]bool{"publish.intended.p99 < 50ms": false, "publish.intended.p50 < 20s": false,
 		"publish.intended.p50 > 1s": true, "unsent == 0": false} {
-		condition, err := rules.ParseCondition(rule, m.work)
+		condition, err := rules.ParseCondition(rule, m.work, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

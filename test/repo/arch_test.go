@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/schedule":  {"internal/plan"},
 	"internal/engine":    {"internal/plan", "internal/record", "internal/clock", "pkg/drivers"},
 	"internal/judge": {"internal/display", "internal/rules", "internal/plan", "internal/record",
-		"internal/clock", "internal/stats"},
+		"internal/clock", "internal/stats", "pkg/drivers"},
 	"internal/runs": {"internal/judge", "internal/files", "internal/sampling", "internal/plan",
 		"internal/record"},
 	"internal/sink": {"internal/plan", "internal/record", "pkg/drivers"},

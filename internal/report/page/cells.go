@@ -218,7 +218,7 @@ func workload(w plan.Workload) string {
 func taskOf(d detail, m *record.Merged) taskView {
 	o := d.outcome
 	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(),
-		Account: account(o.Ledger), Values: valueTables(o)}
+		Account: account(o.Ledger), Values: valueTables(o, d.task.Metrics)}
 	for _, e := range o.Events {
 		if e.Kind != plan.EventCores {
 			v.Events = append(v.Events, e)
@@ -233,17 +233,18 @@ func taskOf(d detail, m *record.Merged) taskView {
 }
 
 // valueTables returns all values of an outcome and of its groups.
-func valueTables(o plan.Outcome) []valueTable {
-	tables := []valueTable{valuesOf("", o.Verdict, nil, o.Values)}
+func valueTables(o plan.Outcome, metrics plan.Metrics) []valueTable {
+	tables := []valueTable{valuesOf("", o.Verdict, nil, o.Values, metrics)}
 	for _, g := range o.Groups {
-		tables = append(tables, valuesOf(g.Name, g.Verdict, g.Reasons, g.Values))
+		tables = append(tables, valuesOf(g.Name, g.Verdict, g.Reasons, g.Values, metrics))
 	}
 	return tables
 }
 
-func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[string]plan.Value) valueTable {
+func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[string]plan.Value,
+	metrics plan.Metrics) valueTable {
 	t := valueTable{Group: group, Verdict: verdict, Reasons: reasons}
-	for _, info := range plan.Values() {
+	for _, info := range metrics.Values() {
 		v, has := values[info.Name]
 		switch {
 		case !has:

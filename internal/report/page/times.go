@@ -311,7 +311,7 @@ func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 		if part.Group != "" {
 			of = fmt.Sprintf(", group %s on %s", part.Group, part.Cell.Broker.Name)
 		}
-		all = append(all, t.brokerFigures(of, m.Group(part.Group))...)
+		all = append(all, t.brokerFigures(of, m.Group(part.Group), d.task.Metrics)...)
 	}
 	for _, b := range d.task.Cell.Brokers() {
 		seen := m.Observed(b.Name)
@@ -419,7 +419,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 
 // brokerFigures draws the metrics that the broker of a part of a task reported, with a line per node. of names the part
 // in titles.
-func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
+func (t timeline) brokerFigures(of string, m *record.Merged, metrics plan.Metrics) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {
 		if by[s.Name] == nil {
@@ -428,7 +428,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 		by[s.Name][s.Node] = append(by[s.Name][s.Node], s)
 	}
 	left := 0
-	for _, f := range plan.Metrics() {
+	for _, f := range metrics.All() {
 		nodes := by[f.Name]
 		if len(nodes) == 0 || flat(nodes) {
 			continue
@@ -437,8 +437,9 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 			left++
 			continue
 		}
-		p := t.plot(string(f.Unit), false, formatOf(f.Unit))
-		p.Y.Whole = f.Unit == plan.Count
+		unit := plan.Unit(f.Unit)
+		p := t.plot(f.Unit, false, formatOf(unit))
+		p.Y.Whole = unit == plan.Count
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
 			if len(p.Series) == maxLines {
 				break
@@ -450,7 +451,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 			}
 			p.Series = append(p.Series, l)
 		}
-		if fig, any := t.finished("Broker: "+f.Title+of, p, len(nodes)-len(p.Series)); any {
+		if fig, any := t.finished("Broker: "+plan.MetricTitle(f.Name)+of, p, len(nodes)-len(p.Series)); any {
 			all = append(all, fig)
 		}
 	}
