@@ -106,6 +106,7 @@ func live() *dashboard.DashboardBuilder {
 		Refresh("5s").Time("now-15m", "now").
 		WithVariable(chosen("run", "Run", "runs with points in the time range, latest first", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text")
 `+distinct("run", "true"))).
+		WithVariable(chosen("metric", "Broker metric", "metrics that the brokers of the run report, also those that only a driver declares", ofRun("lockstep_broker")+distinct("_field", "false"))).
 		Annotation(event("Tasks", sky, eventsOfRun(taskKinds))).
 		Annotation(event("Events of connections and brokers", orange, eventsOfRun(linkKinds)))
 	withAll(d, nowPanels()...)
@@ -240,5 +241,8 @@ func brokerPanels() []builder {
 			doc: "Reported by the broker; for all of its users if it does not distinguish them.", unit: count, width: 12,
 			height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerMetrics("connections", "channels", "consumers", "under_replicated"))}}),
+		lines(look{title: "Broker metric ${metric}",
+			doc: "Any metric that the broker reports, in the unit that its driver declares (ctl drivers NAME). Maximum per interval.", unit: none, width: 24, height: 8, legend: byNode,
+			queries: []flux{ask("A", byNodes(`r._measurement == "lockstep_broker" and r._field == ${metric:doublequote}`))}}),
 	}
 }

@@ -129,7 +129,7 @@ func TestDashboardsAnswer(t *testing.T) {
 	db.scheduledRunsBefore(after, 10)
 	db.found(after, "worse", "planted")
 	picks := map[string]map[string]string{
-		"live":    {"run": after.Plan().ID},
+		"live":    {"run": after.Plan().ID, "metric": "erlang_processes"},
 		"run":     {"run": after.Plan().ID},
 		"broker":  {"run": before.Plan().ID, "broker": "rabbit", "axis": "axis_threads", "value": "consume.rate"},
 		"compare": {"after": after.Plan().ID, "before": before.Plan().ID},
