@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -103,15 +104,13 @@ func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
 	return drivers.Description{Product: "Probe"}, nil
 }
 
-func (s *probeSession) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
-	if s.p.hang != nil {
-		<-s.p.hang
-	}
-	return probePublisher{s}, nil
-}
-
-func (s *probeSession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
-	return nil, drivers.ErrUnsupported
+func (s *probeSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
+	return &drivertest.Conn{Publishing: func(drivers.PublisherSpec) (drivers.Publisher, error) {
+		if s.p.hang != nil {
+			<-s.p.hang
+		}
+		return probePublisher{s: s}, nil
+	}}, nil
 }
 
 func (s *probeSession) Close() error {
@@ -124,7 +123,10 @@ func (s *probeSession) Close() error {
 	return nil
 }
 
-type probePublisher struct{ s *probeSession }
+type probePublisher struct {
+	drivertest.Endless
+	s *probeSession
+}
 
 func (p probePublisher) Publish(context.Context, drivers.Message) error {
 	if p.s.p.stuck != nil {

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/loopback"
 	"lockstep/test/wiretest"
 )
@@ -70,8 +71,12 @@ type partingSession struct {
 
 var errAway = errors.New("connection refused")
 
-// Consumer is loopback's until the link breaks.
-func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+// Connect makes connections whose consumers are loopback's until their connection breaks.
+func (s *partingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	return drivertest.Hooks{Session: s.Session, Consuming: s.consume}.Connect(ctx, spec)
+}
+
+func (s *partingSession) consume(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
 	handle drivers.Handler) (drivers.Consumer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,41 +85,62 @@ func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 			return nil, errAway
 		}
 		if s.hidden == nil {
-			return s.Session.Consumer(ctx, spec, handle)
+			return conn.Consumer(ctx, spec, handle)
 		}
 		hidden, oneAtATime := []drivers.Delivery{{Body: s.hidden, Redelivered: drivers.Yes}}, sync.Mutex{}
 		s.hidden = nil
-		serial := func(batch []drivers.Delivery) error {
+		c := &partingConsumer{}
+		time.AfterFunc(s.hides-time.Since(s.parted), func() {
 			oneAtATime.Lock()
 			defer oneAtATime.Unlock()
-			return handle(batch)
-		}
-		time.AfterFunc(s.hides-time.Since(s.parted), func() { _ = serial(hidden) })
-		return s.Session.Consumer(ctx, spec, serial)
+			c.hidden = true
+			handle(hidden)
+			c.hidden = false
+		})
+		inner, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
+			oneAtATime.Lock()
+			defer oneAtATime.Unlock()
+			handle(batch)
+		})
+		c.Consumer = inner
+		return c, err
 	}
 	got := 0
-	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
+	var c drivers.Consumer
+	c, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
 		if got += len(batch); got < 10 {
 			s.previous = slices.Clone(batch[0].Body)
-			return handle(batch)
+			handle(batch)
+			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.parted.IsZero() {
-			return errAway
+			return
 		}
 		s.parted = time.Now()
-		spec.OnClosed(drivers.ErrClosed)
 		switch {
-		case s.hides == 0:
-			return errAway
-		case s.again:
+		case s.hides > 0 && s.again:
 			s.hidden = s.previous
-			return errAway
+		case s.hides > 0:
+			s.hidden = slices.Clone(batch[0].Body)
+			c.Ack(1)
 		}
-		s.hidden = slices.Clone(batch[0].Body)
-		return nil
+		conn.Cut()
 	})
+	return c, err
+}
+
+// partingConsumer is a consumer one of whose deliveries is not loopback's.
+type partingConsumer struct {
+	drivers.Consumer
+	hidden bool // the handled delivery is that one
+}
+
+func (c *partingConsumer) Ack(n int) {
+	if !c.hidden {
+		c.Consumer.Ack(n)
+	}
 }
 
 func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration,

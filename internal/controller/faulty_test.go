@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -69,12 +70,11 @@ func (s *faultySession) Teardown(context.Context, drivers.Topology) error {
 	return nil
 }
 
-func (s *faultySession) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
-	return faultyEnd{}, s.at("publisher")
-}
-
-func (s *faultySession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
-	return faultyEnd{}, s.at("consumer")
+func (s *faultySession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
+	return &drivertest.Conn{
+		Publishing: func(drivers.PublisherSpec) (drivers.Publisher, error) { return faultyEnd{}, s.at("publisher") },
+		Consuming:  func(drivers.ConsumerSpec) (drivers.Consumer, error) { return faultyEnd{}, s.at("consumer") },
+	}, nil
 }
 
 func (s *faultySession) Close() error {
@@ -85,8 +85,11 @@ func (s *faultySession) Close() error {
 }
 
 // faultyEnd is a publisher or consumer that is never used.
-type faultyEnd struct{}
+type faultyEnd struct{ drivertest.Endless }
 
 func (faultyEnd) Publish(context.Context, drivers.Message) error { return errors.New("not to be used") }
 func (faultyEnd) Flush(context.Context) error                    { return nil }
+func (faultyEnd) Ack(int)                                        {}
+func (faultyEnd) Nack(int)                                       {}
+func (faultyEnd) Stop()                                          {}
 func (faultyEnd) Close() error                                   { return nil }

@@ -13,26 +13,27 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/loopback"
 )
 
-// breaking is a session whose publishers' links break. The messages of a link from number whole on are accepted, and
-// never stored. The link breaks after kept such messages, or when it is flushed with at least one.
+// breaking makes publishers that end. The messages of a publisher from number whole on are accepted, and never stored. It
+// ends after kept such messages, or when it is flushed with at least one.
 type breaking struct {
-	drivers.Session
 	whole, kept int
-	refuses     bool // the link breaks with an error of Publish
-	confirms    bool // the confirms of the messages come when the link breaks, not when it is closed
+	refuses     bool // it ends with an error of Publish
+	silent      bool // it does not report its end
+	confirms    bool // the confirms of the messages come when it ends, not when it is closed
 	lost        atomic.Int64
 	unreachable atomic.Int64 // reading of the clock from which no publisher can connect; 0: never
 }
 
-func (b *breaking) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (b *breaking) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if at := b.unreachable.Load(); at != 0 && clock.Now() >= at {
 		return nil, errors.New("connection refused")
 	}
 	_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond)) // time of connecting
-	inner, err := b.Session.Publisher(ctx, spec)
+	inner, err := conn.Publisher(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +42,7 @@ func (b *breaking) Publisher(ctx context.Context, spec drivers.PublisherSpec) (d
 
 type breakingPublisher struct {
 	drivers.Publisher
+	kit.State
 	once   sync.Once
 	of     *breaking
 	spec   drivers.PublisherSpec
@@ -48,6 +50,9 @@ type breakingPublisher struct {
 	tokens []uint64
 	over   bool
 }
+
+func (p *breakingPublisher) Done() <-chan struct{} { return p.State.Done() }
+func (p *breakingPublisher) Err() error            { return p.State.Err() }
 
 func (p *breakingPublisher) Publish(ctx context.Context, m drivers.Message) error {
 	if p.over {
@@ -70,7 +75,9 @@ func (p *breakingPublisher) Publish(ctx context.Context, m drivers.Message) erro
 
 func (p *breakingPublisher) breaks() {
 	p.over = true
-	p.spec.OnClosed(drivers.ErrClosed)
+	if !p.of.silent {
+		p.Broke(drivers.ErrClosed)
+	}
 	if p.of.confirms {
 		p.fail()
 	}
@@ -90,6 +97,7 @@ func (p *breakingPublisher) Flush(ctx context.Context) error {
 
 func (p *breakingPublisher) Close() error {
 	p.once.Do(func() {
+		p.End()
 		_ = p.Publisher.Close()
 		p.fail()
 	})
@@ -108,7 +116,7 @@ func resilient(t *testing.T, mode string, resilience drivers.Resilience) (subjec
 	if s.work.Publishers.Mode == string(drivers.ConnectionPerMessageConfirm) {
 		b.whole, b.kept = 0, 1
 	}
-	s.wrap = func(session drivers.Session) drivers.Session { b.Session = session; return b }
+	s.wrap = func(session drivers.Session) drivers.Session { return publishers(session, b.publish) }
 	return s, b
 }
 
@@ -162,13 +170,13 @@ func TestRepublishOverOwnConnection(t *testing.T) {
 		s.work.Publishers.Rate = 10
 		var connections atomic.Int64
 		s.wrap = func(session drivers.Session) drivers.Session {
-			b.Session = session
-			return choosing{session, func(inner drivers.Session) drivers.Session {
+			return publishers(session, func(ctx context.Context, conn drivers.Conn,
+				spec drivers.PublisherSpec) (drivers.Publisher, error) {
 				if connections.Add(1)%3 != 0 { // two of three connections break
-					return b
+					return b.publish(ctx, conn, spec)
 				}
-				return inner
-			}}
+				return conn.Publisher(ctx, spec)
+			})
 		}
 		m := s.play(t.Context())
 		a := m.Accounting(1)
@@ -177,16 +185,6 @@ func TestRepublishOverOwnConnection(t *testing.T) {
 			t.Errorf("%+v, %d republished, %d lost by their connections", a, m.Total(record.Republished), b.lost.Load())
 		}
 	})(t)
-}
-
-// choosing selects the session of each publisher.
-type choosing struct {
-	drivers.Session
-	choose func(drivers.Session) drivers.Session
-}
-
-func (c choosing) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	return c.choose(c.Session).Publisher(ctx, spec)
 }
 
 // The broker stored the messages, and the link broke before their confirms. Their second delivery is a duplicate. One
@@ -271,15 +269,12 @@ func TestRepublishBacksOff(t *testing.T) {
 	})(t)
 }
 
-// rejecting is a session whose first publisher's link breaks with a message that it accepted. Later ones accept nothing,
-// with an error that does not break the link.
-type rejecting struct {
-	drivers.Session
-	connected, calls atomic.Int64
-}
+// rejecting makes publishers of which the first ends with a message that it accepted. Later ones accept nothing, with an
+// error that does not end them.
+type rejecting struct{ connected, calls atomic.Int64 }
 
-func (r *rejecting) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	inner, err := r.Session.Publisher(ctx, spec)
+func (r *rejecting) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	inner, err := conn.Publisher(ctx, spec)
 	if err != nil || r.connected.Add(1) == 1 {
 		return &breakingPublisher{Publisher: inner, of: &breaking{kept: 1}, spec: spec}, err
 	}
@@ -302,7 +297,7 @@ func TestRepublishPausesAfterErrors(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "confirm-each", 0 })
 		r := &rejecting{}
 		s.resilience = drivers.ByGuide
-		s.wrap = func(session drivers.Session) drivers.Session { r.Session = session; return r }
+		s.wrap = func(session drivers.Session) drivers.Session { return publishers(session, r.publish) }
 		m := s.play(t.Context())
 		if n := r.calls.Load(); n < 10 || n > 200 {
 			t.Errorf("%d calls of Publish in 6 s, want a pause of up to 128 ms after each", n)
@@ -321,13 +316,14 @@ func TestRepublishCountsWaitsOnce(t *testing.T) {
 			s.work.Publishers.Rate = 10
 			var connections atomic.Int64
 			s.wrap = func(session drivers.Session) drivers.Session {
-				b.Session = session
-				return choosing{session, func(inner drivers.Session) drivers.Session {
+				return publishers(session, func(ctx context.Context, conn drivers.Conn,
+					spec drivers.PublisherSpec) (drivers.Publisher, error) {
 					if connections.Add(1)%3 != 0 {
-						return b
+						return b.publish(ctx, conn, spec)
 					}
-					return hesitating{inner}
-				}}
+					inner, err := conn.Publisher(ctx, spec)
+					return hesitant{inner}, err
+				})
 			}
 			var engine *Engine
 			s.made = func(e *Engine) { engine = e }
@@ -341,14 +337,7 @@ func TestRepublishCountsWaitsOnce(t *testing.T) {
 	}
 }
 
-// hesitating is a session whose publishers need 100 ms per message.
-type hesitating struct{ drivers.Session }
-
-func (s hesitating) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	inner, err := s.Session.Publisher(ctx, spec)
-	return hesitant{inner}, err
-}
-
+// hesitant needs 100 ms per message.
 type hesitant struct{ drivers.Publisher }
 
 func (p hesitant) Publish(ctx context.Context, m drivers.Message) error {
@@ -379,20 +368,11 @@ func TestGiveUpBeforeTheMeasurement(t *testing.T) {
 	})(t)
 }
 
-// silent is a session that does not call OnClosed.
-type silent struct{ drivers.Session }
-
-func (s silent) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	spec.OnClosed = func(error) {}
-	return s.Session.Publisher(ctx, spec)
-}
-
 // A confirm with ErrClosed is enough for another connection.
-func TestRepublishWithoutOnClosed(t *testing.T) {
+func TestRepublishWithoutDone(t *testing.T) {
 	bubbled(func(t *testing.T) {
 		s, b := resilient(t, "confirm-each", drivers.ByGuide)
-		s.wrap = func(session drivers.Session) drivers.Session { b.Session = session; return silent{b} }
-		b.confirms = true
+		b.silent, b.confirms = true, true
 		m := s.play(t.Context())
 		a := m.Accounting(1)
 		if a.Sent < 1900 || a.Confirmed != a.Sent || a.Missing != 0 || b.lost.Load() < 40 {

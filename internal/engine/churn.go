@@ -211,7 +211,10 @@ func (c *churn) flush() {
 func (c *churn) closeLinks() {
 	var wg sync.WaitGroup
 	for _, l := range c.links {
-		wg.Go(l.link.close)
+		wg.Go(func() {
+			l.link.unblock()
+			l.link.close()
+		})
 	}
 	wg.Wait()
 }

@@ -22,9 +22,7 @@ type churnLink struct {
 	queue int
 	slots chan struct{} // one token per message in flight
 
-	mu sync.Mutex // serialises calls of the publisher
-
-	link link[drivers.Publisher]
+	link link[publishing] // its turn serialises calls of the publisher
 
 	pending sync.Map        // token to *churnMessage
 	batch   []*churnMessage // buffer of onConfirms
@@ -43,16 +41,15 @@ func newChurnLink(c *churn, queue int) *churnLink {
 }
 
 // dial opens one connection.
-func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
+func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (publishing, error) {
 	e := l.c.e
-	return e.cfg.Session.Publisher(ctx, drivers.PublisherSpec{
+	key := e.connKey(drivers.PublisherRole, churnConnection, 0, 0, l.queue)
+	return e.conns.publish(ctx, key, drivers.PublisherSpec{
 		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: maxChurnInFlight, Batch: 1,
-		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node),
-		Connection: churnConnection,
+		Persistent: e.work.Publishers.Persistent,
 		OnConfirms: l.onConfirms,
 		OnReturn:   func([]byte) {}, // messages are not mandatory
-		OnClosed:   onClosed,
-	})
+	}, onClosed)
 }
 
 // send sends one message through a binding. Failures are counted. A message that failed is not expected by the record.
@@ -60,8 +57,8 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	if !enter(ctx, l.slots) {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.link.turn <- struct{}{}
+	defer func() { <-l.link.turn }()
 	if l.link.down.Load() && !l.reopen(ctx) {
 		<-l.slots
 		return
@@ -85,7 +82,7 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	}
 }
 
-// reopen replaces the broken connection. The caller holds mu.
+// reopen replaces the broken connection. The caller has the turn.
 func (l *churnLink) reopen(ctx context.Context) bool {
 	_, ok := l.link.reopen(ctx)
 	if ok {

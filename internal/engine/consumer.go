@@ -15,10 +15,11 @@ import (
 )
 
 // consumer is one receiving thread. The methods are in the order of processing: a batch of deliveries is received and
-// recorded, then processed, then acknowledged by the driver.
+// recorded, then processed, then answered as the acker decides.
 type consumer struct {
 	e              *Engine
 	index          int // among all consumers of its subscription in the task
+	conn           connKey
 	spec           drivers.ConsumerSpec
 	link           link[receiving]
 	processor      *processor    // nil: every message is acknowledged at once
@@ -66,39 +67,53 @@ func newConsumer(e *Engine, subscription, i int) *consumer {
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
-		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Nack: w.Consumers.Nack > 0,
-		Node:       drivers.Node(w.Consumers.Node),
-		Connection: consumerConnections + number,
-		Ordinal: ordinal(w.Topology, number, w.Consumers.Threads*max(1, w.Topology.Subscriptions), a.Consumers.First,
-			w.Consumers.Threads),
+		Nack: w.Consumers.Nack > 0,
 	}
+	c.conn = e.connKey(drivers.ConsumerRole, number,
+		ordinal(w.Topology, number, w.Consumers.Threads*max(1, w.Topology.Subscriptions), a.Consumers.First,
+			w.Consumers.Threads), subscription, c.spec.Queue)
 	return c
 }
 
-// receiving is a connection of a consumer.
+// receiving is a connected consumer.
 type receiving struct {
-	drivers.Consumer
+	lease     *lease
+	acker     *acker
 	interrupt *context.CancelFunc // ends the processing of the handler
 }
 
-// Close interrupts the simulated processing of messages, then closes the connection.
+// Close interrupts the simulated processing of messages, acknowledges the accepted ones, and closes the consumer.
 func (r receiving) Close() error {
 	(*r.interrupt)()
-	return r.Consumer.Close()
+	return r.lease.close(func() error {
+		r.acker.finish()
+		return r.acker.consumer.Close()
+	})
 }
 
-// dial opens one connection.
+// Cut breaks the consumer's connection.
+func (r receiving) Cut() { r.lease.Cut() }
+
+// dial connects a consumer.
 func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, error) {
-	spec := c.spec
-	spec.OnClosed = onClosed
+	fail := func(err error) (receiving, error) {
+		return receiving{}, fmt.Errorf("subscription %d: %w", c.spec.Subscription, err)
+	}
+	l, err := c.e.conns.acquire(ctx, c.conn, onClosed)
+	if err != nil {
+		return fail(err)
+	}
+	a := newAcker(c.e.work.Consumers)
 	processing, interrupt := context.WithCancel(c.e.supervision)
-	conn, err := c.e.cfg.Session.Consumer(ctx, spec,
-		func(batch []drivers.Delivery) error { return c.handle(processing, batch) })
+	consumer, err := l.conn.Consumer(ctx, c.spec, func(batch []drivers.Delivery) { c.handle(processing, a, batch) })
 	if err != nil {
 		interrupt()
-		return receiving{}, fmt.Errorf("subscription %d: %w", spec.Subscription, err)
+		_ = l.close(func() error { return nil })
+		return fail(err)
 	}
-	return receiving{conn, &interrupt}, nil
+	a.start(consumer, c.e.work.Consumers.AckInterval.D())
+	l.watch(consumer)
+	return receiving{l, a, &interrupt}, nil
 }
 
 // begin creates the consumer's part of the record. It is called when the start time is known.
@@ -116,27 +131,31 @@ func (c *consumer) begin(r *record.Collector) {
 	}
 }
 
-var errNotStarted = errors.New("closed before the start")
-
-// handle receives deliveries from the driver. Deliveries wait until the start time is known to this agent. Messages are
-// recorded, then processed. The driver acknowledges them when handle returns. The end of ctx ends the processing.
-func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
+// handle receives deliveries from the driver. Deliveries wait until the start time is known to this agent. They stay
+// unanswered if the consumer is closed before that. Messages are recorded, then processed, then answered. The end of ctx
+// ends the processing.
+func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Delivery) {
 	select {
 	case <-c.e.started:
 	default:
 		select {
 		case <-c.e.started:
 		case <-ctx.Done():
-			return errNotStarted
+			return
 		}
 	}
+	if !a.begin(ctx) {
+		return
+	}
+	defer a.end()
 	if c.processor.refuses() {
 		c.refuse(batch)
-		return errRefused
+		a.refuse(len(batch))
+		return
 	}
 	c.receiveBatch(batch)
 	c.processor.process(ctx, len(batch))
-	return nil
+	a.accept(len(batch))
 }
 
 // refuse counts the messages of a refused batch. They are recorded as received when they are delivered again, or as

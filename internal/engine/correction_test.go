@@ -40,9 +40,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				sum := stamp(body, e.task, id, 0)
 				put(body, sum, 0, e.timeline.now(), e.timeline.now(), c.publisher)
 				time.Sleep(took)
-				if err := e.consumers[0].handle(t.Context(), []drivers.Delivery{{Body: body}}); err != nil {
-					t.Fatal(err)
-				}
+				e.consumers[0].receiveBatch([]drivers.Delivery{{Body: body}})
 				m := record.NewMerged()
 				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
 				h := m.Hist(record.EndToEnd)

@@ -7,22 +7,36 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 )
 
-// limited is a session whose broker delivers each message at most once more after it was rejected.
-type limited struct{ drivers.Session }
+// limited returns a session whose broker delivers each message at most once more after it was rejected. Its handlers get
+// one message at a time.
+func limited(session drivers.Session) drivers.Session {
+	return drivertest.Hooks{Session: session, Consuming: func(ctx context.Context, conn drivers.Conn,
+		spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+		c := &limitedConsumer{}
+		inner, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
+			c.last = batch[0].Redelivered == drivers.Yes
+			batch[0].Last = c.last
+			handle(batch)
+		})
+		c.Consumer = inner
+		return c, err
+	}}
+}
 
-func (l limited) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
-	return l.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
-		for i := range batch {
-			batch[i].Last = batch[i].Redelivered == drivers.Yes
-		}
-		err := handle(batch)
-		if batch[0].Last {
-			return nil // the broker drops it, whatever the consumer answered
-		}
-		return err
-	})
+type limitedConsumer struct {
+	drivers.Consumer
+	last bool // of the handled message
+}
+
+func (c *limitedConsumer) Nack(n int) {
+	if c.last {
+		c.Ack(n) // the broker drops it, whatever the consumer answers
+		return
+	}
+	c.Consumer.Nack(n)
 }
 
 // Messages that are rejected at their last delivery are dropped, not lost.
@@ -31,7 +45,7 @@ func TestDroppedAreNotLost(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Consumers.Nack, w.Consumers.Batch = 1000, 0.5, 1
 		})
-		s.wrap = func(session drivers.Session) drivers.Session { return limited{session} }
+		s.wrap = func(session drivers.Session) drivers.Session { return limited(session) }
 		m := s.play(t.Context())
 		a := m.Accounting(1)
 		if a.Dropped < 200 || a.Received < 700 || a.Dropped+a.Received != a.Sent || a.Missing != 0 ||

@@ -49,6 +49,7 @@ type Engine struct {
 
 	publishers []*publisher
 	consumers  []*consumer
+	conns      *conns
 	churn      *churn // nil: no churn of bindings, or another agent runs it
 	bindings   bindingDeliveries
 
@@ -56,6 +57,7 @@ type Engine struct {
 	started         chan struct{} // closed when the start time and the collector are set
 	stopRun         context.CancelFunc
 	running         sync.WaitGroup
+	closing         sync.WaitGroup  // closePublishers at the end of the drain
 	supervision     context.Context // of consumers
 	stopSupervision context.CancelFunc
 	closeOnce       sync.Once
@@ -73,7 +75,8 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg, work: w, topology: Topology(a.Task), task: identity(a.Task.Topic()),
 		clockID:  identity(clock.ID()),
-		timeline: newTimeline(w), started: make(chan struct{})}
+		timeline: newTimeline(w), started: make(chan struct{}),
+		conns: &conns{session: cfg.Session, shared: map[connKey]*sharedConn{}}}
 	e.journal = newJournal(e.timeline)
 	var err error
 	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
@@ -88,7 +91,7 @@ func New(cfg Config) (*Engine, error) {
 		e.keys = newKeyTable(w.Message.Keys)
 	}
 	e.supervision, e.stopSupervision = context.WithCancel(context.Background())
-	writes := map[int]*drivers.Waiting{}
+	writes := map[connKey]*drivers.Waiting{}
 	for i := range a.Publishers.Count {
 		e.publishers = append(e.publishers, newPublisher(e, a.Publishers.First+i, writes))
 	}
@@ -140,19 +143,23 @@ func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	return each(e.publishers, func(p *publisher) error { p.disconnectAbsent(); return nil })
 }
 
-// Nodes returns how many publishers and consumers are connected to each node, by its address. Those whose driver does
-// not report a node are left out. Call it between ConnectPublishers and Run.
+// Nodes returns how many publishers and consumers are connected to each node, by its address. Those that are not
+// connected to exactly one node are left out. Call it between ConnectPublishers and Run.
 func (e *Engine) Nodes() (publishers, consumers map[string]int) {
 	publishers, consumers = map[string]int{}, map[string]int{}
-	for _, p := range e.publishers {
-		if at, is := p.link.conn.(drivers.Located); is {
-			publishers[at.Node()]++
+	count := func(nodes map[string]int, l *lease) {
+		if l == nil { // not connected
+			return
+		}
+		if at := l.conn.Node(); at != "" {
+			nodes[at]++
 		}
 	}
+	for _, p := range e.publishers {
+		count(publishers, p.link.conn.lease)
+	}
 	for _, c := range e.consumers {
-		if at, is := c.link.conn.Consumer.(drivers.Located); is {
-			consumers[at.Node()]++
-		}
+		count(consumers, c.link.conn.lease)
 	}
 	return publishers, consumers
 }
@@ -198,7 +205,16 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	defer context.AfterFunc(soft, func() { e.timeline.over.Store(true) })()
 	hard, cancelHard := e.timeline.until(ctx, e.work.Drain.Timeout.D())
 	defer cancelHard()
-	defer context.AfterFunc(hard, e.closePublishers)() // a driver may block in a write without context
+	e.closing.Add(1)
+	stop := context.AfterFunc(hard, func() { // cuts calls that do not return
+		defer e.closing.Done()
+		e.closePublishers()
+	})
+	defer func() {
+		if stop() {
+			e.closing.Done()
+		}
+	}()
 	var wg sync.WaitGroup
 	churning, stopChurn := context.WithCancel(soft)
 	defer stopChurn()
@@ -404,6 +420,7 @@ func (e *Engine) closeAll() {
 	e.closePublishers()
 	e.running.Wait()    // publisher goroutines own their state until they end
 	e.closePublishers() // a publisher may have opened another link meanwhile
+	e.closing.Wait()
 	for _, c := range e.consumers {
 		c.link.finish()
 	}
@@ -433,8 +450,9 @@ func (e *Engine) closeAll() {
 	}
 }
 
-// closePublishers closes all publishing links. A link that closes from then on does not count as broken, even if
-// closing another link caused it.
+// closePublishers closes all publishing links. It first cuts those whose publisher does not return from a call. The
+// context of these calls has ended. A link that closes from then on does not count as broken, even if closing another
+// link caused it.
 func (e *Engine) closePublishers() {
 	for _, p := range e.publishers {
 		p.link.finish()
@@ -447,7 +465,10 @@ func (e *Engine) closePublishers() {
 		wg.Go(e.churn.closeLinks)
 	}
 	for _, p := range e.publishers {
-		wg.Go(p.link.close)
+		wg.Go(func() {
+			p.link.unblock()
+			p.link.close()
+		})
 	}
 	wg.Wait()
 }

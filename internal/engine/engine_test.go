@@ -16,6 +16,7 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -437,18 +438,12 @@ func TestReconnects(t *testing.T) {
 	}
 }
 
-// opening is a session whose links take a millisecond to open.
+// opening is a session whose connections take a millisecond to open.
 type opening struct{ drivers.Session }
 
-func (o opening) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (o opening) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	time.Sleep(time.Millisecond)
-	return o.Session.Publisher(ctx, spec)
-}
-
-func (o opening) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
-	error) {
-	time.Sleep(time.Millisecond)
-	return o.Session.Consumer(ctx, spec, handle)
+	return o.Session.Connect(ctx, spec)
 }
 
 // Unroutable messages are returned and counted, with and without confirms, and do not count as lost.
@@ -479,11 +474,12 @@ func TestUnroutable(t *testing.T) {
 // instant is a broker that takes no time and stores nothing. Every delay is caused by the load generator.
 type instant struct{ drivers.Session }
 
-func (instant) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	return instantPublisher{}, nil
+func (instant) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	s := sessionOf{publisher: func(drivers.PublisherSpec) drivers.Publisher { return instantPublisher{} }}
+	return s.Connect(ctx, spec)
 }
 
-type instantPublisher struct{}
+type instantPublisher struct{ drivertest.Endless }
 
 func (instantPublisher) Publish(context.Context, drivers.Message) error { return nil }
 func (instantPublisher) Flush(context.Context) error                    { return nil }
@@ -517,17 +513,15 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	}
 }
 
-// slow is a client library whose Publish takes a millisecond: for its own work or, with waits, for the broker.
-type slow struct {
-	drivers.Session
-	waits bool
-}
-
-func (s slow) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	if !s.waits {
-		spec.Waiting = nil
-	}
-	return slowPublisher{waiting: spec.Waiting}, nil
+// slow returns the session of a client library whose Publish takes a millisecond: for its own work or, with waits, for
+// the broker.
+func slow(waits bool) drivers.Session {
+	return sessionOf{publisher: func(spec drivers.PublisherSpec) drivers.Publisher {
+		if !waits {
+			spec.Waiting = nil
+		}
+		return slowPublisher{waiting: spec.Waiting}
+	}}
 }
 
 type slowPublisher struct {
@@ -551,7 +545,7 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 			if waits {
 				late, blocked, busy = blocked, late, 0
 			}
-			m, times := driven(t, slow{waits: waits}, 2000, 0, 5*time.Second)
+			m, times := driven(t, slow(waits), 2000, 0, 5*time.Second)
 			if most, other := m.Hist(late).Quantile(0.99), m.Hist(blocked).Max(); most < int64(2*time.Second) ||
 				other != 0 {
 				t.Errorf("waits %v: %v, and %v of the other; want seconds and none", waits, time.Duration(most),
@@ -560,11 +554,11 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 			if got := times.Busy(); got < busy-0.01 || got > busy+0.01 {
 				t.Errorf("waits %v: busy for %.3f of the time, want %v", waits, got, busy)
 			}
-			if _, times = driven(t, slow{waits: waits}, 0, 0, 5*time.Second); times.Busy() < busy-0.01 ||
+			if _, times = driven(t, slow(waits), 0, 0, 5*time.Second); times.Busy() < busy-0.01 ||
 				times.Busy() > busy+0.01 {
 				t.Errorf("closed loop, waits %v: %+v, want busy for %v of the time", waits, times, busy)
 			}
-			if _, times = driven(t, slow{waits: waits}, 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 ||
+			if _, times = driven(t, slow(waits), 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 ||
 				times.Busy() > 0.2*busy+0.01 {
 				t.Errorf("200/s, waits %v: %+v, want busy for %v of the time", waits, times, 0.2*busy)
 			}
@@ -572,22 +566,13 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 	}
 }
 
-// publishing is a publisher in which only Publish takes time.
-type publishing func(context.Context)
-
-func (p publishing) Publish(ctx context.Context, _ drivers.Message) error { p(ctx); return nil }
-func (publishing) Flush(context.Context) error                            { return nil }
-func (publishing) Close() error                                           { return nil }
-
-// sessionOf creates these publishers.
-type sessionOf struct {
-	drivers.Session
-	publisher func(drivers.PublisherSpec) drivers.Publisher
+// working is a publisher in which only Publish takes time.
+type working struct {
+	instantPublisher
+	publish func(context.Context)
 }
 
-func (s sessionOf) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	return s.publisher(spec), nil
-}
+func (w working) Publish(ctx context.Context, _ drivers.Message) error { w.publish(ctx); return nil }
 
 // busiestOf publishes in closed loop for five seconds over one connection, with one queue per publisher. It returns the
 // times of the publisher with the most work.
@@ -710,7 +695,7 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 // refusing is a broker that rejects connections after 100 ms.
 type refusing struct{ drivers.Session }
 
-func (refusing) Publisher(ctx context.Context, _ drivers.PublisherSpec) (drivers.Publisher, error) {
+func (refusing) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
 	time.Sleep(100 * time.Millisecond) // virtual time
 	return nil, errors.New("refused")
 }
@@ -737,7 +722,7 @@ func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busiest := busiestOf(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {
-			return publishing(func(ctx context.Context) {
+			return working{publish: func(ctx context.Context) {
 				time.Sleep(time.Millisecond) // its own work
 				spec.Waiting.Begin()
 				spec.Waiting.Writes.Begin()
@@ -745,7 +730,7 @@ func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 				spec.Waiting.Writes.End()
 				time.Sleep(time.Millisecond)
 				spec.Waiting.End()
-			})
+			}}
 		})
 		if busy := busiest.Busy(); busy < 0.32 || busy > 0.34 {
 			t.Errorf("%+v works %.2f of the time, want a third", busiest, busy)

@@ -93,7 +93,7 @@ func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
 					plan.Duration(2*time.Second)
 			})
 			s.wrap = func(session drivers.Session) drivers.Session {
-				return grudging{session, errors.New("message too large")}
+				return grudging(session, errors.New("message too large"))
 			}
 			m := s.play(t.Context())
 			failed, due := m.Hist(record.PublishFailed), m.Hist(record.Unanswered)
@@ -109,21 +109,19 @@ func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
 	}
 }
 
-// grudging is a session whose publishers accept no message.
-type grudging struct {
-	drivers.Session
+// grudging returns a session whose publishers accept no message.
+func grudging(session drivers.Session, err error) drivers.Session {
+	return publishers(session, func(context.Context, drivers.Conn, drivers.PublisherSpec) (drivers.Publisher, error) {
+		return grudger{err: err}, nil
+	})
+}
+
+type grudger struct {
+	instantPublisher
 	err error
 }
 
-func (g grudging) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
-	return grudger{g.err}, nil
-}
-
-type grudger struct{ err error }
-
 func (g grudger) Publish(context.Context, drivers.Message) error { return g.err }
-func (grudger) Flush(context.Context) error                      { return nil }
-func (grudger) Close() error                                     { return nil }
 
 // Every kind of failure is counted separately.
 func TestFailuresByKind(t *testing.T) {
@@ -138,7 +136,7 @@ func TestFailuresByKind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 10, 0 })
-				s.wrap = func(session drivers.Session) drivers.Session { return grudging{session, test.err} }
+				s.wrap = func(session drivers.Session) drivers.Session { return grudging(session, test.err) }
 				m := s.play(t.Context())
 				n := m.Total(record.PublishErrors)
 				if n == 0 || m.Total(record.Timeouts) != n*test.counts[0] ||

@@ -138,7 +138,6 @@ func TestAFailureDuringAConfirmIsKept(t *testing.T) {
 
 // gate rejects new publishers for some time.
 type gate struct {
-	drivers.Session
 	lasts time.Duration
 	until time.Time
 	mu    sync.Mutex
@@ -147,8 +146,7 @@ type gate struct {
 func newGate(lasts time.Duration) *gate { return &gate{lasts: lasts} }
 
 func (g *gate) wrap(s drivers.Session) drivers.Session {
-	g.Session = s
-	return g
+	return publishers(s, g.publish)
 }
 
 func (g *gate) shut() {
@@ -157,11 +155,11 @@ func (g *gate) shut() {
 	g.until = time.Now().Add(g.lasts)
 }
 
-func (g *gate) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (g *gate) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Now().Before(g.until) {
 		return nil, drivers.ErrClosed
 	}
-	return g.Session.Publisher(ctx, spec)
+	return conn.Publisher(ctx, spec)
 }

@@ -31,7 +31,6 @@ func TestKeysFollowZipf(t *testing.T) {
 
 // tapped receives every published message.
 type tapped struct {
-	drivers.Session
 	mu   sync.Mutex
 	keys map[uint32]int
 }
@@ -41,8 +40,8 @@ type tappedPublisher struct {
 	t *tapped
 }
 
-func (t *tapped) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p, err := t.Session.Publisher(ctx, spec)
+func (t *tapped) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := conn.Publisher(ctx, spec)
 	return tappedPublisher{p, t}, err
 }
 
@@ -60,7 +59,7 @@ func TestMessagesCarryKeys(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Count, w.Warmup, w.Message.Keys = 1000, 0, plan.Keys{Count: count, Skew: 1}
 		})
-		s.wrap = func(session drivers.Session) drivers.Session { tap.Session = session; return tap }
+		s.wrap = func(session drivers.Session) drivers.Session { return publishers(session, tap.publish) }
 		s.play(t.Context())
 		if len(tap.keys) != want {
 			t.Errorf("count %d: %d different keys, want %d", count, len(tap.keys), want)

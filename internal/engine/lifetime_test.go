@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 )
 
 func seconds(s float64) plan.Duration { return plan.Duration(s * float64(time.Second)) }
@@ -318,7 +319,11 @@ func TestLeavingEndsAtAnyRate(t *testing.T) {
 // If a link breaks while its consumer disconnects, it is opened again only at the next connect.
 func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Lifetime.DisconnectAt = seconds(0.5) })
-	links := &counted{}
+	var consumers atomic.Int64
+	links := sessionOf{consumer: func() drivers.Consumer {
+		consumers.Add(1)
+		return idle{}
+	}}
 	e, err := New(Config{Assignment: s.task(), Session: links})
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +335,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	e.journal.mu.Lock() // delays the recording of the event
 	told := make(chan struct{})
 	go func() {
-		c.link.onClosed(1, errRefused)
+		c.link.onClosed(1, drivers.ErrClosed)
 		close(told)
 	}()
 	for c.link.lastBreak() == 0 {
@@ -348,23 +353,18 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	cancel()
 	<-c.done
-	if n := links.consumers.Load(); n != 1 {
+	if n := consumers.Load(); n != 1 {
 		t.Errorf("%d links opened, want the first only", n)
 	}
 }
 
-// counted is a session that only counts its consumers.
-type counted struct {
-	drivers.Session
-	consumers atomic.Int64
-}
+// idle is a consumer without deliveries.
+type idle struct{ drivertest.Endless }
 
-func (c *counted) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
-	c.consumers.Add(1)
-	return c, nil
-}
-
-func (c *counted) Close() error { return nil }
+func (idle) Ack(int)      {}
+func (idle) Nack(int)     {}
+func (idle) Stop()        {}
+func (idle) Close() error { return nil }
 
 // slowToClose takes half a second to close.
 type slowToClose struct{ slowPublisher }

@@ -15,11 +15,12 @@ import (
 type closer interface {
 	comparable
 	Close() error
+	Cut() // breaks its connection at once
 }
 
-// link is a sequence of connections to the broker, of which at most one is open. Each replaces the one that broke. One
-// goroutine at a time, the owner, opens and disconnects. close, finish, lastBreak and the driver's callback may be
-// called from any goroutine.
+// link is a sequence of publishers or consumers, of which at most one is connected to the broker. Each replaces the one
+// whose connection broke. One goroutine at a time, the owner, opens and disconnects. close, unblock, finish, lastBreak and
+// onClosed may be called from any goroutine.
 type link[C closer] struct {
 	name    string // in events and errors: "publisher 3"
 	dial    func(ctx context.Context, onClosed func(error)) (C, error)
@@ -31,6 +32,9 @@ type link[C closer] struct {
 	broken chan struct{} // closed when conn breaks; nil without a connection. The owner reads it without mu
 	down   atomic.Bool   // conn broke and was not replaced yet
 
+	turn   chan struct{} // a token while the owner may be inside a call of conn
+	moving atomic.Int32  // running calls of dial and Close, which end by themselves
+
 	mu       sync.Mutex // guards the fields below, and conn and broken against other goroutines than the owner
 	number   int64      // of conn, or of the connection being opened; callbacks of other connections are ignored
 	brokeAt  int64      // reading of the clock when a connection last broke; 0: never
@@ -39,7 +43,8 @@ type link[C closer] struct {
 }
 
 func newLink[C closer](e *Engine, name string, dial func(context.Context, func(error)) (C, error)) link[C] {
-	return link[C]{name: name, dial: dial, timeout: e.work.Connect.D(), journal: e.journal, log: e.cfg.Log}
+	return link[C]{name: name, dial: dial, timeout: e.work.Connect.D(), journal: e.journal, log: e.cfg.Log,
+		turn: make(chan struct{}, 1)}
 }
 
 // open opens a connection, within the connect timeout of the cell.
@@ -52,7 +57,9 @@ func (l *link[C]) open(ctx context.Context) error {
 	l.broken, l.ended = make(chan struct{}), false
 	l.down.Store(false)
 	l.mu.Unlock()
+	l.moving.Add(1)
 	conn, err := l.dial(ctx, func(err error) { l.onClosed(number, err) })
+	l.moving.Add(-1)
 	if err != nil {
 		return fmt.Errorf("connect %s: %w", l.name, err)
 	}
@@ -149,8 +156,31 @@ func (l *link[C]) close() {
 	if conn == none {
 		return
 	}
+	l.moving.Add(1)
+	defer l.moving.Add(-1)
 	if err := conn.Close(); err != nil {
 		l.log.Debug("close link", "link", l.name, "error", err)
+	}
+}
+
+// unblock cuts the connection if a call of the owner does not return within a short time, although its context has
+// ended. A client library may block in a write without regard to contexts.
+func (l *link[C]) unblock() {
+	const patience = 200 * time.Millisecond
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case l.turn <- struct{}{}:
+		<-l.turn
+		return
+	case <-timer.C:
+	}
+	var none C
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != none && l.moving.Load() == 0 {
+		conn.Cut()
 	}
 }
 

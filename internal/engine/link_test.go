@@ -10,73 +10,61 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 )
 
-// oneConnection is a session with one connection for all publishers and one for all consumers. Closing one of them
-// breaks the links of all.
+// oneConnection is a session whose connections of one role break when a publisher or consumer of that role closes.
 type oneConnection struct {
 	drivers.Session
-	publishers, consumers sharedLinks
+	mu    sync.Mutex
+	conns map[drivers.Role][]drivers.Conn
 }
 
-// sharedLinks are the callbacks for the open links of one role.
-type sharedLinks struct {
-	mu   sync.Mutex
-	open map[int]func(error)
-	next int
-}
-
-func (s *sharedLinks) add(onClosed func(error)) int {
+func (s *oneConnection) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	h := drivertest.Hooks{Session: s.Session,
+		Publishing: func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+			p, err := conn.Publisher(ctx, spec)
+			return sharedPublisher{p, s}, err
+		},
+		Consuming: func(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
+			handle drivers.Handler) (drivers.Consumer, error) {
+			c, err := conn.Consumer(ctx, spec, handle)
+			return sharedConsumer{c, s}, err
+		}}
+	conn, err := h.Connect(ctx, spec)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = map[int]func(error){}
-	}
-	s.next++
-	s.open[s.next] = onClosed
-	return s.next
+	s.conns[spec.Role] = append(s.conns[spec.Role], conn)
+	return conn, err
 }
 
-func (s *sharedLinks) end(number int) {
+func (s *oneConnection) end(role drivers.Role) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, number)
-	for other, onClosed := range s.open {
-		delete(s.open, other)
-		onClosed(drivers.ErrClosed)
+	all := s.conns[role]
+	s.conns[role] = nil
+	s.mu.Unlock()
+	for _, c := range all {
+		c.Cut()
 	}
-}
-
-func (s *oneConnection) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p, err := s.Session.Publisher(ctx, spec)
-	return sharedPublisher{p, &s.publishers, s.publishers.add(spec.OnClosed)}, err
-}
-
-func (s *oneConnection) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
-	handle drivers.Handler) (drivers.Consumer, error) {
-	c, err := s.Session.Consumer(ctx, spec, handle)
-	return sharedConsumer{c, &s.consumers, s.consumers.add(spec.OnClosed)}, err
 }
 
 type sharedPublisher struct {
 	drivers.Publisher
-	links  *sharedLinks
-	number int
+	of *oneConnection
 }
 
 func (p sharedPublisher) Close() error {
-	p.links.end(p.number)
+	p.of.end(drivers.PublisherRole)
 	return p.Publisher.Close()
 }
 
 type sharedConsumer struct {
 	drivers.Consumer
-	links  *sharedLinks
-	number int
+	of *oneConnection
 }
 
 func (c sharedConsumer) Close() error {
-	c.links.end(c.number)
+	c.of.end(drivers.ConsumerRole)
 	return c.Consumer.Close()
 }
 
@@ -88,7 +76,9 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 				w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Mode, w.Publishers.Rate = 3, 3,
 					"confirm-window", 1000
 			})
-			s.wrap = func(session drivers.Session) drivers.Session { return &oneConnection{Session: session} }
+			s.wrap = func(session drivers.Session) drivers.Session {
+				return &oneConnection{Session: session, conns: map[drivers.Role][]drivers.Conn{}}
+			}
 			var e *Engine
 			s.made = func(made *Engine) { e = made }
 			ctx, cancel := context.WithCancel(t.Context())

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 
@@ -12,8 +11,6 @@ import (
 
 // maxMeans truncates exponential times at ten times the mean. One in 22,000 would be longer.
 const maxMeans = 10
-
-var errRefused = errors.New("rejected, because of consumers.nack")
 
 // processor simulates a consumer's work before it acknowledges: it delays or refuses deliveries. The consumer's handler
 // owns it. A nil processor does neither.

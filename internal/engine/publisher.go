@@ -25,11 +25,12 @@ type publisher struct {
 	index  int // among all publishers of the task
 	mode   drivers.Mode
 	work   plan.Publishers
+	conn   connKey
 	spec   drivers.PublisherSpec
 	random *rand.Rand // batch sizes
 
 	pacer    pacer
-	link     link[drivers.Publisher]
+	link     link[publishing]
 	window   *inflight     // confirmed modes
 	again    *again        // messages to be sent again; nil: none ever
 	progress uint64        // 1 + number of completed messages at the last backOff; 0: none
@@ -53,25 +54,23 @@ type publisher struct {
 }
 
 // newPublisher makes publisher i. writes has one entry per connection, which counts its blocked writes.
-func newPublisher(e *Engine, i int, writes map[int]*drivers.Waiting) *publisher {
+func newPublisher(e *Engine, i int, writes map[connKey]*drivers.Waiting) *publisher {
 	w, a := e.work, e.cfg.Assignment
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), keyDraws: *rand.NewPCG(e.task, 2<<32|uint64(i))}
-	number := connection(w.Topology, i-a.Publishers.First)
-	if writes[number] == nil {
-		writes[number] = &drivers.Waiting{}
+	queue, number := queueOf(w, i, w.Publishers.Threads), connection(w.Topology, i-a.Publishers.First)
+	p.conn = e.connKey(drivers.PublisherRole, number,
+		ordinal(w.Topology, number, w.Publishers.Threads, a.Publishers.First, w.Publishers.Threads), 0, queue)
+	if p.perMessage() {
+		p.conn.number, p.conn.spec.Ordinal = exclusive, i
+	}
+	if writes[p.conn] == nil {
+		writes[p.conn] = &drivers.Waiting{}
 	}
 	p.spec = drivers.PublisherSpec{
-		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode,
-		MaxInFlight: w.Publishers.MaxInFlight,
-		Batch:       w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
-		Keyed: w.Message.Keys.Count > 0, Node: drivers.Node(w.Publishers.Node), Connection: number,
-		Ordinal:  ordinal(w.Topology, number, w.Publishers.Threads, a.Publishers.First, w.Publishers.Threads),
-		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
-	}
-	if p.perMessage() {
-		p.spec.Ordinal = i
-		p.spec.Connection, p.spec.Waiting.Writes = drivers.Exclusive, &drivers.Waiting{}
+		Topology: e.topology, Queue: queue, Mode: p.mode, MaxInFlight: w.Publishers.MaxInFlight,
+		Batch: w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
+		Keyed: w.Message.Keys.Count > 0, OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[p.conn]},
 	}
 	p.link = newLink(e, fmt.Sprintf("publisher %d", i), p.dial)
 	minGap, _ := w.MinGap()
@@ -124,10 +123,8 @@ func (p *publisher) newBody() []byte {
 }
 
 // dial opens one connection.
-func (p *publisher) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
-	spec := p.spec
-	spec.OnClosed = onClosed
-	conn, err := p.e.cfg.Session.Publisher(drivers.WithWaiting(ctx, spec.Waiting.Writes), spec)
+func (p *publisher) dial(ctx context.Context, onClosed func(error)) (publishing, error) {
+	conn, err := p.e.conns.publish(drivers.WithWaiting(ctx, p.spec.Waiting.Writes), p.conn, p.spec, onClosed)
 	if portsExhausted(err) && p.recorder.sends != nil {
 		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.PortsExhausted]++
 	}
@@ -156,6 +153,8 @@ func (p *publisher) run(soft, hard context.Context) {
 	p.linked, p.unlink = hard, func() {}
 	p.watchLink()
 	defer func() { p.unlink() }()
+	p.link.turn <- struct{}{}
+	defer func() { <-p.link.turn }()
 	p.pacer.start()
 	p.lastActive = -forever
 	step := p.step()
@@ -625,7 +624,7 @@ func (p *publisher) onConfirms(tokens []uint64, err error) {
 	}
 	p.window.release()
 	if again && !p.perMessage() {
-		p.link.lost(err) // the driver may call OnClosed later, or not at all
+		p.link.lost(err) // the connection may end later, or not at all
 	}
 }
 

@@ -67,10 +67,10 @@ func TestOrdinals(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range e.publishers {
-				publishers[p.spec.Ordinal] = true
+				publishers[p.conn.spec.Ordinal] = true
 			}
 			for _, x := range e.consumers {
-				consumers[x.spec.Ordinal] = true
+				consumers[x.conn.spec.Ordinal] = true
 			}
 		}
 		for role, got := range map[string]map[int]bool{"publishers": publishers, "consumers": consumers} {

@@ -69,10 +69,14 @@ func Checked(ctx context.Context, d Driver, options json.RawMessage, env Env) (S
 
 // As returns an optional interface of a session, which may be one that Checked opened.
 func As[T any](s Session) (T, bool) {
-	if c, is := s.(*checked); is {
-		s = c.Session
+	var inner any = s
+	if c, is := inner.(*checked); is {
+		inner = c.Session
 	}
-	x, is := s.(T)
+	if l, is := inner.(interface{ Legacy() any }); is { // removed with the last session of package legacy
+		inner = l.Legacy()
+	}
+	x, is := inner.(T)
 	return x, is
 }
 
@@ -84,7 +88,7 @@ type checked struct {
 	modes   []Mode // the declared modes, for calls that have none
 
 	mu    sync.Mutex
-	known map[Use][]string // results of reasons: modes with a connection per message call Publisher for each
+	known map[Use][]string // results of reasons: modes with a connection per message call Connect for each
 }
 
 // reasons returns why a use is not supported. Without a mode, the use is supported if it is in any declared mode; otherwise
@@ -112,9 +116,8 @@ func (c *checked) reasons(use Use) []string {
 	return out
 }
 
-// refuse returns an error if an argument is invalid or the use is not supported.
-func (c *checked) refuse(doing string, invalid []string, use Use) error {
-	reasons := c.reasons(use)
+// refuse returns an error if an argument is invalid, or there are reasons why the use is not supported.
+func refuse(doing string, invalid, reasons []string) error {
 	switch {
 	case len(reasons) > 0:
 		return fmt.Errorf("%s: %s: %w", doing, strings.Join(append(invalid, reasons...), "; "), ErrUnsupported)
@@ -141,7 +144,7 @@ func invalidTopology(t Topology) []string {
 }
 
 func (c *checked) Setup(ctx context.Context, t Topology) error {
-	if err := c.refuse("set up "+t.Name, invalidTopology(t), useOf(t)); err != nil {
+	if err := refuse("set up "+t.Name, invalidTopology(t), c.reasons(useOf(t))); err != nil {
 		return err
 	}
 	return c.Session.Setup(ctx, t)
@@ -155,26 +158,64 @@ func (c *checked) Teardown(ctx context.Context, t Topology) error {
 	return c.Session.Teardown(ctx, t)
 }
 
-func (c *checked) Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error) {
+func (c *checked) Connect(ctx context.Context, spec ConnSpec) (Conn, error) {
+	use := useOf(spec.Topology)
+	invalid := invalidTopology(spec.Topology)
+	if spec.Role != PublisherRole && spec.Role != ConsumerRole {
+		invalid = append(invalid, fmt.Sprintf("role %q: give publisher or consumer", spec.Role))
+	}
+	if spec.Role == PublisherRole {
+		use.PublisherNode = cmp.Or(spec.Node, AnyNode)
+	}
+	reasons := c.reasons(use)
+	if spec.Role == ConsumerRole && spec.Node.Chosen() && !c.declare(use).Capabilities.Nodes {
+		reasons = append(slices.Clip(reasons), fmt.Sprintf("%s cannot place consumers on node %s", c.driver, spec.Node))
+	}
+	if err := refuse("connect", invalid, reasons); err != nil {
+		return nil, err
+	}
+	conn, err := c.Session.Connect(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return &checkedConn{conn, c, spec}, nil
+}
+
+// checkedConn is a connection that checks the arguments of all calls.
+type checkedConn struct {
+	Conn
+	session *checked
+	spec    ConnSpec
+}
+
+// misused returns why a connection cannot have a publisher or a consumer.
+func (c *checkedConn) misused(role Role) []string {
+	if role != c.spec.Role {
+		return []string{fmt.Sprintf("its connection has the role %s", c.spec.Role)}
+	}
+	return nil
+}
+
+func (c *checkedConn) Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error) {
 	use := useOf(spec.Topology)
 	use.Mode, use.Persistent, use.Mandatory, use.Keys = spec.Mode, spec.Persistent, spec.Mandatory, spec.Keyed
-	use.PublisherNode = cmp.Or(spec.Node, AnyNode)
-	invalid := invalidTopology(spec.Topology)
+	use.PublisherNode = cmp.Or(c.spec.Node, AnyNode)
+	invalid := append(c.misused(PublisherRole), invalidTopology(spec.Topology)...)
 	if spec.Mode == "" {
 		invalid = append(invalid, "it has no mode")
 	}
-	if err := c.refuse("connect publisher", invalid, use); err != nil {
+	if err := refuse("connect publisher", invalid, c.session.reasons(use)); err != nil {
 		return nil, err
 	}
-	return c.Session.Publisher(ctx, spec)
+	return c.Conn.Publisher(ctx, spec)
 }
 
-func (c *checked) Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error) {
+func (c *checkedConn) Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error) {
 	t := spec.Topology
 	use := useOf(t)
 	use.Consumers = max(1, t.Consumers)
-	use.Ack, use.Prefetch, use.Nack, use.ConsumerNode = spec.Ack, spec.Prefetch, spec.Nack, cmp.Or(spec.Node, AnyNode)
-	invalid := invalidTopology(t)
+	use.Ack, use.Prefetch, use.Nack, use.ConsumerNode = spec.Ack, spec.Prefetch, spec.Nack, cmp.Or(c.spec.Node, AnyNode)
+	invalid := append(c.misused(ConsumerRole), invalidTopology(t)...)
 	rejectIf := func(wrong bool, format string, args ...any) {
 		if wrong {
 			invalid = append(invalid, fmt.Sprintf(format, args...))
@@ -187,13 +228,8 @@ func (c *checked) Consumer(ctx context.Context, spec ConsumerSpec, handle Handle
 		t.Subscriptions)
 	rejectIf(spec.Batch < 1, "batch %d: give 1 or more", spec.Batch)
 	rejectIf(spec.Prefetch < 0, "prefetch %d: give 1 or more, or 0 for no limit", spec.Prefetch)
-	every, interval := spec.AckEvery, spec.AckInterval
-	rejectIf(spec.Ack == AckEvery && every < 1, "an acknowledgement every %d messages: give 1 or more", every)
-	rejectIf(spec.Ack == AckEvery && spec.Prefetch > 0 && every > spec.Prefetch,
-		"an acknowledgement every %d messages never comes with a prefetch of %d: give 1 to %[2]d", every, spec.Prefetch)
-	rejectIf(spec.Ack == AckInterval && interval <= 0, "an acknowledgement every %v: give more than 0", interval)
-	if err := c.refuse("connect consumer", invalid, use); err != nil {
+	if err := refuse("connect consumer", invalid, c.session.reasons(use)); err != nil {
 		return nil, err
 	}
-	return c.Session.Consumer(ctx, spec, handle)
+	return c.Conn.Consumer(ctx, spec, handle)
 }

@@ -37,13 +37,24 @@ func (s *narrowSession) call() error { s.driver.calls++; return nil }
 
 func (s *narrowSession) Setup(context.Context, Topology) error    { return s.call() }
 func (s *narrowSession) Teardown(context.Context, Topology) error { return s.call() }
-func (s *narrowSession) Publisher(context.Context, PublisherSpec) (Publisher, error) {
-	return nil, s.call()
-}
-func (s *narrowSession) Consumer(context.Context, ConsumerSpec, Handler) (Consumer, error) {
-	return nil, s.call()
+func (s *narrowSession) Connect(context.Context, ConnSpec) (Conn, error) {
+	return &narrowConn{session: s}, nil
 }
 func (s *narrowSession) Describe(context.Context) (Description, error) { return Description{}, nil }
+
+// narrowConn is a connection that counts its calls.
+type narrowConn struct {
+	Conn
+	session *narrowSession
+}
+
+func (c *narrowConn) Publisher(context.Context, PublisherSpec) (Publisher, error) {
+	return nil, c.session.call()
+}
+func (c *narrowConn) Consumer(context.Context, ConsumerSpec, Handler) (Consumer, error) {
+	return nil, c.session.call()
+}
+func (c *narrowConn) Close() error { return c.session.call() }
 
 // What was not declared, or is invalid, is rejected before the driver is called, with all reasons. Everything else
 // reaches the driver.
@@ -58,19 +69,37 @@ func TestCheckedRejectsWhatIsNotDeclared(t *testing.T) {
 	setUp := func(change func(*Topology)) func(Session) error {
 		return func(s Session) error { return s.Setup(t.Context(), topology(change)) }
 	}
+	connect := func(change func(*ConnSpec)) func(Session) error {
+		return func(s Session) error {
+			spec := ConnSpec{Role: PublisherRole, Topology: valid}
+			change(&spec)
+			conn, err := s.Connect(t.Context(), spec)
+			if err == nil {
+				err = conn.Close() // reaches the driver
+			}
+			return err
+		}
+	}
+	on := func(s Session, role Role) Conn {
+		conn, err := s.Connect(t.Context(), ConnSpec{Role: role, Topology: valid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
 	publish := func(change func(*PublisherSpec)) func(Session) error {
 		return func(s Session) error {
 			spec := PublisherSpec{Topology: valid, Queue: 2, Mode: FireAndForget} // an unroutable queue is valid
 			change(&spec)
-			_, err := s.Publisher(t.Context(), spec)
+			_, err := on(s, PublisherRole).Publisher(t.Context(), spec)
 			return err
 		}
 	}
 	consume := func(change func(*ConsumerSpec)) func(Session) error {
 		return func(s Session) error {
-			spec := ConsumerSpec{Topology: valid, Queue: 1, Prefetch: 10, Batch: 1, Ack: AckEvery, AckEvery: 10}
+			spec := ConsumerSpec{Topology: valid, Queue: 1, Prefetch: 10, Batch: 1, Ack: AckEvery}
 			change(&spec)
-			_, err := s.Consumer(t.Context(), spec, nil)
+			_, err := on(s, ConsumerRole).Consumer(t.Context(), spec, nil)
 			return err
 		}
 	}
@@ -94,27 +123,39 @@ func TestCheckedRejectsWhatIsNotDeclared(t *testing.T) {
 		}, invalid, ""},
 		"tear down nothing": {func(s Session) error { return s.Teardown(t.Context(), Topology{}) }, invalid, `topology ""`},
 
-		"publish":        {publish(func(*PublisherSpec) {}), invalid, ""},
-		"mode":           {publish(func(s *PublisherSpec) { s.Mode = ConfirmEach }), unsupported, "cannot publish confirm-each"},
-		"no mode":        {publish(func(s *PublisherSpec) { s.Mode = "" }), invalid, "no mode"},
-		"mandatory":      {publish(func(s *PublisherSpec) { s.Mandatory = true }), unsupported, "unroutable"},
-		"persistent":     {publish(func(s *PublisherSpec) { s.Persistent = true }), unsupported, "persistently"},
-		"keyed":          {publish(func(s *PublisherSpec) { s.Keyed = true }), unsupported, "message keys"},
-		"publisher node": {publish(func(s *PublisherSpec) { s.Node = "1" }), unsupported, "cannot place publishers on node 1"},
+		"publish":    {publish(func(*PublisherSpec) {}), invalid, ""},
+		"mode":       {publish(func(s *PublisherSpec) { s.Mode = ConfirmEach }), unsupported, "cannot publish confirm-each"},
+		"no mode":    {publish(func(s *PublisherSpec) { s.Mode = "" }), invalid, "no mode"},
+		"mandatory":  {publish(func(s *PublisherSpec) { s.Mandatory = true }), unsupported, "unroutable"},
+		"persistent": {publish(func(s *PublisherSpec) { s.Persistent = true }), unsupported, "persistently"},
+		"keyed":      {publish(func(s *PublisherSpec) { s.Keyed = true }), unsupported, "message keys"},
+		"connection of consumers": {func(s Session) error {
+			_, err := on(s, ConsumerRole).Publisher(t.Context(), PublisherSpec{Topology: valid, Mode: FireAndForget})
+			return err
+		}, invalid, "its connection has the role consumer"},
 
-		"consume":         {consume(func(*ConsumerSpec) {}), invalid, ""},
-		"ack":             {consume(func(s *ConsumerSpec) { s.Ack = AckAutomatic }), unsupported, `cannot acknowledge "automatic"`},
-		"no ack":          {consume(func(s *ConsumerSpec) { s.Ack = "" }), invalid, "no acknowledgement"},
-		"prefetch":        {consume(func(s *ConsumerSpec) { s.Prefetch = 0 }), unsupported, "unlimited prefetch"},
-		"negative":        {consume(func(s *ConsumerSpec) { s.Prefetch = -1 }), invalid, "prefetch -1"},
-		"nack":            {consume(func(s *ConsumerSpec) { s.Nack = true }), unsupported, "redeliver"},
-		"consumer node":   {consume(func(s *ConsumerSpec) { s.Node = "2" }), unsupported, "cannot place consumers on node 2"},
-		"queue":           {consume(func(s *ConsumerSpec) { s.Queue = 2 }), invalid, "queue 2 of 2"},
-		"subscription":    {consume(func(s *ConsumerSpec) { s.Subscription = 1 }), invalid, "subscription 1 of 1"},
-		"batch":           {consume(func(s *ConsumerSpec) { s.Batch = 0 }), invalid, "batch 0"},
-		"ack every 0":     {consume(func(s *ConsumerSpec) { s.AckEvery = 0 }), invalid, "every 0 messages"},
-		"ack never":       {consume(func(s *ConsumerSpec) { s.AckEvery = 11 }), invalid, "never comes"},
-		"interval":        {consume(func(s *ConsumerSpec) { s.Ack = AckInterval }), invalid, "every 0s"},
+		"connect":        {connect(func(*ConnSpec) {}), invalid, ""},
+		"no role":        {connect(func(s *ConnSpec) { s.Role = "" }), invalid, `role ""`},
+		"no topology":    {connect(func(s *ConnSpec) { s.Topology = Topology{} }), invalid, `topology ""`},
+		"publisher node": {connect(func(s *ConnSpec) { s.Node = "1" }), unsupported, "cannot place publishers on node 1"},
+		"consumer node": {connect(func(s *ConnSpec) { s.Role, s.Node = ConsumerRole, LeaderNode }), unsupported,
+			"cannot place consumers on node leader"},
+		"spread": {connect(func(s *ConnSpec) { s.Node = SpreadNode }), invalid, ""},
+
+		"consume":      {consume(func(*ConsumerSpec) {}), invalid, ""},
+		"ack":          {consume(func(s *ConsumerSpec) { s.Ack = AckAutomatic }), unsupported, `cannot acknowledge "automatic"`},
+		"no ack":       {consume(func(s *ConsumerSpec) { s.Ack = "" }), invalid, "no acknowledgement"},
+		"prefetch":     {consume(func(s *ConsumerSpec) { s.Prefetch = 0 }), unsupported, "unlimited prefetch"},
+		"negative":     {consume(func(s *ConsumerSpec) { s.Prefetch = -1 }), invalid, "prefetch -1"},
+		"nack":         {consume(func(s *ConsumerSpec) { s.Nack = true }), unsupported, "redeliver"},
+		"queue":        {consume(func(s *ConsumerSpec) { s.Queue = 2 }), invalid, "queue 2 of 2"},
+		"subscription": {consume(func(s *ConsumerSpec) { s.Subscription = 1 }), invalid, "subscription 1 of 1"},
+		"batch":        {consume(func(s *ConsumerSpec) { s.Batch = 0 }), invalid, "batch 0"},
+		"connection of publishers": {func(s Session) error {
+			_, err := on(s, PublisherRole).Consumer(t.Context(),
+				ConsumerSpec{Topology: valid, Prefetch: 1, Batch: 1, Ack: AckEvery}, nil)
+			return err
+		}, invalid, "its connection has the role publisher"},
 		"for no consumer": {consume(func(s *ConsumerSpec) { s.Topology.Consumers = 0 }), invalid, "no consumers"},
 		"both": {consume(func(s *ConsumerSpec) { s.Batch, s.Nack = 0, true }), unsupported,
 			"connect consumer: batch 0|redeliver"},
@@ -163,7 +204,7 @@ func (c *combined) Info() Info {
 func TestCheckedAllowsWhatSomeCombinationSupports(t *testing.T) {
 	topology := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1, Persistent: true}
 	publisher := PublisherSpec{Topology: topology, Mode: ConfirmWindow, Persistent: true}
-	consumer := ConsumerSpec{Topology: topology, Prefetch: 10, Batch: 1, Ack: AckEvery, AckEvery: 10}
+	consumer := ConsumerSpec{Topology: topology, Prefetch: 10, Batch: 1, Ack: AckEvery}
 	s, err := Checked(t.Context(), &combined{}, nil, Env{})
 	if err != nil {
 		t.Fatal(err)
@@ -171,17 +212,25 @@ func TestCheckedAllowsWhatSomeCombinationSupports(t *testing.T) {
 	if err := s.Setup(t.Context(), topology); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Publisher(t.Context(), publisher); err != nil {
+	publishers, err := s.Connect(t.Context(), ConnSpec{Role: PublisherRole, Topology: topology})
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumers, err := s.Connect(t.Context(), ConnSpec{Role: ConsumerRole, Topology: topology})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publishers.Publisher(t.Context(), publisher); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Consumer(t.Context(), consumer, nil); err != nil {
+	if _, err := consumers.Consumer(t.Context(), consumer, nil); err != nil {
 		t.Error(err)
 	}
 	publisher.Mode, consumer.Ack = FireAndForget, AckEach
-	if _, err := s.Publisher(t.Context(), publisher); !errors.Is(err, ErrUnsupported) {
+	if _, err := publishers.Publisher(t.Context(), publisher); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("persistent messages without confirms: %v", err)
 	}
-	if _, err := s.Consumer(t.Context(), consumer, nil); !errors.Is(err, ErrUnsupported) {
+	if _, err := consumers.Consumer(t.Context(), consumer, nil); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("persistent messages with ack each: %v", err)
 	}
 }

@@ -1,8 +1,12 @@
 // Package drivers defines the interface between Lockstep's engine and drivers for message brokers. It also contains the
-// registry of drivers. A driver only moves bytes. The engine implements time, sequence numbers, pacing, max in flight,
-// reconnection and statistics, so that metrics of brokers are comparable.
+// registry of drivers. A driver implements the protocol of a broker. The engine implements everything else, so that
+// metrics of brokers are comparable: time, sequence numbers, pacing, max in flight, statistics, which publishers and
+// consumers share a connection, reconnection, the end of blocked calls, and when a consumer acknowledges.
 //
-// A driver is one folder: driver.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
+// A Session is one agent's use of a broker. It makes connections (Conn), and a connection makes publishers and consumers.
+// The engine opens each session with Checked.
+//
+// A driver is one folder: driver.go, conn.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
 // drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.
 package drivers
 
@@ -19,7 +23,7 @@ import (
 // for topologies and specs, so drivers do not check them.
 var ErrUnsupported = errors.New("not supported by this driver")
 
-// ErrClosed is the error of a confirm, a publish or OnClosed if the link to the broker was lost. Drivers wrap their
+// ErrClosed is the error of a confirm, of Publish and of Err if the link to the broker was lost. Drivers wrap their
 // library's own error with it.
 var ErrClosed = errors.New("link to the broker is closed")
 
@@ -110,7 +114,7 @@ type Capabilities struct {
 	Churn             bool // bindings can be made and removed during the load; sessions implement Binder
 	Nodes             bool // publishers, consumers and queues can be pinned to cluster nodes
 	Keys              bool // Message.Key determines the destination or the order of a message
-	Redelivery        bool // deliveries are repeated after an error of the handler
+	Redelivery        bool // deliveries are repeated after Nack
 	Streams           bool // Delivery.Stream distinguishes several streams (partitions)
 	InProcess         bool // the broker runs in the memory of the agent's process, one per process
 	CopiesBody        bool // Publish does not use Body after it returns, also in confirmed modes
@@ -140,7 +144,7 @@ const (
 	// unconfirmed messages again, as the vendors' guides recommend.
 	ByGuide Resilience = "guide"
 	// ByLibrary means that the client library reconnects and repeats requests, with its default settings. The driver
-	// calls Env.Retried. OnClosed and ErrClosed mean that the library gave up. The engine then acts as with ByGuide.
+	// calls Env.Retried. Done and ErrClosed mean that the library gave up. The engine then acts as with ByGuide.
 	ByLibrary Resilience = "library"
 )
 
@@ -196,10 +200,16 @@ const (
 	// most one. Connection k (Ordinal of its spec) goes to endpoint k mod n, or the next one that answers. A driver that
 	// cannot choose nodes treats it like AnyNode.
 	SpreadNode Node = "spread"
+	// LeaderNode is the leader of a queue, and FollowerNode one of its followers.
+	LeaderNode   Node = "leader"
+	FollowerNode Node = "follower"
 )
 
 // Chosen reports whether n names a node, or a role of a node.
 func (n Node) Chosen() bool { return n != "" && n != AnyNode && n != SpreadNode }
+
+// OfQueue reports whether the node depends on the queue.
+func (n Node) OfQueue() bool { return n == LeaderNode || n == FollowerNode }
 
 // Env contains the resources of the host that a session may use. It is valid until the session is closed.
 type Env struct {
@@ -268,12 +278,61 @@ type Session interface {
 	// Teardown removes everything that Setup declared, in this or another session. It succeeds if there is nothing to
 	// remove.
 	Teardown(ctx context.Context, t Topology) error
-	// Publisher connects a publisher. Setup was called before, possibly by another agent.
-	Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error)
-	// Consumer connects a consumer. No message published after it returns may be missed. Calls of handle are serialised
-	// per consumer.
-	Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error)
+	// Connect makes a connection, as an application would. Setup was called before, possibly by another agent. The
+	// error names the address, and is returned before ctx ends. A driver whose publishers wait for writes dials with
+	// ctx: see WithWaiting.
+	Connect(ctx context.Context, spec ConnSpec) (Conn, error)
 	// Close closes everything that is open, without waiting for confirms. It may be called twice.
+	Close() error
+}
+
+// Role is the use of a connection.
+type Role string
+
+// The values of Role.
+const (
+	PublisherRole Role = "publisher"
+	ConsumerRole  Role = "consumer"
+)
+
+// ConnSpec specifies a connection. Specs are comparable: the engine shares a connection only among equal specs.
+type ConnSpec struct {
+	Role     Role // all users of the connection have it
+	Topology Topology
+	Node     Node
+	Ordinal  int // number of the connection among those of its role in the cell: see SpreadNode
+	// Subscription and Queue are those of all users of the connection if Node.OfQueue. Otherwise they are 0.
+	Subscription int
+	Queue        int
+}
+
+// Ended is how a Conn, a Publisher or a Consumer reports its end. Package kit has an implementation.
+type Ended interface {
+	// Done is closed when it cannot be used any more, for any reason, also while nobody uses it.
+	Done() <-chan struct{}
+	// Err returns why Done is closed, or nil before. It wraps ErrClosed, and is nil if Close of it, or of what it belongs
+	// to, was the reason. It does not change after Done is closed.
+	Err() error
+}
+
+// Conn is what several publishers or several consumers share: a connection, or a client of a library with its
+// connections. The engine decides who shares it. A Conn never reconnects, except with ByLibrary. Its methods are safe for
+// concurrent use.
+type Conn interface {
+	// Publisher makes a publisher.
+	Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error)
+	// Consumer makes a consumer. No message published after it returns may be missed. Calls of handle are serialised per
+	// consumer. They may begin before Consumer returns, which does not wait for them.
+	Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error)
+	// Node returns the address of the node that the Conn is connected to, or "" if there is not exactly one.
+	Node() string
+	// Done and Err report the end of the Conn. Its publishers and consumers cannot be used any more either.
+	Ended
+	// Cut breaks the Conn at once, without the broker. It does not block. Done is closed, all calls of publishers and
+	// consumers return that wait for the broker, and all accepted messages get their confirms. The engine calls it when
+	// Publish or Flush do not return after their context has ended.
+	Cut()
+	// Close ends a Conn whose publishers and consumers are closed, within a few seconds. It may be called twice.
 	Close() error
 }
 
@@ -287,12 +346,7 @@ type PublisherSpec struct {
 	Persistent  bool
 	Mandatory   bool
 	// Keyed: the keys of messages select their partition. Otherwise the client library selects it, in its usual way.
-	Keyed   bool
-	Node    Node
-	Ordinal int // number of its connection among those of all publishers of the cell: see SpreadNode
-	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
-	// broker supports multiplexing. Exclusive requests a connection that is not shared.
-	Connection int
+	Keyed bool
 	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps
 	// ErrRejected or ErrClosed. A driver passes the messages of one answer of the broker in one call, when it
 	// arrives, because the engine records one time for them. If the library does not report where an answer ends, it may
@@ -305,35 +359,23 @@ type PublisherSpec struct {
 	// not keep body. Calls are serialised per publisher.
 	OnReturn func(body []byte)
 	// Waiting records when Publish or Flush waits for the broker. Blocked writes are recorded separately, for
-	// connections that were dialled with the context of Session.Publisher. A driver whose Publish does not wait for
+	// connections that were dialled with the context of Session.Connect. A driver whose Publish does not wait for
 	// writes must dial with another context. It may be nil.
 	Waiting *Waiting
-	// OnClosed is called at most once, when the link breaks. It is not called after Close was called, and is not
-	// running when Close returns: Notice implements this. It does not block and does not call the publisher. The engine
-	// then closes the publisher and connects another.
-	OnClosed func(err error)
 }
-
-// Exclusive is a connection number that is never shared.
-const Exclusive = -1
 
 // ConsumerSpec specifies a consumer.
 type ConsumerSpec struct {
 	Topology     Topology
 	Subscription int
 	Queue        int
-	Prefetch     int           // maximum number of unacknowledged messages; 0 is unlimited
-	Batch        int           // maximum number of deliveries per handler call, ≥ 1; do not wait for more
-	Ack          Ack           //
-	AckEvery     int           // n of AckEvery
-	AckInterval  time.Duration // of AckInterval
-	Nack         bool          // the handler may return errors
-	Node         Node
-	Ordinal      int // number of its connection among those of all consumers of the cell: see SpreadNode
-	Connection   int
-	// OnClosed is called at most once, when the link breaks. It is not called after Close was called, and is not
-	// running when Close returns: Notice implements this. It does not block and does not call the consumer.
-	OnClosed func(err error)
+	Prefetch     int // maximum number of unanswered messages; 0 is unlimited
+	Batch        int // maximum number of deliveries per handler call, ≥ 1; do not wait for more
+	// Ack and Nack select the protocol, not the time of an answer. With AckAutomatic, the broker needs no answers, and
+	// the methods Ack and Nack are not called. With AckEach, each message gets an answer of its own. With the other values,
+	// one answer may include several messages. Without Nack, no message is rejected.
+	Ack  Ack
+	Nack bool
 }
 
 // ChurnKey is the lowest key of bindings that a Binder makes.
@@ -367,15 +409,9 @@ const (
 	Yes
 )
 
-// Handler processes deliveries in the order received. nil acknowledges them according to the spec's Ack. An error
-// rejects them; they are delivered again if the driver declares Redelivery. The handler does not call the consumer.
-type Handler func([]Delivery) error
-
-// Located is implemented by publishers and consumers that are connected to one node of a cluster.
-type Located interface {
-	// Node returns the address of the node.
-	Node() string
-}
+// Handler processes deliveries in the order received. It blocks while they are processed. The engine answers them with
+// Consumer.Ack and Consumer.Nack, during the call or later. Besides, it does not call the consumer.
+type Handler func([]Delivery)
 
 // Placer is implemented by sessions whose brokers may be clusters.
 type Placer interface {
@@ -384,24 +420,40 @@ type Placer interface {
 	Leaders(ctx context.Context, t Topology) (map[string]int, error)
 }
 
-// Publisher publishes messages. One goroutine calls Publish and Flush. Close may be called from another, also while
-// they block.
+// Publisher publishes messages. One goroutine calls Publish and Flush. Another one may call Close, after these calls have
+// returned or the Conn was cut.
 type Publisher interface {
 	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
-	// error the message was not accepted: OnConfirms is not called, but the message may have been sent. Publish sends a
-	// message twice only with ByLibrary.
+	// error the message was not accepted: OnConfirms is not called, but the message may have been sent. The error wraps
+	// ErrClosed if the publisher cannot be used any more. Publish sends a message twice only with ByLibrary. It need not
+	// return at the end of ctx while a write is blocked: see Conn.Cut.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of
 	// confirm-each, after each batch of confirm-batch, before it waits in confirm-window, and at the end.
 	Flush(ctx context.Context) error
+	// Done and Err report the end of the publisher. They may be those of the Conn.
+	Ended
 	// Close sends buffered messages and closes in an orderly way, so that it does not cause the loss of accepted
 	// messages. It returns within a few seconds even if the broker is dead. It may be called twice.
 	Close() error
 }
 
-// Consumer receives messages until it is closed.
+// Consumer receives messages until it is stopped. Calls of Ack, Nack and the handler are serialised: Ack and Nack are
+// called by the handler, or between its calls.
 type Consumer interface {
-	// Close acknowledges the messages that the handler accepted, and stops. After it returns the handler is not running
-	// and is not called again. It returns within a few seconds even if the broker is dead. It may be called twice.
+	// Ack accepts the n oldest unanswered deliveries, of which there are at least n. A driver may send the answers of one
+	// call of the handler when it returns. Between calls, it sends them at once. Ack may wait for the broker. It reports no
+	// error: a failure ends the consumer. After its end it has no effect.
+	Ack(n int)
+	// Nack rejects the n oldest unanswered deliveries, of which there are at least n. It is otherwise like Ack. The broker
+	// delivers them again if the driver declares Redelivery.
+	Nack(n int)
+	// Stop prevents further calls of the handler, and waits for the running one. Deliveries that were not handled stay
+	// unanswered. Ack and Nack may follow. It may be called twice.
+	Stop()
+	// Done and Err report the end of the consumer. They may be those of the Conn.
+	Ended
+	// Close stops, sends all answers, and returns the unanswered messages to the broker. It returns within a few seconds
+	// even if the broker is dead. It may be called twice.
 	Close() error
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 )
 
 // starving is loopback with one subscription that handles each delivery slowly.
@@ -31,19 +32,15 @@ func (s starving) Info() drivers.Info {
 
 func (s starving) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	session, err := s.Driver.Open(ctx, options, env)
-	return starvingSession{session}, err
-}
-
-type starvingSession struct{ drivers.Session }
-
-func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
-	handle drivers.Handler) (drivers.Consumer, error) {
-	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
-		if spec.Subscription == starved {
-			time.Sleep(time.Duration(len(batch)) * takes)
-		}
-		return handle(batch)
-	})
+	return drivertest.Hooks{Session: session, Consuming: func(ctx context.Context, conn drivers.Conn,
+		spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+		return conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
+			if spec.Subscription == starved {
+				time.Sleep(time.Duration(len(batch)) * takes)
+			}
+			handle(batch)
+		})
+	}}, err
 }
 
 // One of 20 subscriptions receives 320 of 400 messages per second. That is only 1 % of all messages, and the backlog is

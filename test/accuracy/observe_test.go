@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -36,16 +37,11 @@ func (o *observed) Info() drivers.Info {
 
 func (o *observed) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	s, err := o.Driver.Open(ctx, options, env)
-	return observedSession{s, o}, err
+	return drivertest.Hooks{Session: s, Publishing: o.publish, Consuming: o.consume}, err
 }
 
-type observedSession struct {
-	drivers.Session
-	o *observed
-}
-
-func (s observedSession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	number, to, confirm := s.o.number.Add(1), s.o.stamps.Load(), spec.OnConfirms
+func (o *observed) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	number, to, confirm := o.number.Add(1), o.stamps.Load(), spec.OnConfirms
 	spec.OnConfirms = func(tokens []uint64, err error) {
 		if now := time.Now(); err == nil {
 			for _, token := range tokens {
@@ -54,19 +50,19 @@ func (s observedSession) Publisher(ctx context.Context, spec drivers.PublisherSp
 		}
 		confirm(tokens, err)
 	}
-	p, err := s.Session.Publisher(ctx, spec)
+	p, err := conn.Publisher(ctx, spec)
 	return observedPublisher{p, number, to}, err
 }
 
-func (s observedSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+func (o *observed) consume(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
 	handle drivers.Handler) (drivers.Consumer, error) {
-	to := s.o.stamps.Load()
-	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
+	to := o.stamps.Load()
+	return conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
 		now := time.Now()
 		for i := range batch {
 			to.take(loopback.Stamp{Kind: loopback.Delivered, At: now, Body: batch[i].Body})
 		}
-		return handle(batch)
+		handle(batch)
 	})
 }
 

@@ -11,11 +11,12 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
-func open(t *testing.T, options json.RawMessage) drivers.Session {
+func open(t *testing.T, options json.RawMessage) legacy.Session {
 	t.Helper()
-	return labtest.Open(t, driver{}, options, labtest.Env(nil))
+	return legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(nil)))
 }
 
 func topology(queues, subscriptions int) drivers.Topology {
@@ -26,10 +27,10 @@ func topology(queues, subscriptions int) drivers.Topology {
 }
 
 // fill leaves n messages in queue 0 of every subscription.
-func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
+func fill(t *testing.T, s legacy.Session, of drivers.Topology, n int) {
 	t.Helper()
-	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget,
-		Node: drivers.AnyNode, Connection: drivers.Exclusive})
+	p, err := s.Publisher(labtest.Context(t), legacy.PublisherSpec{Topology: of, Mode: drivers.FireAndForget,
+		Node: drivers.AnyNode, Connection: legacy.Exclusive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 
 // await probes until all metrics of want have their values, and returns the last result. The test fails if they never
 // do.
-func await(t *testing.T, s drivers.Session, want map[string]float64) map[string]float64 {
+func await(t *testing.T, s legacy.Session, want map[string]float64) map[string]float64 {
 	t.Helper()
 	seen := map[string]float64{}
 	for end := time.Now().Add(labtest.Wait); ; time.Sleep(20 * time.Millisecond) {
@@ -79,7 +80,7 @@ func managed(t *testing.T) json.RawMessage {
 func TestTeardownEmptiesQueues(t *testing.T) {
 	plain, witness := open(t, single(t, `{}`)), open(t, managed(t))
 	of := topology(2, 2)
-	for _, s := range []drivers.Session{plain, witness} {
+	for _, s := range []legacy.Session{plain, witness} {
 		if err := s.Setup(labtest.Context(t), of); err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +124,9 @@ func TestProbeCounts(t *testing.T) {
 	}
 	fill(t, s, of, 25)
 	gate, received := make(chan struct{}), atomic.Int64{}
-	c, err := s.Consumer(labtest.Context(t), drivers.ConsumerSpec{
+	c, err := s.Consumer(labtest.Context(t), legacy.ConsumerSpec{
 		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: drivers.Exclusive,
+		Connection: legacy.Exclusive,
 	}, func(batch []drivers.Delivery) error {
 		<-gate
 		received.Add(int64(len(batch)))

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -19,7 +20,11 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately. A
 // session with the option jolokia is also a Prober and a Cleaner.
-func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, raw, env))
+}
+
+func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	o, err := kit.Decode[options]("activemq", raw)
 	if err != nil {
 		return nil, err
@@ -53,13 +58,13 @@ type session struct {
 }
 
 // Publisher connects a publisher to its queue, or to the queues of all subscriptions at once.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	s.task.Store(&spec.Topology)
 	return s.Session.Publisher(ctx, spec, target(spec.Topology, spec.Queue))
 }
 
 // Consumer connects a consumer to the queue of its subscription.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	s.task.Store(&spec.Topology)
 	return s.Session.Consumer(ctx, spec, terminus(queue(spec.Topology, spec.Subscription, spec.Queue)), handle)

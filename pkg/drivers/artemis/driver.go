@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -17,7 +18,11 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, raw, env))
+}
+
+func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	o, err := kit.Decode[options]("artemis", raw)
 	if err != nil {
 		return nil, err
@@ -44,7 +49,7 @@ var _ interface {
 } = (*session)(nil)
 
 // Publisher connects a publisher to the address of its queue.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	s.task.Store(&spec.Topology)
 	return s.Session.Publisher(ctx, spec, amqp10.Terminus{
 		Address: address(spec.Topology, spec.Queue), Capabilities: s.options.capabilities(spec.Topology),
@@ -53,7 +58,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 
 // Consumer connects a consumer to the queue of its subscription. The name contains both the address and the queue, so
 // that attaching creates nothing.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	s.task.Store(&spec.Topology)
 	from := address(spec.Topology, spec.Queue) + "::" + s.options.queue(spec.Topology, spec.Subscription, spec.Queue)

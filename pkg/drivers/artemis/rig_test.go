@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "Artemis", Parts: "artemis artemis-pair", Tests: "pkg/drivers/artemis"}
@@ -93,7 +94,7 @@ func newRig(t testing.TB, options json.RawMessage) *rig {
 		dials:  map[string]int{}}
 	env := labtest.Env(func(_ drivers.EventKind, detail string) { r.events <- detail })
 	env.Dial = r.dial
-	r.session = labtest.Open(t, driver{}, options, env).(*session)
+	r.session = legacy.Of(labtest.Open(t, driver{}, options, env)).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }
@@ -108,12 +109,12 @@ func (r *rig) dialled(address string) int {
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
 // publisher connects a publisher that records its callbacks.
-func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
+func (r *rig) publisher(mode drivers.Mode) (legacy.Publisher, *diary) {
 	r.t.Helper()
 	n := &diary{}
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
+	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{
 		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode,
-		Connection: drivers.Exclusive,
+		Connection: legacy.Exclusive,
 		OnConfirms: n.confirm, OnClosed: n.close,
 	})
 	if err != nil {
@@ -124,12 +125,12 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 }
 
 // consumer connects a consumer that records its callbacks. Its handler waits for gate, if gate is not nil.
-func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *diary) {
+func (r *rig) consumer(prefetch int, gate chan struct{}) (legacy.Consumer, *diary) {
 	r.t.Helper()
 	n := &diary{}
-	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
+	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{
 		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: drivers.Exclusive,
+		Connection: legacy.Exclusive,
 		OnClosed:   n.close,
 	}, func(batch []drivers.Delivery) error {
 		n.enter()

@@ -32,9 +32,10 @@ func checkAck(c *check, a drivers.Ack) {
 	first.close()
 
 	// Only Close can send these acknowledgements.
-	late := r.inbox(nil, func(spec *drivers.ConsumerSpec) {
-		spec.Prefetch, spec.AckEvery, spec.AckInterval = 100, 90, time.Hour
-	})
+	usual := r.acking
+	r.acking = acking{every: 90, interval: time.Hour}
+	late := r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Prefetch = 100 })
+	r.acking = usual
 	before := len(s.kept())
 	s.send(30)
 	late.arrive(s.kept()[before:])
@@ -91,6 +92,61 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	checkFlags(c, in.all())
 	in.close()
 	checkNothingLeft(c, r, d, rejects)
+}
+
+// checkExact proves that Ack and Nack answer exactly the oldest unanswered deliveries, also between calls of the handler.
+// Close must return all others.
+func checkExact(c *check) {
+	u := c.use(c.anyMode())
+	u.Prefetch, u.Nack = 20, true
+	d := c.need(u)
+	if !d.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
+		c.notApplicable("redelivery is not declared, or nothing is acknowledged")
+	}
+	r := c.rig(u)
+	inner, _ := drivers.As[any](r.session)
+	if _, present := inner.(drivers.Session); !present { // removed with package legacy
+		c.notApplicable("a session of package legacy decides when to acknowledge")
+	}
+	r.acking.never = true
+	rejects := func(spec *drivers.ConsumerSpec) { spec.Nack = true }
+	in := r.inbox(nil, rejects)
+	s := r.sender(1)
+	s.send(20)
+	if !in.arrive(s.kept()) {
+		return
+	}
+	var order []id // of arrival
+	for _, got := range in.all() {
+		order = append(order, got.id)
+	}
+	answer := func(doing string, f func()) {
+		c.within(c.wait, doing, func() {
+			in.turn <- struct{}{}
+			defer func() { <-in.turn }()
+			f()
+		})
+	}
+	answer("Ack and Nack", func() {
+		in.consumer.Ack(4)
+		in.consumer.Nack(3)
+	})
+	rejected := order[4:7]
+	c.eventually(func() bool {
+		return !slices.ContainsFunc(rejected, func(m id) bool { return in.count(m) < 2 })
+	}, func() string { return "refused messages do not come again" })
+	answer("Ack", func() { in.consumer.Ack(5) })
+	in.close()
+	left := append(slices.Clone(rejected), order[12:]...)
+	r.acking.never = false
+	next := r.inbox(nil, rejects)
+	next.arrive(left)
+	c.linger()
+	for _, m := range order {
+		if n, want := next.count(m), slices.Contains(left, m); (n > 0) != want {
+			c.errorf("message %d comes again %d times after the consumer closed; unanswered: %t", m.seq, n, want)
+		}
+	}
 }
 
 // checkFlags compares the redelivered marks with the deliveries. Each odd message must arrive twice, all others once.
@@ -203,7 +259,7 @@ func checkBatch(c *check) {
 	}
 }
 
-// checkHandlerBlocks closes a consumer whose handler blocks. Close must wait for the handler, and no further call may
+// checkHandlerBlocks stops a consumer whose handler blocks. Stop must wait for the handler, and no further call may
 // follow.
 func checkHandlerBlocks(c *check) {
 	u := c.use(c.anyMode())
@@ -219,26 +275,27 @@ func checkHandlerBlocks(c *check) {
 	s := r.sender(1)
 	s.send(10)
 	c.await(g.entered, "the first message")
-	closed := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(closed)
-		_ = in.consumer.Close()
+		defer close(stopped)
+		in.consumer.Stop()
 	}()
 	c.linger()
 	select {
-	case <-closed:
-		c.errorf("Close returned while the handler was running")
+	case <-stopped:
+		c.errorf("Stop returned while the handler was running")
 	default:
 	}
 	g.release()
-	c.await(closed, "Consumer.Close after its handler returned")
+	c.await(stopped, "Consumer.Stop after its handler returned")
 	calls := len(in.all())
 	c.linger()
 	if n := len(in.all()); n > calls {
-		c.errorf("the handler is called %d times after Close returned", n-calls)
+		c.errorf("the handler is called %d times after Stop returned", n-calls)
 	}
-	if in.closings.Load() > 0 {
-		c.errorf("OnClosed was called although the suite closed the consumer")
+	in.close()
+	if err := failure(in.consumer, in.conn); err != nil {
+		c.errorf("Err is not nil although the suite closed the consumer: %v", err)
 	}
 	if d.Capabilities.Redelivery && u.Ack != drivers.AckAutomatic {
 		var left []id

@@ -62,6 +62,7 @@ type check struct {
 	result   result
 	cleanups []func()
 	retried  atomic.Int64 // requests that the driver's library repeated
+	broke    atomic.Bool  // the check breaks connections
 }
 
 // prove runs one check in its own goroutine, so that a driver that hangs does not block the suite.

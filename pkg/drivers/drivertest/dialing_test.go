@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// dialing is loopback with one connection per publisher, through which bodies are sent and returned. dial replaces
+// dialing is loopback with a network connection per publishers' Conn, through which bodies are sent and returned. dial replaces
 // Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for each body to return.
 type dialing struct {
 	address string
@@ -76,68 +77,75 @@ func (s *dialingSession) connect(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-func (s *dialingSession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *dialingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	inner, err := s.Session.Connect(ctx, spec)
+	if err != nil || spec.Role == drivers.ConsumerRole {
+		return inner, err
+	}
 	conn, err := s.connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, inner.Close())
 	}
-	p, err := s.Session.Publisher(ctx, spec)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+	c := &dialingConn{Conn: inner, conn: conn, serial: s.d.serial, done: make(chan struct{})}
+	if c.serial {
+		close(c.done)
+	} else {
+		go c.watch()
 	}
-	d := &dialingPublisher{Publisher: p, conn: conn, serial: s.d.serial, done: make(chan struct{})}
-	if d.serial {
-		close(d.done)
-		return d, nil
-	}
-	go d.watch(spec.OnClosed)
-	return d, nil
+	return c, nil
 }
 
-// dialingPublisher sends each body through its connection and back before loopback publishes it.
-type dialingPublisher struct {
-	drivers.Publisher
+// dialingConn is a publishers' connection. Its publishers send each body through it, before loopback publishes the
+// message.
+type dialingConn struct {
+	drivers.Conn
 	conn   net.Conn
 	serial bool
 	done   chan struct{}
-	mu     sync.Mutex
-	closed bool
+	closed atomic.Bool
 }
 
-func (p *dialingPublisher) watch(onClosed func(error)) {
-	defer close(p.done)
-	_, err := io.Copy(io.Discard, p.conn)
-	p.mu.Lock()
-	closed := p.closed
-	p.closed = true
-	p.mu.Unlock()
-	if !closed {
-		_ = p.Publisher.Close()
-		onClosed(errors.Join(drivers.ErrClosed, err))
+func (c *dialingConn) watch() {
+	defer close(c.done)
+	_, _ = io.Copy(io.Discard, c.conn)
+	if !c.closed.Load() {
+		c.Conn.Cut()
 	}
+}
+
+func (c *dialingConn) Cut() {
+	_ = c.conn.Close()
+	c.Conn.Cut()
+}
+
+func (c *dialingConn) Close() error {
+	c.closed.Store(true)
+	err := c.Conn.Close()
+	_ = c.conn.Close()
+	<-c.done
+	return err
+}
+
+func (c *dialingConn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := c.Conn.Publisher(ctx, spec)
+	return &dialingPublisher{Publisher: p, conn: c}, err
+}
+
+type dialingPublisher struct {
+	drivers.Publisher
+	conn *dialingConn
 }
 
 func (p *dialingPublisher) Publish(ctx context.Context, m drivers.Message) error {
-	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetWriteDeadline(time.Now()) })
-	defer stop()
-	if _, err := p.conn.Write(m.Body); err != nil {
+	if _, err := p.conn.conn.Write(m.Body); err != nil {
 		return errors.Join(drivers.ErrClosed, err)
 	}
-	if p.serial {
-		if _, err := io.ReadFull(p.conn, make([]byte, len(m.Body))); err != nil {
+	if p.conn.serial {
+		if _, err := io.ReadFull(p.conn.conn, make([]byte, len(m.Body))); err != nil {
 			return errors.Join(drivers.ErrClosed, err)
 		}
 	}
 	return p.Publisher.Publish(ctx, m)
-}
-
-func (p *dialingPublisher) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	_ = p.conn.Close()
-	<-p.done
-	return p.Publisher.Close()
 }
 
 // echo starts a server that returns what it receives, until the end of the test.
@@ -177,13 +185,12 @@ func TestDialChecks(t *testing.T) {
 		checks []string
 	}{
 		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted",
-			"dial/exclusive",
-			"mode/confirm-window", "in-flight", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
+			"dial/conns", "mode/confirm-window", "in-flight", "publish-blocks/cut", "cut/conn", "cut/publisher"}},
 		// A forwarder accepts before it dials, so that only a protocol's handshake detects a refusal.
 		{"forward", dialing{address: address, forward: true},
-			[]string{"dial/counted", "dial/exclusive", "cut/publisher"}},
+			[]string{"dial/counted", "dial/conns", "cut/publisher"}},
 		{"bypass", dialing{address: address, bypass: true},
-			[]string{"open/cancel", "dial/refused", "dial/counted", "dial/exclusive", "cut/publisher"}},
+			[]string{"open/cancel", "dial/refused", "dial/counted", "dial/conns", "cut/publisher"}},
 		{"serial", dialing{address: address, serial: true}, []string{"in-flight"}},
 	} {
 		for _, name := range test.checks {

@@ -33,7 +33,7 @@ type Harness struct {
 	FullOptions json.RawMessage
 	// Restart restarts the broker and returns when it answers again. Nil: the broker cannot be restarted.
 	Restart func(t *testing.T)
-	// Cut breaks every link to the broker of Options at once. Nil: each check cuts the connections of its own Env.Dial.
+	// Cut breaks every connection to the broker of Options at once. Nil: each check cuts those of its own Env.Dial.
 	Cut func()
 	// NoNetwork states that the driver makes no connections: the checks of Dial do not apply.
 	NoNetwork bool
@@ -200,7 +200,7 @@ func checks() []named {
 		{name: "open/cancel", run: checkCancelOpen},
 		{name: "dial/refused", run: checkDialRefused},
 		{name: "dial/counted", run: checkDialCounted},
-		{name: "dial/exclusive", run: checkExclusive},
+		{name: "dial/conns", run: checkConns},
 		{name: "tls/connects", run: checkTLSConnects},
 		{name: "tls/server-name", run: checkTLSServerName},
 		{name: "tls/insecure", run: checkTLSInsecure},
@@ -230,6 +230,7 @@ func checks() []named {
 		{name: "sizes", run: checkSizes},
 		{name: "ready", run: checkReady},
 		{name: "prefetch", run: checkPrefetch},
+		{name: "ack/exact", run: checkExact},
 		{name: "batch", run: checkBatch},
 		{name: "fan-out", run: checkFanOut},
 		{name: "bindings", run: checkBindings},
@@ -240,11 +241,12 @@ func checks() []named {
 		{name: "mandatory", run: checkMandatory},
 		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
 		{name: "together", run: checkTogether},
+		{name: "sessions", run: checkSessions},
 		{name: "in-flight", run: checkInFlight},
-		{name: "handler-blocks/close", run: checkHandlerBlocks},
-		{name: "publish-blocks/close", run: checkPublishBlocksClose},
-		{name: "publish-blocks/cancel", run: checkPublishBlocksCancel},
+		{name: "handler-blocks/stop", run: checkHandlerBlocks},
+		{name: "publish-blocks/cut", run: checkPublishBlocksCut},
 		{name: "session-close", run: checkSessionClose},
+		{name: "cut/conn", run: checkCutConn},
 		{name: "cut/publisher", run: checkCutPublisher},
 		{name: "cut/consumer", run: checkCutConsumer},
 		{name: "cut/library", run: checkCutLibrary},

@@ -16,6 +16,8 @@ import (
 type faulty struct {
 	metrics   []drivers.MetricInfo // declared besides those of loopback
 	declare   func(*drivers.Declaration)
+	closes    func(s *faultySession)
+	conn      func(drivers.Conn) drivers.Conn
 	open      func(raw json.RawMessage) (json.RawMessage, error)
 	setup     func(s drivers.Session, ctx context.Context, t drivers.Topology) error
 	teardown  func(s drivers.Session, ctx context.Context, t drivers.Topology) error
@@ -61,7 +63,30 @@ func (f faulty) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) 
 
 type faultySession struct {
 	drivers.Session
-	f faulty
+	f        faulty
+	topology drivers.Topology // of the first connection
+}
+
+func (s *faultySession) Close() error {
+	if s.f.closes != nil {
+		s.f.closes(s)
+	}
+	return s.Session.Close()
+}
+
+// Connect makes a connection with the faults.
+func (s *faultySession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	if s.topology.Name == "" {
+		s.topology = spec.Topology
+	}
+	return Hooks{Session: s.Session, Publishing: s.publish, Consuming: s.consume,
+		Connecting: func(ctx context.Context, inner drivers.Session, spec drivers.ConnSpec) (drivers.Conn, error) {
+			c, err := inner.Connect(ctx, spec)
+			if err == nil && s.f.conn != nil {
+				c = s.f.conn(c)
+			}
+			return c, err
+		}}.Connect(ctx, spec)
 }
 
 func (s *faultySession) Setup(ctx context.Context, t drivers.Topology) error {
@@ -139,27 +164,27 @@ func (s *faultySession) Cleanup(ctx context.Context, these []drivers.Leftover) e
 	return nil
 }
 
-func (s *faultySession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *faultySession) publish(ctx context.Context, c drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	own := spec
 	if s.f.pubSpec != nil {
 		s.f.pubSpec(&own)
 	}
-	p, err := s.Session.Publisher(ctx, own)
+	p, err := c.Publisher(ctx, own)
 	if err == nil && s.f.publisher != nil {
 		p = s.f.publisher(p, spec)
 	}
 	return p, err
 }
 
-func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, h drivers.Handler) (drivers.Consumer,
-	error) {
+func (s *faultySession) consume(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
+	h drivers.Handler) (drivers.Consumer, error) {
 	if s.f.conSpec != nil {
 		s.f.conSpec(&spec)
 	}
 	if s.f.handler != nil {
 		h = s.f.handler(h)
 	}
-	c, err := s.Session.Consumer(ctx, spec, h)
+	c, err := conn.Consumer(ctx, spec, h)
 	if err == nil && s.f.consumer != nil {
 		c = s.f.consumer(c)
 	}
@@ -263,7 +288,79 @@ func sendsLate(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
 	}
 }
 
-// closing is a consumer with a replaced Close.
-type closing func() error
+// consuming is a consumer with replaced methods; nil: the inner consumer's.
+type consuming struct {
+	drivers.Consumer
+	ack, nack   func(n int)
+	stop, close func()
+}
 
-func (c closing) Close() error { return c() }
+func (c *consuming) Ack(n int) {
+	if c.ack != nil {
+		c.ack(n)
+		return
+	}
+	c.Consumer.Ack(n)
+}
+
+func (c *consuming) Nack(n int) {
+	if c.nack != nil {
+		c.nack(n)
+		return
+	}
+	c.Consumer.Nack(n)
+}
+
+func (c *consuming) Stop() {
+	if c.stop != nil {
+		c.stop()
+		return
+	}
+	c.Consumer.Stop()
+}
+
+func (c *consuming) Close() error {
+	if c.close != nil {
+		c.close()
+		return nil
+	}
+	return c.Consumer.Close()
+}
+
+// connecting is a connection with a replaced Cut or Close, and with a report of its end that the fault makes.
+type connecting struct {
+	drivers.Conn
+	done       <-chan struct{} // nil: the inner connection's
+	err        func() error
+	cut, close func()
+}
+
+func (c *connecting) Done() <-chan struct{} {
+	if c.done != nil {
+		return c.done
+	}
+	return c.Conn.Done()
+}
+
+func (c *connecting) Err() error {
+	if c.err != nil {
+		return c.err()
+	}
+	return c.Conn.Err()
+}
+
+func (c *connecting) Cut() {
+	if c.cut != nil {
+		c.cut()
+		return
+	}
+	c.Conn.Cut()
+}
+
+func (c *connecting) Close() error {
+	if c.close != nil {
+		c.close()
+		return nil
+	}
+	return c.Conn.Close()
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -17,21 +18,35 @@ type delivery struct {
 	redelivered drivers.Tristate
 }
 
-// inbox is a consumer that records every delivery.
+// acking is when an inbox acknowledges, besides the spec's Ack.
+type acking struct {
+	every    int           // n of AckEvery
+	interval time.Duration // of AckInterval
+	never    bool          // the check answers
+}
+
+// inbox is a consumer that records every delivery. Unless acking.never is set, it answers them like the engine.
 type inbox struct {
 	c        *check
-	consumer drivers.Consumer
+	conn     drivers.Conn
+	consumer drivers.Consumer // set when ready is closed
+	ready    chan struct{}
 	busy     atomic.Bool
-	closings atomic.Int64
 	batch    int
 	react    func([]delivery) error // called for each batch; nil: accept it
+
+	ack        drivers.Ack
+	acking     acking
+	turn       chan struct{} // a token while the handler runs, or the accepted messages are acknowledged
+	unanswered int           // accepted and not acknowledged; guarded by turn
+	stop       chan struct{}
+	closing    sync.Once
 
 	mu         sync.Mutex
 	calls      int
 	largest    int
 	deliveries []delivery
 	counts     map[id]int
-	cause      error // why the link broke
 }
 
 // inbox connects a consumer. edit may change its spec. react decides whether a batch is accepted.
@@ -42,50 +57,114 @@ func (r *rig) inbox(react func([]delivery) error, edit ...func(*drivers.Consumer
 }
 
 func (r *rig) tryInbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
+	conn, err := r.conn(drivers.ConsumerRole)
+	if err != nil {
+		return nil, err
+	}
+	return r.inboxOn(conn, react, edit...)
+}
+
+// inboxOn connects a consumer over a connection.
+func (r *rig) inboxOn(conn drivers.Conn, react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox,
+	error) {
 	spec := r.consumerSpec()
 	for _, e := range edit {
 		e(&spec)
 	}
-	in := &inbox{c: r.c, react: react, batch: spec.Batch, counts: map[id]int{}}
-	spec.OnClosed = in.onClosed
-	consumer, err := r.session.Consumer(r.c.ctx, spec, in.handle)
+	in := &inbox{c: r.c, conn: conn, ready: make(chan struct{}), react: react, batch: spec.Batch, ack: spec.Ack,
+		acking: r.acking, turn: make(chan struct{}, 1), stop: make(chan struct{}), counts: map[id]int{}}
+	consumer, err := conn.Consumer(r.c.ctx, spec, in.handle)
 	if err != nil {
 		return nil, err
 	}
 	in.consumer = consumer
+	close(in.ready)
+	if spec.Ack == drivers.AckInterval {
+		go in.acknowledgeByTime()
+	}
 	r.c.cleanups = append(r.c.cleanups, in.close)
 	return in, nil
 }
 
-func (in *inbox) onClosed(err error) {
-	in.mu.Lock()
-	if in.cause == nil {
-		in.cause = err
-	}
-	in.mu.Unlock()
-	in.closings.Add(1)
-}
-
 // broken returns a text with the reason if the link broke, otherwise "".
 func (in *inbox) broken() string {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.cause == nil {
-		return ""
+	if err := failure(in.consumer, in.conn); err != nil {
+		return fmt.Sprintf("; the consumer's link broke: %v", err)
 	}
-	return fmt.Sprintf("; the consumer's link broke: %v", in.cause)
+	return ""
 }
 
+// close closes the consumer like the engine.
 func (in *inbox) close() {
-	in.c.within(in.c.wait, "Consumer.Close", func() { _ = in.consumer.Close() })
+	in.closing.Do(func() {
+		close(in.stop)
+		in.c.within(in.c.wait, "Consumer.Stop, Ack and Close", func() {
+			in.consumer.Stop()
+			in.turn <- struct{}{}
+			in.acknowledge()
+			<-in.turn
+			_ = in.consumer.Close()
+			_ = in.consumer.Close()
+		})
+		if !over(in.consumer) && in.consumer.Done() != in.conn.Done() {
+			in.c.errorf("Done of a consumer is not closed after Close")
+		}
+	})
 }
 
-func (in *inbox) handle(ds []drivers.Delivery) error {
+func (in *inbox) acknowledgeByTime() {
+	ticker := time.NewTicker(in.acking.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-in.stop:
+			return
+		case <-ticker.C:
+		}
+		select {
+		case in.turn <- struct{}{}:
+			in.acknowledge()
+			<-in.turn
+		default: // the handler runs
+		}
+	}
+}
+
+// acknowledge acknowledges all accepted messages. The caller has turn.
+func (in *inbox) acknowledge() {
+	if in.unanswered > 0 {
+		in.consumer.Ack(in.unanswered)
+		in.unanswered = 0
+	}
+}
+
+// answer answers n deliveries.
+func (in *inbox) answer(n int, refused error) {
+	switch {
+	case in.ack == drivers.AckAutomatic || in.acking.never:
+	case refused != nil:
+		in.acknowledge()
+		in.consumer.Nack(n)
+	case in.ack == drivers.AckEach:
+		in.consumer.Ack(n)
+	default:
+		in.unanswered += n
+		for in.ack == drivers.AckEvery && in.unanswered >= in.acking.every {
+			in.consumer.Ack(in.acking.every)
+			in.unanswered -= in.acking.every
+		}
+	}
+}
+
+func (in *inbox) handle(ds []drivers.Delivery) {
 	if !in.busy.CompareAndSwap(false, true) {
 		in.c.errorf("the handler is called twice at a time for one consumer")
-		return nil
+		return
 	}
 	defer in.busy.Store(false)
+	<-in.ready
+	in.turn <- struct{}{}
+	defer func() { <-in.turn }()
 	if len(ds) == 0 || len(ds) > in.batch {
 		in.c.errorf("the handler gets %d deliveries; the batch is 1 to %d", len(ds), in.batch)
 	}
@@ -100,10 +179,11 @@ func (in *inbox) handle(ds []drivers.Delivery) error {
 		got = append(got, delivery{m, d.Stream, d.Redelivered})
 	}
 	in.note(got)
+	var refused error
 	if in.react != nil {
-		return in.react(got)
+		refused = in.react(got)
 	}
-	return nil
+	in.answer(len(ds), refused)
 }
 
 func (in *inbox) note(got []delivery) {

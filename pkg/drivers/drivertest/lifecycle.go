@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -68,11 +69,10 @@ func checkOpenTwice(c *check) {
 	t := topology(u)
 	c.must(b.Setup(c.ctx, t), "Setup in a session whose neighbour closed")
 	c.must(b.Teardown(c.ctx, t), "Teardown")
-	r := &rig{c: c, use: u, session: a, topology: t}
-	c.within(c.wait, "Publisher of a closed session", func() {
-		if p, err := a.Publisher(c.ctx, c.newSender(1, u.Mode).spec(r.publisherSpec())); err == nil {
+	r := newRig(c, u, a, t)
+	c.within(c.wait, "Connect and Publisher of a closed session", func() {
+		if _, err := r.tryPublisher(c.ctx); err == nil {
 			c.errorf("a closed session connects a publisher")
-			_ = p.Close()
 		}
 	})
 }
@@ -110,8 +110,8 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	r := &rig{c: c, use: c.use(c.anyMode()), session: s}
-	r.topology = topology(r.use)
+	u := c.use(c.anyMode())
+	r := newRig(c, u, s, topology(u))
 	if err := s.Setup(ctx, r.topology); err != nil {
 		return err
 	}
@@ -120,11 +120,23 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 		defer cancel()
 		_ = s.Teardown(end, r.topology)
 	}()
-	p, err := s.Publisher(ctx, c.newSender(1, r.use.Mode).spec(r.publisherSpec()))
+	_, err = r.tryPublisher(ctx)
+	return err
+}
+
+// tryPublisher connects a publisher, and closes it with its connection.
+func (r *rig) tryPublisher(ctx context.Context) (*sender, error) {
+	conn, err := r.session.Connect(ctx, drivers.ConnSpec{Role: drivers.PublisherRole, Topology: r.topology,
+		Node: r.use.PublisherNode})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.Close()
+	s := r.c.newSender(1, r.use.Mode)
+	s.conn = conn
+	if s.pub, err = conn.Publisher(ctx, s.spec(r.publisherSpec())); err == nil {
+		err = s.pub.Close()
+	}
+	return s, errors.Join(err, conn.Close())
 }
 
 // checkCancelOpen cancels the context while the broker cannot be reached.
@@ -185,8 +197,8 @@ func checkDialCounted(c *check) {
 	})
 }
 
-// checkExclusive counts connections. Exclusive connections must not be shared; equal numbers may share one.
-func checkExclusive(c *check) {
+// checkConns counts connections. Each Conn must have its own.
+func checkConns(c *check) {
 	c.needDial()
 	u := c.use(c.anyMode())
 	u.Publishers = 8
@@ -198,13 +210,13 @@ func checkExclusive(c *check) {
 	}
 	shared := c.dial.dials.Load() - start
 	for i := range 4 {
-		r.sender(uint32(4+i), func(spec *drivers.PublisherSpec) { spec.Connection = drivers.Exclusive }).send(1)
+		r.ownSender(uint32(4 + i)).send(1)
 	}
-	exclusive := func() int64 { return c.dial.dials.Load() - start - shared }
-	c.eventually(func() bool { return exclusive() >= 4 }, func() string {
-		return fmt.Sprintf("4 exclusive publishers made %d connections: they share", exclusive())
+	own := func() int64 { return c.dial.dials.Load() - start - shared }
+	c.eventually(func() bool { return own() >= 4 }, func() string {
+		return fmt.Sprintf("4 Conns made %d connections: they share", own())
 	})
-	c.logf("4 publishers of one connection number: %d dials; 4 exclusive ones: %d", shared, exclusive())
+	c.logf("4 publishers of one Conn: %d dials; 4 of a Conn each: %d", shared, own())
 }
 
 // checkDescribe requests the broker's description.

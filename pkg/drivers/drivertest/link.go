@@ -63,49 +63,102 @@ func (c *check) blockMode() drivers.Mode {
 	return c.anyMode()
 }
 
-// checkPublishBlocksClose closes a publisher whose Publish blocks.
-func checkPublishBlocksClose(c *check) {
+// checkPublishBlocksCut cuts the connection of a publisher whose Publish blocks.
+func checkPublishBlocksCut(c *check) {
 	u := c.use(c.blockMode())
 	c.need(u)
 	r := c.blockedRig(u)
 	s := r.sender(1)
 	ended := c.block(c.ctx, s)
-	c.within(c.wait, "Publisher.Close while Publish blocks", func() { _ = s.pub.Close() })
+	c.cutConn(s.conn)
 	select {
 	case err := <-ended:
 		if err == nil {
-			c.logf("no Publish was blocked when Close came")
+			c.logf("no Publish was blocked when Cut came")
+		} else if !errors.Is(err, drivers.ErrClosed) {
+			c.errorf("Publish returned %v after Cut, want ErrClosed", err)
 		}
 	case <-time.After(c.wait):
-		c.errorf("Publish still blocks after Close returned")
+		c.errorf("Publish still blocks %v after Cut", c.wait)
 	}
+	s.unconfirmedFail()
+	s.close()
 	if n := s.outstanding(); n > 0 {
 		c.errorf("Close returned with %d messages unconfirmed", n)
 	}
-	if s.closings.Load() > 0 {
-		c.logf("the driver found the link broken by itself")
-	}
 }
 
-// checkPublishBlocksCancel cancels the context of a Publish that blocks.
-func checkPublishBlocksCancel(c *check) {
-	u := c.use(c.blockMode())
-	c.need(u)
-	r := c.blockedRig(u)
-	s := r.sender(1)
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	ended := c.block(ctx, s)
-	cancel()
-	select {
-	case err := <-ended:
-		if err == nil {
-			c.logf("no Publish was blocked when its context was cancelled")
+// cutConn calls Cut, and proves that the connection reports its end.
+func (c *check) cutConn(conn drivers.Conn) {
+	c.broke.Store(true)
+	c.within(c.wait, "Cut", conn.Cut)
+	c.ends("connection", conn)
+}
+
+// unconfirmedFail waits until every accepted message has its confirm, after the connection broke.
+func (s *sender) unconfirmedFail() {
+	s.c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
+		return fmt.Sprintf("%d confirms stay open after the connection broke", s.outstanding())
+	})
+	s.each(func(o *outcome) {
+		if o.confirms > 0 && o.err != nil && !errors.Is(o.err, drivers.ErrClosed) {
+			s.c.errorf("message %d: the confirm over a broken connection is not ErrClosed: %v", o.seq, o.err)
 		}
-	case <-time.After(c.wait):
-		c.errorf("Publish still blocks %v after its context was cancelled", c.wait)
+	})
+}
+
+// refuses proves that the publisher of a broken connection accepts nothing.
+func (s *sender) refuses() {
+	s.c.within(s.c.wait, "Publish over a broken connection", func() {
+		if err := s.publish(s.c.ctx, 0, 64); !errors.Is(err, drivers.ErrClosed) {
+			s.c.errorf("Publish over a broken connection returns %v, want ErrClosed", err)
+		}
+	})
+}
+
+// checkCutConn cuts one connection while the broker does not answer. Its publishers end, and other connections work.
+func checkCutConn(c *check) {
+	u := c.use(c.anyMode())
+	u.Publishers = 3
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	first, second, other := r.sender(1), r.sender(2), r.ownSender(3)
+	for _, s := range []*sender{first, second, other} {
+		s.send(5)
 	}
-	c.within(c.wait, "Publisher.Close of a stalled publisher", func() { _ = s.pub.Close() })
+	c.dial.stall(true)
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		for _, s := range []*sender{first, second} {
+			for i := range 5 {
+				if s.publish(c.ctx, uint32(i), 64) != nil {
+					break
+				}
+			}
+			_ = s.pub.Flush(c.ctx)
+		}
+	}()
+	c.linger()
+	c.cutConn(first.conn)
+	c.await(published, "Publish and Flush over a connection that was cut")
+	for _, s := range []*sender{first, second} {
+		c.ends("publisher", s.pub)
+		s.unconfirmedFail()
+		s.refuses()
+		s.close()
+	}
+	c.dial.stall(false)
+	other.send(5)
+	if err := failure(other.pub, other.conn, in.consumer, in.conn); err != nil {
+		c.errorf("Cut broke another connection: %v", err)
+	}
+	if keeps(u.Mode, d.Guarantees) {
+		in.arrive(other.kept())
+	}
+	in.close()
+	r.checkAgain(d, nil)
 }
 
 // checkSessionClose closes a session that has an open publisher and consumer.
@@ -118,21 +171,25 @@ func checkSessionClose(c *check) {
 	for i := range 20 {
 		c.must(s.publish(c.ctx, uint32(i), 64), "publish")
 	}
-	c.within(c.wait, "Session.Close over open parts", func() { c.must(r.session.Close(), "close the session") })
-	c.within(c.wait, "Close of parts after their session", func() {
-		_ = s.pub.Close()
-		_ = in.consumer.Close()
-	})
+	c.within(c.wait, "Session.Close over open connections", func() { c.must(r.session.Close(), "close the session") })
+	for _, conn := range []drivers.Conn{s.conn, in.conn} {
+		if !over(conn) {
+			c.errorf("Done of a connection is not closed after its session")
+		}
+	}
+	s.close()
+	in.close()
 	if n := s.outstanding(); n > 0 {
 		c.errorf("%d of 20 accepted messages have no confirm after session and publisher are closed", n)
 	}
-	if s.closings.Load()+in.closings.Load() > 0 {
-		c.errorf("OnClosed was called although the suite closed the session")
+	if err := failure(s.pub, s.conn, in.consumer, in.conn); err != nil {
+		c.errorf("Err is not nil although the suite closed the session: %v", err)
 	}
 }
 
-// cut breaks every link.
+// cut breaks every connection.
 func (c *check) cut() {
+	c.broke.Store(true)
 	if c.h.Cut != nil {
 		c.h.Cut()
 		c.dial.stall(false)
@@ -144,7 +201,7 @@ func (c *check) cut() {
 	c.dial.cut()
 }
 
-// breaks is like need, for checks of broken links: the library of the driver must not repair them.
+// breaks is like need, for checks of broken connections: the library of the driver must not repair them.
 func (c *check) breaks(u drivers.Use) drivers.Declaration {
 	d := c.need(u)
 	if d.Resilience == drivers.ByLibrary {
@@ -155,7 +212,7 @@ func (c *check) breaks(u drivers.Use) drivers.Declaration {
 
 // checkCutLibrary breaks all connections of a publisher and a consumer, while confirms are outstanding. The client
 // library must connect again and repeat its requests, so that every message is confirmed and delivered. It must report
-// that it did, and OnClosed of the publisher must not be called.
+// that it did, and the connection of the publisher must not end.
 func checkCutLibrary(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -200,13 +257,13 @@ func checkCutLibrary(c *check) {
 		return n
 	}
 	c.eventually(func() bool {
-		if in.closings.Load() > 0 && next == nil {
+		if in.broken() != "" && next == nil {
 			next, _ = r.tryInbox(nil)
 		}
 		return missing() == 0
 	}, func() string { return fmt.Sprintf("%d of 30 messages do not arrive", missing()) })
-	if s.closings.Load() > 0 {
-		c.errorf("OnClosed of the publisher is called, although the library connects again")
+	if err := s.failure(); err != nil {
+		c.errorf("the publisher's connection ended, although the library connects again: %v", err)
 	}
 	c.within(c.wait, "Publisher.Close", func() { _ = s.pub.Close() })
 	if c.retried.Load() == 0 {
@@ -214,8 +271,8 @@ func checkCutLibrary(c *check) {
 	}
 }
 
-// checkCutPublisher breaks the link while confirms are outstanding. Each of them must fail, unless it arrived before.
-// OnClosed must be called once, and the session must connect another publisher.
+// checkCutPublisher breaks the connection while confirms are outstanding. Each of them must fail, unless it arrived
+// before. The connection must end, and the session must make another one.
 func checkCutPublisher(c *check) {
 	u := c.use(c.anyMode())
 	d := c.breaks(u)
@@ -236,31 +293,17 @@ func checkCutPublisher(c *check) {
 	}()
 	c.linger()
 	c.cut()
-	c.await(flushed, "Publish and Flush over a broken link")
+	c.await(flushed, "Publish and Flush over a broken connection")
 	cancel()
-	c.eventually(func() bool { return s.closings.Load() > 0 },
-		func() string { return "OnClosed is not called after the link broke" })
-	c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
-		return fmt.Sprintf("%d confirms stay open after the link broke", s.outstanding())
-	})
-	s.each(func(o *outcome) {
-		if o.confirms > 0 && o.err != nil && !errors.Is(o.err, drivers.ErrClosed) {
-			c.errorf("message %d: the confirm over a broken link is not ErrClosed: %v", o.seq, o.err)
-		}
-	})
-	c.within(c.wait, "Publish over a broken link", func() {
-		if err := s.publish(c.ctx, 0, 64); err == nil {
-			c.errorf("Publish over a broken link gives no error")
-		}
-	})
-	c.within(c.wait, "Close over a broken link", func() { _ = s.pub.Close() })
-	if n := s.closings.Load(); n > 1 {
-		c.errorf("OnClosed is called %d times", n)
-	}
+	c.ends("connection", s.conn)
+	c.ends("publisher", s.pub)
+	s.unconfirmedFail()
+	s.refuses()
+	s.close()
 	r.checkAgain(d, s.kept())
 }
 
-// checkAgain proves that the session works after its links broke, and that no confirmed message was lost.
+// checkAgain proves that the session works after its connections broke, and that no confirmed message was lost.
 func (r *rig) checkAgain(d drivers.Declaration, before []id) {
 	in, s := r.reconnect()
 	if !s.send(10) {
@@ -285,18 +328,23 @@ func (r *rig) reconnect() (*inbox, *sender) {
 				return false
 			}
 		}
-		s.pub, err = r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
+		var conn drivers.Conn
+		if conn, err = r.conn(drivers.PublisherRole); err == nil {
+			err = s.connect(conn, r.publisherSpec())
+		}
 		return err == nil
-	}, func() string { return fmt.Sprintf("the session does not connect again after its links broke: %v", err) })
+	}, func() string {
+		return fmt.Sprintf("the session does not connect again after its connections broke: %v", err)
+	})
 	if err != nil {
-		r.c.fatalf("no publisher or consumer after the links broke")
+		r.c.fatalf("no publisher or consumer after the connections broke")
 	}
-	r.c.cleanups = append(r.c.cleanups, func() { _ = s.pub.Close() })
+	r.c.cleanups = append(r.c.cleanups, s.close)
 	return in, s
 }
 
-// checkCutConsumer breaks the link of a consumer. OnClosed must be called once, unacknowledged messages must be
-// delivered again, and the handler must not be called after Close.
+// checkCutConsumer breaks the connection of a consumer, which must end. Unacknowledged messages must be delivered again,
+// and the handler must not be called after Close.
 func checkCutConsumer(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10
@@ -309,15 +357,12 @@ func checkCutConsumer(c *check) {
 	s.send(10)
 	c.await(g.entered, "the first message")
 	c.cut()
-	c.eventually(func() bool { return in.closings.Load() > 0 },
-		func() string { return "OnClosed is not called after the link broke" })
+	c.ends("connection", in.conn)
+	c.ends("consumer", in.consumer)
 	g.release()
 	in.close()
 	calls := len(in.all())
-	c.within(c.wait, "Publisher.Close over a broken link", func() { _ = s.pub.Close() })
-	if n := in.closings.Load(); n > 1 {
-		c.errorf("OnClosed is called %d times", n)
-	}
+	s.close()
 	again := slices.DeleteFunc(s.kept(), func(m id) bool {
 		return in.count(m) > 0 && m.seq > 0 // acknowledged, or the acknowledgement was lost
 	})
@@ -330,7 +375,7 @@ func checkCutConsumer(c *check) {
 	}
 }
 
-// checkRestart restarts the broker. The links must break, and the session must connect again and work.
+// checkRestart restarts the broker. The connections must end, and the session must connect again and work.
 func checkRestart(c *check) {
 	if c.h.Restart == nil {
 		c.notApplicable("the harness cannot restart this broker")
@@ -347,12 +392,12 @@ func checkRestart(c *check) {
 	defer g.release()
 	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
 	c.await(g.entered, "the first message")
+	c.broke.Store(true)
 	c.h.Restart(c.t)
 	g.release() // too late to acknowledge
-	c.eventually(func() bool { return s.closings.Load() > 0 && in.closings.Load() > 0 }, func() string {
-		return "OnClosed is not called after the broker restarted"
-	})
-	c.within(c.wait, "Publisher.Close after a restart", func() { _ = s.pub.Close() })
+	c.ends("connection", s.conn)
+	c.ends("connection", in.conn)
+	s.close()
 	in.close()
 	before := slices.DeleteFunc(s.kept(), func(m id) bool { return in.count(m) > 0 })
 	if !u.Persistent {

@@ -60,9 +60,11 @@ func (c *check) checkUndeclared(u drivers.Use) {
 	r := c.rig(setup)
 	spec := r.publisherSpec()
 	spec.Mode = u.Mode
-	p, err := r.session.Publisher(c.ctx, c.newSender(1, u.Mode).spec(spec))
-	if err == nil {
-		_ = p.Close()
+	conn, err := r.conn(drivers.PublisherRole)
+	c.must(err, "connect publishers")
+	s := c.newSender(1, u.Mode)
+	if err = s.connect(conn, spec); err == nil {
+		_ = s.pub.Close()
 	}
 	if !refused(err) {
 		c.errorf("a publisher of the undeclared mode %s gives %v, not ErrUnsupported", u.Mode, err)
@@ -84,9 +86,10 @@ func (s *sender) sendAs(m drivers.Mode, n int) {
 // sendPerMessage connects, sends and closes for each message.
 func (r *rig) sendPerMessage(n int) (want []id) {
 	for i := range n {
-		s := r.sender(uint32(i), func(spec *drivers.PublisherSpec) { spec.Connection = drivers.Exclusive })
+		s := r.ownSender(uint32(i))
 		s.send(1)
 		r.c.must(s.pub.Close(), "close a publisher of one message")
+		r.c.end(s.conn)
 		want = append(want, s.kept()...)
 	}
 	if len(want) != n {
@@ -111,11 +114,11 @@ func checkClose(c *check, m drivers.Mode) {
 	var want []id
 	var senders []*sender
 	for i := range rounds {
-		s := r.sender(uint32(i), func(spec *drivers.PublisherSpec) {
-			if perMessage(m) {
-				spec.Connection = drivers.Exclusive
-			}
-		})
+		connect := r.ownSender
+		if !perMessage(m) {
+			connect = func(publisher uint32) *sender { return r.sender(publisher) }
+		}
+		s := connect(uint32(i))
 		for k := range each {
 			c.must(s.publish(c.ctx, uint32(k), 64), "publish")
 		}
@@ -132,8 +135,8 @@ func checkClose(c *check, m drivers.Mode) {
 	}
 	c.linger()
 	for _, s := range senders {
-		if s.closings.Load() > 0 {
-			c.errorf("OnClosed was called although the suite closed the publisher")
+		if err := s.failure(); err != nil {
+			c.errorf("Err is not nil although the suite closed the publisher: %v", err)
 		}
 	}
 	if m.Confirmed() && len(want) < rounds*each {

@@ -17,7 +17,7 @@ func optional() []reflect.Type {
 
 // checkOptional logs the optional interfaces of a session, and proves that it implements each one whole or not at all.
 func checkOptional(c *check) {
-	inner, _ := drivers.As[drivers.Session](c.session())
+	inner, _ := drivers.As[any](c.session())
 	session := reflect.TypeOf(inner)
 	var found, missing []string
 	for _, x := range optional() {

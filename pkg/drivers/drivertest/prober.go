@@ -203,7 +203,7 @@ func checkProbeEnds(c *check) {
 		_, err := p.Probe(ctx)
 		return err == nil
 	}, func() string { return "a probe does not work again after one was given up" })
-	if n := s.closings.Load() + in.closings.Load(); n > 0 {
-		c.errorf("a probe that was given up broke %d links of others", n)
+	if err := failure(s.pub, s.conn, in.consumer, in.conn); err != nil {
+		c.errorf("a probe that was given up broke the link of another: %v", err)
 	}
 }

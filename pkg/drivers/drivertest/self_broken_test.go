@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // telling is a driver that reports an event in Open.
@@ -50,17 +51,29 @@ func TestOptionalInterfaces(t *testing.T) {
 // silenced breaks the link of each consumer before any delivery.
 func silenced() faulty {
 	return faulty{
-		conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed(errors.New("reset by peer")) },
-		handler: func(drivers.Handler) drivers.Handler { return func([]drivers.Delivery) error { return nil } },
+		consumer: func(c drivers.Consumer) drivers.Consumer {
+			s := &silencedConsumer{Consumer: c}
+			s.Broke(errors.New("reset by peer"))
+			return s
+		},
+		handler: func(drivers.Handler) drivers.Handler { return func([]drivers.Delivery) {} },
 	}
 }
+
+type silencedConsumer struct {
+	drivers.Consumer
+	kit.State
+}
+
+func (s *silencedConsumer) Done() <-chan struct{} { return s.State.Done() }
+func (s *silencedConsumer) Err() error            { return s.State.Err() }
 
 // Messages that are missing because of a broken link and messages that the broker withholds are different faults. The
 // failure states which.
 func TestFailureNamesBrokenLink(t *testing.T) {
 	r := runOne(t, telling{silenced()}, "order")
 	if len(r.failures) == 0 || !strings.Contains(r.failures[0],
-		"do not arrive; the consumer's link broke: reset by peer") {
+		"do not arrive; the consumer's link broke: link to the broker is closed: reset by peer") {
 		t.Errorf("the failures are %q", r.failures)
 	}
 	if !slices.ContainsFunc(r.logs, func(line string) bool {

@@ -14,22 +14,21 @@ import (
 func consumerFaults() []fault {
 	var n atomic.Int64
 	return []fault{
-		{"acknowledges what the handler refused", faulty{handler: func(h drivers.Handler) drivers.Handler {
-			return func(d []drivers.Delivery) error { _ = h(d); return nil }
-		}}, []string{"redelivery/each", "redelivery/every"}},
-		{"forgets acknowledgements", faulty{handler: func(h drivers.Handler) drivers.Handler {
-			return func(d []drivers.Delivery) error {
-				err := h(d)
+		{"acknowledges what is refused", consumers(func(c *consuming) { c.nack = c.Consumer.Ack }),
+			[]string{"redelivery/each", "redelivery/every", "ack/exact"}},
+		{"forgets acknowledgements", consumers(func(c *consuming) {
+			c.ack = func(m int) {
 				if n.Add(1)%2 == 0 { // on a busy machine, messages are delivered in few calls
-					return errHandler
+					c.Consumer.Ack(m)
 				}
-				return err
 			}
-		}}, []string{"ack/each", "ack/interval"}},
+		}), []string{"ack/each", "ack/interval"}},
+		{"acknowledges only in Close", lateAcks(), []string{"ack/each", "ack/every"}},
+		{"acknowledges more than it is told", greedyAcks(), []string{"ack/exact"}},
 		{"hides redelivery", flagging(drivers.No), []string{"redelivery/each"}},
 		{"claims redelivery", flagging(drivers.Yes), []string{"redelivery/each"}},
 		{"corrupts bodies", faulty{handler: func(h drivers.Handler) drivers.Handler {
-			return func(d []drivers.Delivery) error { d[0].Body[len(d[0].Body)-1]++; return h(d) }
+			return func(d []drivers.Delivery) { d[0].Body[len(d[0].Body)-1]++; h(d) }
 		}}, []string{"mode/confirm-window", "sizes"}},
 		{"ignores the prefetch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }},
 			[]string{"prefetch"}},
@@ -39,37 +38,71 @@ func consumerFaults() []fault {
 			[]string{"fan-out"}},
 		{"mixes queues", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Queue = 0 }}, []string{"queues"}},
 		{"calls the handler twice at a time", faulty{handler: func(h drivers.Handler) drivers.Handler {
-			return func(d []drivers.Delivery) error {
+			return func(d []drivers.Delivery) {
 				var wg sync.WaitGroup
 				for range 4 {
-					wg.Go(func() { _ = h(d) })
+					wg.Go(func() { h(d) })
 				}
 				wg.Wait()
-				return nil
 			}
 		}}, []string{"mode/confirm-window"}},
-		{"does not wait for the handler in Close", faulty{consumer: func(c drivers.Consumer) drivers.Consumer {
-			return closing(func() error { go func() { _ = c.Close() }(); return nil })
-		}}, []string{"handler-blocks/close"}},
-		{"never ends Close", faulty{consumer: func(c drivers.Consumer) drivers.Consumer {
-			return closing(func() error { err := c.Close(); hang(); return err })
-		}}, []string{"handler-blocks/close", "ack/each"}},
-		{"says nothing of a broken link", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed = nil }},
-			[]string{"cut/consumer"}},
-		{"closes while it says that the link broke", faulty{conSpec: func(s *drivers.ConsumerSpec) {
-			call := s.OnClosed
-			s.OnClosed = func(err error) { go call(err) }
-		}}, []string{"cut/late"}},
+		{"does not wait for the handler in Stop", consumers(func(c *consuming) {
+			c.stop = func() { go c.Consumer.Stop() }
+		}), []string{"handler-blocks/stop"}},
+		{"calls the handler after Stop", consumers(func(c *consuming) { c.stop = func() {} }),
+			[]string{"handler-blocks/stop"}},
+		{"never ends Close", consumers(func(c *consuming) {
+			c.close = func() { _ = c.Consumer.Close(); hang() }
+		}), []string{"handler-blocks/stop", "ack/each"}},
 	}
+}
+
+// consumers is a fault of consumers.
+func consumers(change func(*consuming)) faulty {
+	return faulty{consumer: func(c drivers.Consumer) drivers.Consumer {
+		changed := &consuming{Consumer: c}
+		change(changed)
+		return changed
+	}}
+}
+
+func lateAcks() faulty {
+	return consumers(func(c *consuming) {
+		acks := 0
+		c.ack = func(n int) { acks += n }
+		c.nack = func(n int) {
+			c.Consumer.Ack(acks)
+			acks = 0
+			c.Consumer.Nack(n)
+		}
+		c.close = func() {
+			c.Consumer.Stop()
+			c.Consumer.Ack(acks)
+			acks = 0
+			_ = c.Consumer.Close()
+		}
+	})
+}
+
+// greedyAcks acknowledges one message more with each Ack of several ones.
+func greedyAcks() faulty {
+	return consumers(func(c *consuming) {
+		c.ack = func(n int) {
+			if n > 1 {
+				n++
+			}
+			c.Consumer.Ack(n)
+		}
+	})
 }
 
 func flagging(say drivers.Tristate) faulty {
 	return faulty{handler: func(h drivers.Handler) drivers.Handler {
-		return func(d []drivers.Delivery) error {
+		return func(d []drivers.Delivery) {
 			for i := range d {
 				d[i].Redelivered = say
 			}
-			return h(d)
+			h(d)
 		}
 	}}
 }
@@ -78,16 +111,15 @@ func flagging(say drivers.Tristate) faulty {
 func gathering() faulty {
 	return faulty{handler: func(h drivers.Handler) drivers.Handler {
 		var held []drivers.Delivery
-		return func(d []drivers.Delivery) error {
+		return func(d []drivers.Delivery) {
 			for _, one := range d {
 				held = append(held, drivers.Delivery{Body: append([]byte(nil), one.Body...)})
 			}
 			if len(held) < 10 {
-				return nil
+				return
 			}
-			err := h(held[:1])
+			h(held[:1])
 			held = held[1:]
-			return err
 		}
 	}}
 }
@@ -106,31 +138,39 @@ func sessionFaults() []fault {
 			t drivers.Topology) error {
 			again := t
 			again.Name += "-seen"
-			_, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: again, Batch: 1, Ack: drivers.AckEach}, nil)
-			if err == nil {
+			if exists(ctx, s, again) {
 				return nil
 			}
 			return errors.Join(s.Setup(ctx, again), s.Setup(ctx, t))
 		}}, []string{"setup"}},
 		{"cannot tear down nothing", faulty{teardown: func(s drivers.Session, ctx context.Context,
 			t drivers.Topology) error {
-			p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: t, Mode: drivers.FireAndForget})
-			if err != nil {
-				return err
+			if !exists(ctx, s, t) {
+				return errors.New("no such topology")
 			}
-			return errors.Join(p.Close(), s.Teardown(ctx, t))
+			return s.Teardown(ctx, t)
 		}}, []string{"teardown"}},
 		{"does not tear down", faulty{
 			setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
-				if p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: t,
-					Mode: drivers.FireAndForget}); err == nil {
-					return p.Close()
+				if exists(ctx, s, t) {
+					return nil
 				}
 				return s.Setup(ctx, t)
 			},
 			teardown: func(drivers.Session, context.Context, drivers.Topology) error { return nil },
 		}, []string{"teardown"}},
 	}
+}
+
+// exists reports whether a topology is declared.
+func exists(ctx context.Context, s drivers.Session, t drivers.Topology) bool {
+	conn, err := s.Connect(ctx, drivers.ConnSpec{})
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	p, err := conn.Publisher(ctx, drivers.PublisherSpec{Topology: t, Mode: drivers.FireAndForget})
+	return err == nil && p.Close() == nil
 }
 
 func changing() drivers.Driver {

@@ -2,6 +2,8 @@ package drivertest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -25,7 +28,7 @@ type fault struct {
 // not depend on the machine.
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
-	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults(),
+	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), connFaults(), consumerFaults(), sessionFaults(),
 		asideFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
@@ -134,12 +137,6 @@ func publisherFaults() []fault {
 				return p.Publish(ctx, m)
 			}}
 		}}, []string{"close/fire-and-forget", "close/confirm-window"}},
-		{"cannot be cancelled", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
-			return &publishing{Publisher: p, publish: func(_ context.Context, m drivers.Message) error {
-				return p.Publish(context.Background(), m)
-			}}
-		}}, []string{"publish-blocks/cancel"}},
-		{"waits in Close for Publish", waitingClose(), []string{"publish-blocks/close"}},
 		{"returns after the confirm", returnsLate(), []string{"mandatory"}},
 		{"returns nothing", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.Mandatory = false }},
 			[]string{"mandatory", "mandatory/unconfirmed"}},
@@ -152,24 +149,6 @@ func publisherFaults() []fault {
 				return p.Publish(ctx, m)
 			}}
 		}}, []string{"bindings"}},
-		{"says nothing of a broken link", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.OnClosed = nil }},
-			[]string{"cut/publisher"}},
-		{"says twice that a link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
-			call := s.OnClosed
-			s.OnClosed = func(err error) { call(err); call(err) }
-		}}, []string{"cut/publisher"}},
-		{"says that Close broke the link", faulty{publisher: func(p drivers.Publisher,
-			spec drivers.PublisherSpec) drivers.Publisher {
-			return &publishing{Publisher: p, close: func() error { spec.OnClosed(drivers.ErrClosed); return p.Close() }}
-		}}, []string{"close/confirm-window"}},
-		{"says after Close that the link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
-			call := s.OnClosed
-			s.OnClosed = func(err error) { time.AfterFunc(time.Millisecond, func() { call(err) }) }
-		}}, []string{"cut/late"}},
-		{"closes while it says that the link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
-			call := s.OnClosed
-			s.OnClosed = func(err error) { go call(err) }
-		}}, []string{"cut/late"}},
 	}
 }
 
@@ -185,23 +164,85 @@ func lateConfirms() faulty {
 	})
 }
 
-func waitingClose() faulty {
-	return faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
-		turn := make(chan struct{}, 1) // a lock that does not stop virtual time
-		return &publishing{
-			Publisher: p,
-			publish: func(ctx context.Context, m drivers.Message) error {
-				turn <- struct{}{}
-				defer func() { <-turn }()
-				return p.Publish(ctx, m)
-			},
-			close: func() error {
-				turn <- struct{}{}
-				defer func() { <-turn }()
-				return p.Close()
-			},
-		}
+// connFaults are the faults of connections.
+func connFaults() []fault {
+	var n atomic.Int64
+	unsaid := faulty{conn: func(c drivers.Conn) drivers.Conn {
+		return &connecting{Conn: c, done: make(chan struct{})}
 	}}
+	return []fault{
+		{"says nothing of a broken connection", unsaid,
+			[]string{"cut/publisher", "cut/consumer", "cut/conn", "cut/late", "session-close"}},
+		{"says that Close broke the connection", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, err: func() error {
+				if over(c) {
+					return drivers.ErrClosed
+				}
+				return nil
+			}}
+		}}, []string{"session-close", "handler-blocks/stop"}},
+		{"gives the reason of a broken connection without ErrClosed", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, err: func() error { return errors.New("reset by peer") }}
+		}}, []string{"cut/publisher", "cut/consumer", "cut/conn"}},
+		{"changes the reason", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, err: func() error { return fmt.Errorf("%w %d", drivers.ErrClosed, n.Add(1)) }}
+		}}, []string{"cut/late"}},
+		{"breaks the connection when a publisher closes", faulty{publisher: breakingClose()}, []string{"together", "order"}},
+		{"does not cut", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, cut: func() {}}
+		}}, []string{"cut/conn", "publish-blocks/cut"}},
+		{"cuts, but lets Publish wait", cutWithout(func(p drivers.Publisher, m drivers.Message) error {
+			return p.Publish(context.Background(), m)
+		}), []string{"publish-blocks/cut"}},
+		{"waits in Cut for the broker", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, cut: func() { hang(); c.Cut() }}
+		}}, []string{"cut/conn", "publish-blocks/cut"}},
+		{"cuts all connections", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, cut: func() { loopback.Cut("self") }}
+		}}, []string{"cut/conn"}},
+		{"never ends Close of a connection", faulty{conn: func(c drivers.Conn) drivers.Conn {
+			return &connecting{Conn: c, close: func() { hang(); _ = c.Close() }}
+		}}, []string{"order", "cut/late"}},
+		{"accepts messages over a broken connection", faulty{publisher: func(p drivers.Publisher,
+			spec drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+				err := p.Publish(ctx, m)
+				if errors.Is(err, drivers.ErrClosed) {
+					spec.OnConfirms([]uint64{m.Token}, nil)
+					return nil
+				}
+				return err
+			}}
+		}}, []string{"cut/publisher", "cut/conn"}},
+		{"tears down with a session", faulty{closes: func(s *faultySession) {
+			_ = s.Session.Teardown(context.Background(), s.topology)
+		}}, []string{"sessions"}},
+		{"closes all sessions with one", faulty{closes: func(*faultySession) { loopback.Cut("self") }},
+			[]string{"sessions"}},
+	}
+}
+
+// breakingClose is the fault of publishers that own the connection.
+func breakingClose() func(drivers.Publisher, drivers.PublisherSpec) drivers.Publisher {
+	return func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+		return &publishing{Publisher: p, close: func() error { loopback.Cut("self"); return p.Close() }}
+	}
+}
+
+// cutWithout is the fault of a connection that reports its end after Cut, and whose publishers do not notice it.
+func cutWithout(publish func(p drivers.Publisher, m drivers.Message) error) faulty {
+	return faulty{
+		conn: func(c drivers.Conn) drivers.Conn {
+			var state kit.State
+			return &connecting{Conn: c, done: state.Done(), err: state.Err, cut: func() { state.Broke(drivers.ErrClosed) },
+				close: func() { state.End(); _ = c.Close() }}
+		},
+		publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(_ context.Context, m drivers.Message) error {
+				return publish(p, m)
+			}}
+		},
+	}
 }
 
 func returnsLate() faulty {

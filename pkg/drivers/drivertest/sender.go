@@ -72,9 +72,9 @@ type sender struct {
 	id        uint32
 	confirmed bool // the mode has confirms
 	copied    bool // the driver must not use bodies after Publish
+	conn      drivers.Conn
 	pub       drivers.Publisher
 	busy      atomic.Bool // in OnConfirms
-	closings  atomic.Int64
 
 	mu    sync.Mutex
 	seq   uint64
@@ -91,7 +91,6 @@ func token(publisher uint32, seq uint64) uint64 {
 func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
 	spec.OnConfirms = s.onConfirms
 	spec.OnReturn = s.onReturn
-	spec.OnClosed = func(error) { s.closings.Add(1) }
 	return spec
 }
 
@@ -101,19 +100,49 @@ func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
 		sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
 }
 
-// sender connects a publisher in the rig's mode. edit may change its spec.
+// sender connects a publisher in the rig's mode, over the connection that the rig's publishers share. edit may change its
+// spec.
 func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *sender {
+	conn, err := r.conn(drivers.PublisherRole)
+	r.c.must(err, "connect publishers")
+	return r.senderOn(conn, publisher, edit...)
+}
+
+// ownSender connects a publisher over a connection of its own.
+func (r *rig) ownSender(publisher uint32) *sender {
+	conn, err := r.connect(drivers.PublisherRole)
+	r.c.must(err, "connect a publisher")
+	return r.senderOn(conn, publisher)
+}
+
+func (r *rig) senderOn(conn drivers.Conn, publisher uint32, edit ...func(*drivers.PublisherSpec)) *sender {
 	s := r.c.newSender(publisher, r.use.Mode)
 	spec := r.publisherSpec()
 	for _, e := range edit {
 		e(&spec)
 	}
-	pub, err := r.session.Publisher(r.c.ctx, s.spec(spec))
-	r.c.must(err, "connect a publisher")
-	s.pub = pub
-	r.c.cleanups = append(r.c.cleanups, func() { r.c.within(r.c.wait, "Publisher.Close", func() { _ = pub.Close() }) })
+	r.c.must(s.connect(conn, spec), "connect a publisher")
+	r.c.cleanups = append(r.c.cleanups, s.close)
 	return s
 }
+
+// connect connects the publisher over a connection.
+func (s *sender) connect(conn drivers.Conn, spec drivers.PublisherSpec) (err error) {
+	s.conn = conn
+	s.pub, err = conn.Publisher(s.c.ctx, s.spec(spec))
+	return err
+}
+
+// close closes the publisher.
+func (s *sender) close() {
+	s.c.within(s.c.wait, "Publisher.Close", func() { _ = s.pub.Close() })
+	if s.pub.Done() != s.conn.Done() && !over(s.pub) {
+		s.c.errorf("Done of a publisher is not closed after Close")
+	}
+}
+
+// failure returns why the publisher or its connection broke, or nil.
+func (s *sender) failure() error { return failure(s.pub, s.conn) }
 
 func (s *sender) onConfirms(tokens []uint64, err error) {
 	if !s.busy.CompareAndSwap(false, true) {

@@ -98,7 +98,7 @@ func mandatory(c *check, m drivers.Mode) {
 	}
 }
 
-// checkTogether uses one session from several goroutines.
+// checkTogether uses one connection from several goroutines. The end of one publisher must not affect the others.
 func checkTogether(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers, u.Consumers = 4, 2
@@ -110,8 +110,10 @@ func checkTogether(c *check) {
 		senders[i] = c.newSender(uint32(i), u.Mode)
 	}
 	var wg sync.WaitGroup
-	for _, s := range senders {
-		wg.Go(func() { r.connectAndSend(s, c.count()/2) })
+	conn, err := r.conn(drivers.PublisherRole)
+	c.must(err, "connect publishers")
+	for i, s := range senders {
+		wg.Go(func() { r.connectAndSend(conn, s, c.count()/(2+i)) })
 	}
 	if !c.within(c.wait*2, "four publishers at once", wg.Wait) {
 		return
@@ -119,6 +121,9 @@ func checkTogether(c *check) {
 	var want []id
 	for _, s := range senders {
 		want = append(want, s.kept()...)
+	}
+	if err := failure(conn); err != nil {
+		c.errorf("a publisher that was closed broke the connection of the others: %v", err)
 	}
 	missing := func() (n int) {
 		for _, m := range want {
@@ -143,14 +148,12 @@ func checkTogether(c *check) {
 
 // connectAndSend connects a publisher, publishes and closes it. It runs in a goroutine of its own: errors do not end
 // the check.
-func (r *rig) connectAndSend(s *sender, n int) {
-	pub, err := r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
-	if err != nil {
+func (r *rig) connectAndSend(conn drivers.Conn, s *sender, n int) {
+	if err := s.connect(conn, r.publisherSpec()); err != nil {
 		r.c.errorf("connect a concurrent publisher: %v", err)
 		return
 	}
-	s.pub = pub
-	defer func() { _ = pub.Close() }()
+	defer s.close()
 	for i := range n {
 		if err := s.publish(r.c.ctx, uint32(i), 64); err != nil {
 			r.c.errorf("concurrent publish: %v", err)
@@ -158,6 +161,27 @@ func (r *rig) connectAndSend(s *sender, n int) {
 		}
 	}
 	s.settle()
+}
+
+// checkSessions sends messages from one session to another. The end of one must not affect the topology, or the other.
+func checkSessions(c *check) {
+	u := c.use(c.anyMode())
+	u.Publishers = 2
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	other := newRig(c, u, c.session(), r.topology)
+	s := other.sender(1)
+	s.send(10)
+	c.within(c.wait, "Session.Close", func() { c.must(other.session.Close(), "close one of two sessions") })
+	next := r.sender(2)
+	next.send(10)
+	if err := failure(in.consumer, in.conn); err != nil {
+		c.errorf("the end of one session broke the connection of another: %v", err)
+	}
+	if keeps(u.Mode, d.Guarantees) {
+		in.exactly(append(s.kept(), next.kept()...), d.Guarantees)
+	}
 }
 
 // checkInFlight proves that a publisher sends all messages that may be in flight without waiting for an answer: while
@@ -186,7 +210,7 @@ func checkInFlight(c *check) {
 	session, err := drivers.Checked(c.ctx, c.h.Driver, c.h.Options, env)
 	c.must(err, "open another session")
 	c.cleanups = append(c.cleanups, func() { c.within(c.wait, "Session.Close", func() { _ = session.Close() }) })
-	in := (&rig{c: c, use: u, session: session, topology: r.topology}).inbox(nil)
+	in := newRig(c, u, session, r.topology).inbox(nil)
 	// A library may open connections a few at a time, and their handshakes need answers. Each round leaves more of them open.
 	for patience := c.quiet(); ; patience *= 2 {
 		before := in.distinct()

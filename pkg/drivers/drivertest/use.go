@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -50,19 +51,26 @@ func (c *check) anyMode() drivers.Mode {
 	return ""
 }
 
-// rig is a session with a topology for one use.
+// rig is a session with a topology for one use. It has one connection for publishers and one for consumers.
 type rig struct {
 	c        *check
 	use      drivers.Use
 	session  drivers.Session
 	topology drivers.Topology
+	acking   acking
+	shared   map[drivers.Role]drivers.Conn
+}
+
+func newRig(c *check, u drivers.Use, s drivers.Session, t drivers.Topology) *rig {
+	return &rig{c: c, use: u, session: s, topology: t, acking: acking{every: 7, interval: ackInterval},
+		shared: map[drivers.Role]drivers.Conn{}}
 }
 
 // rig opens a session and sets up the topology for a use. Both are removed at the end of the check.
 func (c *check) rig(u drivers.Use) *rig { return c.rigWith(c.h.Options, u) }
 
 func (c *check) rigWith(options []byte, u drivers.Use) *rig {
-	r := &rig{c: c, use: u, session: c.sessionWith(options), topology: topology(u)}
+	r := newRig(c, u, c.sessionWith(options), topology(u))
 	c.must(r.session.Setup(c.ctx, r.topology), "Setup")
 	c.cleanups = append(c.cleanups, r.teardown)
 	return r
@@ -87,23 +95,94 @@ func (r *rig) teardown() {
 	}
 }
 
+// connect makes a connection. At the end of the check it is closed, and checked.
+func (r *rig) connect(role drivers.Role) (drivers.Conn, error) {
+	spec := drivers.ConnSpec{Role: role, Topology: r.topology, Node: r.use.PublisherNode}
+	if role == drivers.ConsumerRole {
+		spec.Node = r.use.ConsumerNode
+	}
+	conn, err := r.session.Connect(r.c.ctx, spec)
+	if err == nil {
+		r.c.cleanups = append(r.c.cleanups, func() { r.c.end(conn) })
+	}
+	return conn, err
+}
+
+// conn returns the connection that the publishers or the consumers of the rig share. It is replaced if the check broke
+// it.
+func (r *rig) conn(role drivers.Role) (drivers.Conn, error) {
+	conn := r.shared[role]
+	if conn != nil && !over(conn) {
+		return conn, nil
+	}
+	if conn != nil && !r.c.broke.Load() {
+		r.c.errorf("the connection of the %ss ended by itself: %v", role, conn.Err())
+	}
+	conn, err := r.connect(role)
+	if err == nil {
+		r.shared[role] = conn
+	}
+	return conn, err
+}
+
+// end closes a connection, and proves that it has ended then.
+func (c *check) end(conn drivers.Conn) {
+	c.within(c.wait, "Conn.Close", func() {
+		if err := conn.Close(); err != nil && conn.Err() == nil {
+			c.errorf("close a connection: %v", err)
+		}
+		_ = conn.Close()
+	})
+	if !over(conn) {
+		c.errorf("Done of a connection is not closed after Close")
+	}
+	switch err := conn.Err(); {
+	case err != nil && !c.broke.Load():
+		c.errorf("a connection that the suite closed broke: %v", err)
+	case err != nil && !errors.Is(err, drivers.ErrClosed):
+		c.errorf("Err of a connection does not wrap ErrClosed: %v", err)
+	}
+}
+
+// over reports whether something has ended.
+func over(x drivers.Ended) bool {
+	select {
+	case <-x.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// failure returns why the first of these broke, or nil.
+func failure(all ...drivers.Ended) error {
+	for _, x := range all {
+		if over(x) && x.Err() != nil {
+			return x.Err()
+		}
+	}
+	return nil
+}
+
+// ends waits until something has ended, and proves that it reports a broken connection.
+func (c *check) ends(what string, x drivers.Ended) {
+	if !c.eventually(func() bool { return over(x) }, func() string {
+		return "Done of the " + what + " is not closed after its connection broke"
+	}) {
+		return
+	}
+	if err := x.Err(); !errors.Is(err, drivers.ErrClosed) {
+		c.errorf("Err of the %s over a broken connection is %v, want ErrClosed", what, err)
+	}
+}
+
 func (r *rig) publisherSpec() drivers.PublisherSpec {
 	return drivers.PublisherSpec{
 		Topology: r.topology, Mode: r.use.Mode, MaxInFlight: 1000, Batch: 10,
-		Persistent: r.use.Persistent, Mandatory: r.use.Mandatory, Node: r.use.PublisherNode,
+		Persistent: r.use.Persistent, Mandatory: r.use.Mandatory,
 	}
 }
 
 func (r *rig) consumerSpec() drivers.ConsumerSpec {
-	s := drivers.ConsumerSpec{
-		Topology: r.topology, Prefetch: r.use.Prefetch, Batch: 10, Ack: r.use.Ack,
-		Node: r.use.ConsumerNode, Connection: 1,
-	}
-	switch r.use.Ack {
-	case drivers.AckEvery:
-		s.AckEvery = 7
-	case drivers.AckInterval:
-		s.AckInterval = ackInterval
-	}
-	return s
+	return drivers.ConsumerSpec{Topology: r.topology, Prefetch: r.use.Prefetch, Batch: 10, Ack: r.use.Ack}
 }

@@ -16,6 +16,7 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/test/eventstored/server"
 )
 
@@ -211,7 +212,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	r.send(p, 1, 10)
 	in := &heard{}
 	// If acknowledgements are repeatedly late, the server delivers the event twice more and then parks it.
-	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
+	r.consumer(in, func(s *legacy.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
 	labtest.Eventually(t, "the message three times", func() bool { return in.received() == 3 })
 	time.Sleep(250 * time.Millisecond)
 	if n := in.received(); n != 3 {
@@ -231,7 +232,7 @@ func TestStandInConnectionIsFull(t *testing.T) {
 	for range callsPerConnection {
 		r.consumer(&heard{}, nil)
 	}
-	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Connection: 1}
+	spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Connection: 1}
 	ctx, cancel := contextFor(r, 300*time.Millisecond)
 	defer cancel()
 	_, err := r.session.Consumer(ctx, spec, (&heard{}).handle)
@@ -251,12 +252,12 @@ func TestStandInConnectionIsFull(t *testing.T) {
 func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
-	p, n := r.publisher(drivers.ConfirmBatch, func(s *drivers.PublisherSpec) { s.Batch = 1000 })
+	p, n := r.publisher(drivers.ConfirmBatch, func(s *legacy.PublisherSpec) { s.Batch = 1000 })
 	const all = 6000
 	r.send(p, all, 10)
 	labtest.Eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
 	in := &heard{}
-	c := r.consumer(in, func(s *drivers.ConsumerSpec) {
+	c := r.consumer(in, func(s *legacy.ConsumerSpec) {
 		s.Ack, s.AckEvery, s.Batch, s.Prefetch = drivers.AckEvery, 2*all, 100, 2*all
 	})
 	labtest.Eventually(t, "messages", func() bool { return in.received() == all })
@@ -297,10 +298,10 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 		t.Queues, t.Subscriptions, t.Consumers = 2, 2,
 			4
 	})
-	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
+	p, _ := r.publisher(drivers.ConfirmEach, func(s *legacy.PublisherSpec) { s.Queue = 1 })
 	release := make(chan struct{})
 	blocked := &heard{react: func(drivers.Delivery) error { <-release; return nil }}
-	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
+	r.consumer(blocked, func(s *legacy.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
 	defer close(release)
 	metrics := func() map[string]float64 {
 		all, err := r.session.Probe(r.ctx)

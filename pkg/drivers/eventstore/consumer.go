@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // maxAcknowledged is the maximum number of events in one acknowledgement.
@@ -21,10 +22,10 @@ const maxAcknowledged = 2000
 type consumer struct {
 	name          string // name under which the server lists the consumer
 	stream, group string
-	spec          drivers.ConsumerSpec
+	spec          legacy.ConsumerSpec
 	link          *link
 	leave         func()
-	handle        drivers.Handler
+	handle        legacy.Handler
 	sub           *kurrentdb.PersistentSubscription
 	cancel        context.CancelFunc // ends the subscription
 	inbox         chan *kurrentdb.EventAppeared
@@ -35,7 +36,7 @@ type consumer struct {
 	answered  int64                      // number of acknowledged and rejected events
 	answering atomic.Int64               // start of sending the current answer, on the clock of start; 0: none
 
-	notice *drivers.Notice
+	notice *legacy.Notice
 	stop   chan struct{}
 	lost   chan struct{} // closed when receive, and with it the subscription, has ended
 	ran    chan struct{} // closed when run has ended
@@ -43,7 +44,7 @@ type consumer struct {
 }
 
 // Consumer joins the group of its subscription and queue. Setup created it, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	c, err := s.consumer(ctx, spec, handle)
 	if err != nil {
@@ -52,7 +53,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
+func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (*consumer, error) {
 	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	c := &consumer{
 		name: uuid.NewString(), stream: streamName(spec.Topology, spec.Queue),
 		group: groupName(spec.Topology, spec.Subscription), spec: spec, link: on, leave: leave, handle: handle,
-		notice: drivers.NewNotice(spec.OnClosed), inbox: make(chan *kurrentdb.EventAppeared, spec.Prefetch),
+		notice: legacy.NewNotice(spec.OnClosed), inbox: make(chan *kurrentdb.EventAppeared, spec.Prefetch),
 		stop: make(chan struct{}), lost: make(chan struct{}), ran: make(chan struct{}),
 	}
 	if err := c.subscribe(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/test/eventstored/server"
 )
 
@@ -56,9 +57,9 @@ func TestStandInCluster(t *testing.T) {
 		t.Errorf("Describe: %+v, %v", d, err)
 	}
 	at := func(node drivers.Node) string {
-		p, n := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) {
+		p, n := r.publisher(drivers.ConfirmEach, func(s *legacy.PublisherSpec) {
 			s.Node, s.Connection = node,
-				drivers.Exclusive
+				legacy.Exclusive
 		})
 		r.send(p, 1, 10)
 		if _, failed := n.confirms(); failed > 0 {
@@ -80,12 +81,11 @@ func TestStandInCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer checked.Close()
-	_, err = checked.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
-		Ack: drivers.AckEach, Node: "0"}, in.handle)
+	_, err = checked.Connect(r.ctx, drivers.ConnSpec{Role: drivers.ConsumerRole, Topology: r.topology, Node: "0"})
 	if !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("a consumer at the follower: %v", err)
 	}
-	alone := labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env())
+	alone := legacy.Of(labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env()))
 	if err := alone.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), "give the urls of all nodes") {
 		t.Errorf("set up at the follower: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -38,7 +39,7 @@ type publisher struct {
 }
 
 // Publisher connects a publisher. spec decides which connection it uses.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	p, err := s.publisher(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -46,7 +47,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*publisher, error) {
+func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*publisher, error) {
 	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
 	if err != nil {
 		return nil, err

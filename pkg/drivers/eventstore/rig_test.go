@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // rig is a session with a topology. Both are removed at the end of the test.
@@ -33,7 +34,7 @@ func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology
 			change(t)
 		}
 	})
-	r.session = labtest.Open(t, driver{}, options, r.env()).(*session)
+	r.session = legacy.Of(labtest.Open(t, driver{}, options, r.env())).(*session)
 	r.setup()
 	return r
 }
@@ -153,10 +154,10 @@ func (n *heard) ends() int {
 	return len(n.closed)
 }
 
-func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
+func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (legacy.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
-	spec := drivers.PublisherSpec{
+	spec := legacy.PublisherSpec{
 		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
 		OnConfirms: n.onConfirms, OnClosed: n.onClosed,
 	}
@@ -171,9 +172,9 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	return p, n
 }
 
-func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
+func (r *rig) consumer(n *heard, change func(*legacy.ConsumerSpec)) legacy.Consumer {
 	r.t.Helper()
-	spec := drivers.ConsumerSpec{
+	spec := legacy.ConsumerSpec{
 		Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: 1,
 		OnClosed: n.onClosed,
 	}
@@ -189,7 +190,7 @@ func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Con
 }
 
 // send publishes n messages of a size.
-func (r *rig) send(p drivers.Publisher, n, size int) {
+func (r *rig) send(p legacy.Publisher, n, size int) {
 	r.t.Helper()
 	for i := range n {
 		if err := p.Publish(r.ctx, drivers.Message{Token: uint64(i), Body: make([]byte, size)}); err != nil {

@@ -310,7 +310,7 @@ func newChild(t testing.TB, how string, limit limits) *Driver {
 
 func openChild(t testing.TB, how string, limit limits) *session {
 	t.Helper()
-	s, err := newChild(t, how, limit).Open(context.Background(), json.RawMessage(`{}`), drivers.Env{})
+	s, err := newChild(t, how, limit).open(context.Background(), json.RawMessage(`{}`), drivers.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // consumer calls the handler from its own goroutine. It decides what to acknowledge, and when, so that this is the same
@@ -14,9 +15,9 @@ import (
 type consumer struct {
 	link   *link
 	id     uint64
-	spec   drivers.ConsumerSpec
-	handle drivers.Handler
-	notice *drivers.Notice
+	spec   legacy.ConsumerSpec
+	handle legacy.Handler
+	notice *legacy.Notice
 
 	arrived chan struct{} // capacity 1: deliveries are queued
 	stop    chan struct{} // closed by Close
@@ -34,8 +35,8 @@ type consumer struct {
 	bytes   int
 }
 
-func newConsumer(l *link, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
-	return &consumer{link: l, id: l.handle(), spec: spec, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+func newConsumer(l *link, spec legacy.ConsumerSpec, handle legacy.Handler) *consumer {
+	return &consumer{link: l, id: l.handle(), spec: spec, handle: handle, notice: legacy.NewNotice(spec.OnClosed),
 		arrived: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 

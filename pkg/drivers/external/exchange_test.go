@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // The documented exchange is the real one.
@@ -41,7 +42,7 @@ func TestDocumentedExchange(t *testing.T) {
 // talk sends and receives one message in a session.
 func talk(t *testing.T, d *Driver) {
 	ctx := t.Context()
-	s, err := d.Open(ctx, json.RawMessage(`{}`), drivers.Env{Dir: "/tmp/task"})
+	s, err := d.open(ctx, json.RawMessage(`{}`), drivers.Env{Dir: "/tmp/task"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,11 +57,11 @@ func talk(t *testing.T, d *Driver) {
 	}
 	must(s.Setup(ctx, topology))
 	received, confirmed := make(chan struct{}), make(chan struct{})
-	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
+	c, err := s.Consumer(ctx, legacy.ConsumerSpec{Topology: topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
 		Node: drivers.AnyNode},
 		func([]drivers.Delivery) error { close(received); return nil })
 	must(err)
-	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+	p, err := s.Publisher(ctx, legacy.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		Node: drivers.AnyNode, Connection: 1,
 		OnConfirms: func([]uint64, error) { close(confirmed) }})
 	must(err)

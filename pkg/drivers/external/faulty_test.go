@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // ledger counts a publisher's callbacks.
@@ -39,8 +40,8 @@ func (l *ledger) onConfirms(tokens []uint64, err error) {
 	}
 }
 
-func (l *ledger) spec() drivers.PublisherSpec {
-	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+func (l *ledger) spec() legacy.PublisherSpec {
+	return legacy.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		OnConfirms: l.onConfirms, OnClosed: func(err error) { l.closed <- err }}
 }
 
@@ -71,7 +72,7 @@ func TestFaultyWhilePublishing(t *testing.T) {
 			block := make(chan struct{})
 			gone := make(chan error, 1)
 			consumer, err := s.Consumer(t.Context(),
-				drivers.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach,
+				legacy.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach,
 					OnClosed: func(err error) { gone <- err }},
 				func([]drivers.Delivery) error { <-block; return nil })
 			if err != nil {

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // FuzzReadFrame proves that any input is a frame within the limits that is encoded again without a difference, or an
@@ -50,9 +50,9 @@ func FuzzHear(f *testing.F) {
 		var before, after runtime.MemStats
 		l := &link{out: newOutbox(), lastHandle: 2}
 		l.publishers = map[uint64]*publisher{1: {link: l, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1),
-			notice: drivers.NewNotice(nil)}}
+			notice: legacy.NewNotice(nil)}}
 		l.consumers = map[uint64]*consumer{2: {link: l, id: 2, arrived: make(chan struct{}, 1),
-			notice: drivers.NewNotice(nil)}}
+			notice: legacy.NewNotice(nil)}}
 		runtime.ReadMemStats(&before)
 		_ = l.hear(frame{header, body})
 		runtime.ReadMemStats(&after)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // publisher numbers its messages from 0. Confirms contain these numbers, so that tokens never pass through the numbers
@@ -13,8 +14,8 @@ import (
 type publisher struct {
 	link   *link
 	id     uint64
-	spec   drivers.PublisherSpec
-	notice *drivers.Notice
+	spec   legacy.PublisherSpec
+	notice *legacy.Notice
 	flushs bool
 
 	room chan struct{} // capacity 1: messages were taken, or the publisher has ended

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // maxForwards and maxEvents are the maximum numbers of forwards and events per session.
@@ -45,6 +46,10 @@ var _ interface {
 
 // Open starts a process of the driver, which opens a session.
 func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, options, env))
+}
+
+func (d *Driver) open(ctx context.Context, options json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {
 		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.description.Name)
 	}
@@ -100,8 +105,8 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 }
 
 // Publisher makes the driver connect a publisher.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
+	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: legacy.NewNotice(spec.OnClosed),
 		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
 	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
 		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
@@ -114,7 +119,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 // Consumer makes the driver connect a consumer.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	c := newConsumer(s.link, spec, handle)
 	request := outbound{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{

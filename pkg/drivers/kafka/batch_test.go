@@ -8,6 +8,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // recordBatch is the header of a batch as the broker stores it.
@@ -138,7 +139,7 @@ func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 func TestLingerWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"linger": "1m", "client": "`+client+`"}`))
-		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }, nil)
+		_, got := r.consumer(func(s *legacy.ConsumerSpec) { s.Prefetch = 0 }, nil)
 		p, _ := r.publisher(drivers.FireAndForget)
 		const n = maxWaiting + 5000
 		for i := range n {
@@ -159,8 +160,8 @@ func TestPartitionsWithoutKeys(t *testing.T) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
 		_, got := r.consumer(nil, nil)
 		n := &heard{}
-		p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
-			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: drivers.Exclusive, OnConfirms: n.confirm})
+		p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology,
+			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: legacy.Exclusive, OnConfirms: n.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // A key leads to the documented partition. Otherwise distributions of keys would have another meaning.
@@ -38,7 +39,7 @@ func TestKeyChoosesPartition(t *testing.T) {
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
-		seldom := func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval, time.Hour, 0 }
+		seldom := func(s *legacy.ConsumerSpec) { s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval, time.Hour, 0 }
 		first, one := r.consumer(seldom, nil)
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 400)
@@ -179,7 +180,7 @@ func TestProbeFollows(t *testing.T) {
 		if grown := metric(drivers.MetricStored) - before; grown < 50*10 {
 			t.Errorf("50 messages take %v bytes", grown)
 		}
-		_, got := r.consumer(func(s *drivers.ConsumerSpec) {
+		_, got := r.consumer(func(s *legacy.ConsumerSpec) {
 			s.Ack, s.AckInterval = drivers.AckInterval,
 				50*time.Millisecond
 		}, nil)
@@ -268,7 +269,7 @@ func TestTooLargeBody(t *testing.T) {
 func TestOrderWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		_, got := r.consumer(func(s *drivers.ConsumerSpec) {
+		_, got := r.consumer(func(s *legacy.ConsumerSpec) {
 			s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval,
 				time.Second, 0
 		}, nil)
@@ -290,13 +291,13 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 		const n = 8
 		r := setUp(t, at(t, single, fmt.Sprintf(`{"client": %q, "partitions": %d}`, client, n)))
 		var all [n]heard
-		var connected [n]drivers.Consumer
+		var connected [n]legacy.Consumer
 		var errs [n]error
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
 				connected[i], errs[i] = r.session.Consumer(r.context(),
-					drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
+					legacy.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
 						Ack: drivers.AckEach, OnClosed: all[i].closed}, all[i].take)
 			})
 		}

@@ -10,20 +10,21 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
 // Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
 // would continue, and so acknowledges all messages before it.
 type consumer struct {
-	spec         drivers.ConsumerSpec
+	spec         legacy.ConsumerSpec
 	session      *session
 	link         *link
 	topic, group string
 	id           string // client ID, which identifies the member of the group
-	handle       drivers.Handler
+	handle       legacy.Handler
 	source       source
-	notice       *drivers.Notice
+	notice       *legacy.Notice
 	once         sync.Once
 	stop         chan struct{} // closed by Close: no more calls of the handler
 
@@ -55,7 +56,7 @@ type message struct {
 // Consumer joins the group of its subscription to the queue. It returns when partitions have been assigned to the
 // group's members. A group continues at its committed position, or starts with the first message, so no message can be
 // missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	s.remember(spec.Topology)
 	group := groupName(spec.Topology, spec.Subscription, spec.Queue)
@@ -69,7 +70,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	c := &consumer{
 		spec: spec, session: s, link: l, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(),
 		handle: handle,
-		notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
+		notice: legacy.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
 	}
 	c.changed = sync.NewCond(&c.mu)
 	c.source = newFranzSource(c)

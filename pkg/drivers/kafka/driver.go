@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -30,7 +31,11 @@ type driver struct{}
 
 // Open prepares a session and pings a broker, so that an unreachable broker or wrong credentials are reported
 // immediately.
-func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, raw, env))
+}
+
+func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	o, err := kit.Decode[options]("kafka", raw)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // franzClient is a client of franz-go. The callback of a record receives the result.
@@ -30,7 +31,7 @@ type franzClient struct {
 // held is the linger time if batches are flushed explicitly. It is the maximum that franz-go allows.
 const held = time.Minute
 
-func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
+func (s *session) newFranzClient(_ context.Context, l *link, spec legacy.PublisherSpec) (client, error) {
 	o := &s.options
 	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
 		producers: map[*franzProducer]struct{}{}}
@@ -110,7 +111,7 @@ func (c *franzClient) close() {
 
 // producer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits for
 // answers from the partitions' leaders.
-func (c *franzClient) producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
+func (c *franzClient) producer(ctx context.Context, spec legacy.PublisherSpec) (producer, error) {
 	if !perMessage(spec.Mode) {
 		if err := c.learn(ctx); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -34,7 +35,7 @@ type goClient struct {
 	transport *kafka.Transport
 }
 
-func (s *session) newGoClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
+func (s *session) newGoClient(_ context.Context, l *link, spec legacy.PublisherSpec) (client, error) {
 	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
 		transport: &kafka.Transport{Dial: l.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
 			MetadataTTL: signOfLife, MetadataTopics: []string{topicName(spec.Topology, spec.Queue)}}}, nil
@@ -47,7 +48,7 @@ func (c *goClient) close() {
 
 // producer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the partitions'
 // leaders.
-func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
+func (c *goClient) producer(ctx context.Context, spec legacy.PublisherSpec) (producer, error) {
 	o := &c.session.options
 	addresses := kafka.TCP(o.Brokers...)
 	if !perMessage(spec.Mode) {

@@ -11,15 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // publisher is the common part of both libraries' publishers.
 type publisher struct {
-	spec   drivers.PublisherSpec
+	spec   legacy.PublisherSpec
 	link   *link
 	out    producer
 	leave  func()
-	notice *drivers.Notice
+	notice *legacy.Notice
 	most   int // maximum size of a body
 	closed atomic.Bool
 	once   sync.Once
@@ -43,14 +44,14 @@ const overhead = 128
 // Publisher creates a client, or shares the one of its connection number. It returns when the leaders of the topic's
 // partitions have answered. It does not wait for them in modes with a connection per message, which measure the time of
 // connecting.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	s.remember(spec.Topology)
 	on, leave, err := s.join(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
 	p := &publisher{
-		spec: spec, link: on.link, leave: leave, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, link: on.link, leave: leave, notice: legacy.NewNotice(spec.OnClosed),
 		most: s.options.BatchBytes - overhead,
 	}
 	if p.out, err = on.producer(ctx, spec); err != nil {

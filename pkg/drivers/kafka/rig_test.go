@@ -11,6 +11,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drivers/kafka"}
@@ -52,7 +53,7 @@ func openBy(t testing.TB, options json.RawMessage,
 	r := &rig{t: t, topology: labtest.Topology(nil)}
 	env := labtest.Env(r.event)
 	env.DialManagement = aside
-	r.session = labtest.Open(t, driver{}, options, env).(*session)
+	r.session = legacy.Of(labtest.Open(t, driver{}, options, env)).(*session)
 	labtest.TearDown(t, r.session, &r.topology)
 	return r
 }
@@ -136,12 +137,12 @@ func (n *heard) received() []string {
 	return append([]string(nil), n.bodies...)
 }
 
-func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
+func (r *rig) publisher(mode drivers.Mode) (legacy.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode,
+	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: mode,
 		MaxInFlight: 1000, Batch: 25, Keyed: true,
-		Connection: drivers.Exclusive, OnConfirms: n.confirm, OnClosed: n.closed})
+		Connection: legacy.Exclusive, OnConfirms: n.confirm, OnClosed: n.closed})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 }
 
 // send publishes bodies with the keys 0, 1, 2 …
-func (r *rig) send(p drivers.Publisher, bodies ...string) {
+func (r *rig) send(p legacy.Publisher, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
@@ -163,10 +164,10 @@ func (r *rig) send(p drivers.Publisher, bodies ...string) {
 	}
 }
 
-func (r *rig) consumer(change func(*drivers.ConsumerSpec), handling func()) (drivers.Consumer, *heard) {
+func (r *rig) consumer(change func(*legacy.ConsumerSpec), handling func()) (legacy.Consumer, *heard) {
 	r.t.Helper()
 	n := &heard{handling: handling}
-	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
+	spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
 		OnClosed: n.closed}
 	if change != nil {
 		change(&spec)

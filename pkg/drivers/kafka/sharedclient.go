@@ -5,11 +5,12 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // client is a library's client for publishers. It uses one link.
 type client interface {
-	producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error)
+	producer(ctx context.Context, spec legacy.PublisherSpec) (producer, error)
 	close()
 }
 
@@ -37,8 +38,8 @@ type slot struct {
 // join returns a client for the spec's connection number, and the function to call when its user has ended. With
 // franz-go, publishers with the same number, queue and mode share a client and its connections. With kafka-go, each
 // publisher has its own.
-func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*sharedClient, func(), error) {
-	if spec.Connection == drivers.Exclusive || s.options.Client == kafkaGo {
+func (s *session) join(ctx context.Context, spec legacy.PublisherSpec) (*sharedClient, func(), error) {
+	if spec.Connection == legacy.Exclusive || s.options.Client == kafkaGo {
 		c, err := s.client(ctx, spec)
 		if err != nil {
 			return nil, nil, err
@@ -66,7 +67,7 @@ func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*shared
 	return c, func() { slot.leave(c) }, nil
 }
 
-func (s *session) client(ctx context.Context, spec drivers.PublisherSpec) (*sharedClient, error) {
+func (s *session) client(ctx context.Context, spec legacy.PublisherSpec) (*sharedClient, error) {
 	l, err := s.link()
 	if err != nil {
 		return nil, err

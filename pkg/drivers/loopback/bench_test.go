@@ -30,6 +30,47 @@ func open(tb testing.TB, options string) (drivers.Session, drivers.Topology) {
 	return s, t
 }
 
+// connect makes a connection of a role. It is closed with its session.
+func connect(tb testing.TB, s drivers.Session, role drivers.Role) drivers.Conn {
+	tb.Helper()
+	c, err := s.Connect(context.Background(), drivers.ConnSpec{Role: role})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// consume connects a consumer with a connection of its own. It acknowledges each message that handle has handled.
+func consume(tb testing.TB, s drivers.Session, spec drivers.ConsumerSpec, handle func([]drivers.Delivery)) drivers.Consumer {
+	tb.Helper()
+	var c drivers.Consumer
+	ready, known := make(chan struct{}), false
+	made, err := connect(tb, s, drivers.ConsumerRole).Consumer(context.Background(), spec, func(ds []drivers.Delivery) {
+		handle(ds)
+		if !known {
+			<-ready
+			known = true
+		}
+		c.Ack(len(ds))
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c = made
+	close(ready)
+	return c
+}
+
+// publish connects a publisher with a connection of its own.
+func publish(tb testing.TB, s drivers.Session, spec drivers.PublisherSpec) drivers.Publisher {
+	tb.Helper()
+	p, err := connect(tb, s, drivers.PublisherRole).Publisher(context.Background(), spec)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
 // BenchmarkPublishDeliver measures the whole path of a message: publish, confirm, deliver, acknowledge. With -cpu 1,
 // the result is the CPU time that loopback adds to every message.
 func BenchmarkPublishDeliver(b *testing.B) {
@@ -43,23 +84,16 @@ func BenchmarkPublishDeliver(b *testing.B) {
 func publishDeliver(b *testing.B, size, batch int) {
 	s, topology := open(b, "")
 	done, got, confirmed := make(chan struct{}), 0, 0
-	c, err := s.Consumer(b.Context(), drivers.ConsumerSpec{Topology: topology, Batch: batch, Ack: drivers.AckEach},
-		func(d []drivers.Delivery) error {
+	c := consume(b, s, drivers.ConsumerSpec{Topology: topology, Batch: batch, Ack: drivers.AckEach},
+		func(d []drivers.Delivery) {
 			if got += len(d); got == b.N {
 				close(done)
 			}
-			return nil
 		})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := s.Publisher(b.Context(), drivers.PublisherSpec{
+	p := publish(b, s, drivers.PublisherSpec{
 		Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		OnConfirms: func(tokens []uint64, _ error) { confirmed += len(tokens) },
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	body := make([]byte, size)
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -17,7 +17,7 @@ var brokers struct {
 	named map[string]*broker
 }
 
-// broker stores the topologies of one name and the links that Cut breaks.
+// broker stores the topologies of one name and the connections that Cut breaks.
 type broker struct {
 	name  string
 	epoch time.Time // the broker's clock counts from it
@@ -27,7 +27,7 @@ type broker struct {
 	topologies map[string]*topology
 
 	mu       sync.Mutex
-	links    map[part]struct{}
+	conns    map[*conn]struct{}
 	limiters map[[2]int64]*limiter
 }
 
@@ -39,7 +39,7 @@ func join(name string) *broker {
 	if b == nil {
 		b = &broker{
 			name: name, epoch: time.Now(), topologies: map[string]*topology{},
-			links: map[part]struct{}{}, limiters: map[[2]int64]*limiter{},
+			conns: map[*conn]struct{}{}, limiters: map[[2]int64]*limiter{},
 		}
 		if brokers.named == nil {
 			brokers.named = map[string]*broker{}
@@ -59,9 +59,8 @@ func (b *broker) leave() {
 	}
 }
 
-// Cut breaks every link to the broker of this name at the same time, like a lost network. Outstanding confirms fail,
-// OnClosed is called, and unacknowledged messages are delivered again. The broker keeps its messages, and new links
-// work.
+// Cut breaks every connection to the broker of this name at the same time, like a lost network. Outstanding confirms
+// fail, and unacknowledged messages are delivered again. The broker keeps its messages, and new connections work.
 func Cut(name string) {
 	brokers.Lock()
 	b := brokers.named[name]
@@ -70,25 +69,23 @@ func Cut(name string) {
 		return
 	}
 	b.mu.Lock()
-	links := slices.Collect(maps.Keys(b.links))
+	conns := slices.Collect(maps.Keys(b.conns))
 	b.mu.Unlock()
-	var all sync.WaitGroup
-	for _, l := range links {
-		all.Go(l.cut)
+	for _, c := range conns {
+		c.Cut()
 	}
-	all.Wait()
 }
 
-func (b *broker) attach(p part) {
+func (b *broker) attach(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.links[p] = struct{}{}
+	b.conns[c] = struct{}{}
 }
 
-func (b *broker) detach(p part) {
+func (b *broker) detach(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.links, p)
+	delete(b.conns, c)
 }
 
 // now returns the time of the broker's clock, in nanoseconds since epoch.

@@ -1,7 +1,6 @@
 package loopback
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,39 +11,50 @@ import (
 // maxTaken is the maximum number of messages that a consumer takes at a time, like a receive buffer.
 const maxTaken = 256
 
-// consumer passes deliveries to its handler from one goroutine.
+// consumer passes deliveries to its handler from one goroutine. Done and Err are those of its connection.
 type consumer struct {
-	session *session
-	queue   *queue
-	spec    drivers.ConsumerSpec
-	handle  drivers.Handler
+	*conn
+	queue  *queue
+	spec   drivers.ConsumerSpec
+	handle drivers.Handler
 
-	wake   chan struct{} // capacity 1
-	parked bool          // listed in queue.waiting; guarded by queue.mu
-	stop   chan struct{}
-	done   chan struct{}
+	wake     chan struct{} // capacity 1
+	parked   bool          // listed in queue.waiting; guarded by queue.mu
+	answered chan struct{} // capacity 1: Ack or Nack was called between calls of the handler
+	stop     chan struct{}
+	done     chan struct{} // closed when loop has ended
 
-	mu     sync.Mutex
-	ended  atomic.Bool // set once, under mu, after broken
-	notice *drivers.Notice
-	broken atomic.Bool // the link broke: nothing can be acknowledged any more
+	endMu  sync.Mutex
+	ended  atomic.Bool // set once, after broken: loop ends
+	broken atomic.Bool // the connection broke: nothing can be answered any more
 
-	// Used only by the goroutine of loop.
-	deliveries []drivers.Delivery
-	accepted   []run // handled and not yet acknowledged
-	unacked    int   // messages in accepted
-	settled    []run // acknowledged; next releases them in the queue
-	nextAck    time.Time
+	delivering atomic.Bool  // loop passes a run to the handler: it applies answers afterwards
+	acks       atomic.Int64 // acknowledged messages, after answers, that the queue has not released yet
+	refused    atomic.Bool  // answers is not empty
+
+	// Guarded by queue.mu.
+	answers []answer // answers up to the last Nack that the queue has not received yet
+	taken   []run    // unanswered messages, the oldest first
+	held    int      // messages in taken
+	left    bool     // the unanswered messages are returned
+
+	deliveries []drivers.Delivery // used only by loop
 }
 
-func newConsumer(s *session, q *queue, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
-	if tap, _ := s.broker.tapped(); tap != nil {
+// answer is the answer to the n oldest unanswered messages.
+type answer struct {
+	n    int
+	nack bool
+}
+
+func newConsumer(c *conn, q *queue, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	if tap, _ := c.session.broker.tapped(); tap != nil {
 		handle = tapDeliveries(tap, handle)
 	}
 	return &consumer{
-		session: s, queue: q, spec: spec, handle: handle,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		notice:     drivers.NewNotice(spec.OnClosed),
+		conn: c, queue: q, spec: spec, handle: handle,
+		wake: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{}),
 		deliveries: make([]drivers.Delivery, min(spec.Batch, maxTaken)),
 	}
 }
@@ -58,10 +68,12 @@ func (c *consumer) start() {
 
 func (c *consumer) loop() {
 	defer close(c.done)
-	for !c.ended.Load() {
-		if c.spec.Ack == drivers.AckInterval {
-			c.ackIfDue(time.Now())
+	defer func() {
+		if c.broken.Load() {
+			c.leave()
 		}
+	}()
+	for !c.ended.Load() {
 		r, next := c.next()
 		if len(r.slots) > 0 {
 			c.deliver(r)
@@ -69,66 +81,53 @@ func (c *consumer) loop() {
 			c.park(next)
 		}
 	}
-	c.leave()
 }
 
 // next takes the messages that are ready. If there are none, it parks the consumer in the queue's waiting list, so that
-// no message is missed. It releases what was settled since the last call in the same critical section. The second
-// result is the time at which a delayed message will be ready, or 0.
+// no message is missed. It applies the answers since the last call in the same critical section. The second result is the
+// time at which a delayed message will be ready, or 0.
 func (c *consumer) next() (run, int64) {
-	most := maxTaken
-	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
-		most = min(most, c.spec.Prefetch-c.unacked)
-	}
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, r := range c.settled {
-		q.release(r)
+	c.apply()
+	most := maxTaken
+	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
+		most = min(most, c.spec.Prefetch-c.held)
 	}
-	c.settled = c.settled[:0]
 	if most == 0 {
-		return run{}, 0 // the consumer must acknowledge first
+		return run{}, 0 // messages must be answered first
 	}
 	r, next := q.take(most, c.session.broker.now)
 	switch {
 	case len(r.slots) == 0:
 		c.parked = true
 		q.waiting = append(q.waiting, c)
+		return r, next
 	case q.ready > 0:
 		q.wake() // another consumer may take the rest
 	}
+	c.taken = extend(c.taken, r)
+	c.held += len(r.slots)
 	return r, next
 }
 
-// park waits for a message, for the time next (if it is not 0), for the next acknowledgement, or for the end.
+// park waits for a message, for the time next (if it is not 0), for an answer, or for the end.
 func (c *consumer) park(next int64) {
 	var timer <-chan time.Time
-	if wait, ok := c.patience(next); ok {
-		t := time.NewTimer(wait)
+	if next > 0 {
+		t := time.NewTimer(time.Duration(next - c.session.broker.now()))
 		defer t.Stop()
 		timer = t.C
 	}
 	select {
 	case <-c.wake:
 		return
+	case <-c.answered:
 	case <-c.stop:
 	case <-timer:
 	}
 	c.unpark()
-}
-
-// patience returns how long a parked consumer may sleep. It returns false if no time limits the wait.
-func (c *consumer) patience(next int64) (wait time.Duration, ok bool) {
-	if next > 0 {
-		wait, ok = time.Duration(next-c.session.broker.now()), true
-	}
-	if c.unacked > 0 && c.spec.Ack == drivers.AckInterval {
-		if due := time.Until(c.nextAck); !ok || due < wait {
-			wait, ok = due, true
-		}
-	}
-	return wait, ok
 }
 
 // unpark removes the consumer from the queue's waiting list, or consumes the wake-up that came in the meantime.
@@ -152,133 +151,150 @@ func (c *consumer) unpark() {
 	}
 }
 
-// deliver passes a run to the handler in batches and settles it.
+// deliver passes a run to the handler in batches.
 func (c *consumer) deliver(r run) {
 	redelivered := drivers.No
 	if r.redelivered {
 		redelivered = drivers.Yes
 	}
-	// no acknowledgements are counted in these modes: settle many batches at once
-	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic
-	from, at := 0, 0
-	for at < len(r.slots) && !c.ended.Load() {
+	c.delivering.Store(true)
+	for at := 0; at < len(r.slots) && !c.ended.Load(); {
 		n := min(len(c.deliveries), len(r.slots)-at)
 		for i, s := range r.slots[at : at+n] {
 			end := s.at + s.size
 			d := &c.deliveries[i]
 			d.Body, d.Redelivered, d.Stream = r.buf[s.at:end:end], redelivered, c.queue.number
 		}
-		err := c.handle(c.deliveries[:n])
-		if refused := err != nil || c.broken.Load(); refused || !lazy {
-			c.accept(r.part(from, at))
-			c.settle(r.part(at, at+n), refused)
-			from = at + n
+		c.handle(c.deliveries[:n])
+		if c.spec.Ack == drivers.AckAutomatic { // also after Cut
+			c.acks.Add(int64(n))
+		}
+		if c.refused.Load() {
+			c.settle()
 		}
 		at += n
 	}
-	c.accept(r.part(from, at))
-	c.giveBack(r.part(at, len(r.slots)))
+	c.delivering.Store(false)
 }
 
-// giveBack returns messages that were not accepted, for any consumer. With AckAutomatic, handled messages are not
-// returned, but those left in the receive buffer are.
-func (c *consumer) giveBack(r run) {
-	if len(r.slots) == 0 {
+// Ack accepts the n oldest unanswered messages. The queue releases them with the next take, which follows at once unless
+// a run is being delivered.
+func (c *consumer) Ack(n int) {
+	if c.broken.Load() {
+		return
+	}
+	c.acks.Add(int64(n))
+	c.hurry()
+}
+
+// Nack returns the n oldest unanswered messages to the queue, when the handler returns.
+func (c *consumer) Nack(n int) {
+	if c.broken.Load() {
 		return
 	}
 	c.queue.mu.Lock()
+	c.answers = append(c.answers, answer{n: int(c.acks.Swap(0))}, answer{n: n, nack: true})
+	c.refused.Store(true)
+	c.queue.mu.Unlock()
+	c.hurry()
+}
+
+// hurry wakes loop, unless it delivers messages.
+func (c *consumer) hurry() {
+	if c.delivering.Load() {
+		return
+	}
+	select {
+	case c.answered <- struct{}{}:
+	default:
+	}
+}
+
+func (c *consumer) settle() {
+	c.queue.mu.Lock()
 	defer c.queue.mu.Unlock()
-	c.queue.giveBack(r)
+	c.apply()
 }
 
-// settle gives rejected messages back and accepts all others. With AckAutomatic, nothing is rejected.
-func (c *consumer) settle(r run, refused bool) {
-	if refused && c.spec.Ack != drivers.AckAutomatic {
-		c.giveBack(r)
-		return
+// apply passes the answers to the queue. The caller holds queue.mu.
+func (c *consumer) apply() {
+	for _, a := range c.answers {
+		c.pass(a)
 	}
-	c.accept(r)
-}
-
-// accept acknowledges handled messages now, or counts them for a later acknowledgement.
-func (c *consumer) accept(r run) {
-	if len(r.slots) == 0 {
-		return
-	}
-	if c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic {
-		c.settled = extend(c.settled, r)
-		return
-	}
-	if c.spec.Ack == drivers.AckInterval && c.unacked == 0 {
-		c.nextAck = time.Now().Add(c.spec.AckInterval)
-	}
-	c.accepted = extend(c.accepted, r)
-	c.unacked += len(r.slots)
-	if c.spec.Ack == drivers.AckEvery && (c.unacked >= c.spec.AckEvery || c.unacked == c.spec.Prefetch) {
-		c.ack()
+	c.answers = c.answers[:0]
+	c.refused.Store(false)
+	if n := c.acks.Swap(0); n > 0 {
+		c.pass(answer{n: int(n)})
 	}
 }
 
-func (c *consumer) ackIfDue(now time.Time) {
-	if c.unacked > 0 && !now.Before(c.nextAck) {
-		c.ack()
-	}
-}
-
-// ack acknowledges all accepted messages. The queue releases them with the next take.
-func (c *consumer) ack() {
-	c.settled = append(c.settled, c.accepted...)
-	c.accepted, c.unacked = c.accepted[:0], 0
-}
-
-// leave acknowledges the accepted messages, unless the link broke. Then it gives them back.
-func (c *consumer) leave() {
-	q := c.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.consumers--
-	for _, r := range c.settled {
-		q.release(r)
-	}
-	for _, r := range c.accepted {
-		if c.broken.Load() {
-			q.giveBack(r)
+func (c *consumer) pass(a answer) {
+	for a.n > 0 && len(c.taken) > 0 { // more answers than messages are a fault of the caller
+		first := &c.taken[0]
+		r := first.part(0, min(a.n, len(first.slots)))
+		first.slots = first.slots[len(r.slots):]
+		if len(first.slots) == 0 {
+			c.taken = c.taken[:copy(c.taken, c.taken[1:])]
+		}
+		a.n -= len(r.slots)
+		c.held -= len(r.slots)
+		if a.nack {
+			c.queue.giveBack(r)
 		} else {
-			q.release(r)
+			c.queue.release(r)
 		}
 	}
-	if q.ready > 0 {
-		q.wake() // this consumer may have received a wake-up without taking the message
-	}
 }
 
-// end stops the goroutine. It reports whether this call was the first.
+// end makes loop end. It reports whether this call was the first.
 func (c *consumer) end(broken bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.endMu.Lock()
+	defer c.endMu.Unlock()
+	if broken {
+		c.broken.Store(true)
+	}
 	if c.ended.Load() {
 		return false
 	}
-	c.broken.Store(broken)
 	c.ended.Store(true)
 	close(c.stop)
 	return true
 }
 
-func (c *consumer) cut() {
-	if c.end(true) {
-		c.session.drop(c)
-		c.notice.Broke(fmt.Errorf("loopback consumer was cut: %w", drivers.ErrClosed))
-	}
-}
+func (c *consumer) cut() { c.end(true) }
 
 func (c *consumer) abandon() { _ = c.Close() }
 
-func (c *consumer) Close() error {
-	c.notice.End()
-	if c.end(false) {
-		c.session.drop(c)
-	}
+// Stop prevents further calls of the handler, and waits for the running one.
+func (c *consumer) Stop() {
+	c.end(false)
 	<-c.done
+}
+
+// Close stops, and returns the unanswered messages to the queue.
+func (c *consumer) Close() error {
+	c.Stop()
+	c.drop(c)
+	c.leave()
 	return nil
+}
+
+// leave applies the answers, and returns the unanswered messages to the queue.
+func (c *consumer) leave() {
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.left {
+		return
+	}
+	c.left = true
+	c.apply()
+	for _, r := range c.taken {
+		q.giveBack(r)
+	}
+	c.taken, c.held = nil, 0
+	q.consumers--
+	if q.ready > 0 {
+		q.wake() // this consumer may have received a wake-up without taking the message
+	}
 }

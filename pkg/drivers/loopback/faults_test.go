@@ -33,22 +33,17 @@ func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 	t.Helper()
 	s, topology := open(t, options)
 	a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-	c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 16, Ack: drivers.AckEach},
-		a.receive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := consume(t, s, drivers.ConsumerSpec{Topology: topology, Batch: 16, Ack: drivers.AckEach}, a.receive)
 	spec := drivers.PublisherSpec{Topology: topology, Mode: mode, OnConfirms: a.confirm}
-	p, err := s.Publisher(t.Context(), spec)
+	p := publish(t, s, spec)
 	for i := range n {
-		if err != nil {
+		body := binary.LittleEndian.AppendUint32(nil, uint32(i))
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: body}); err != nil {
 			t.Fatal(err)
 		}
-		body := binary.LittleEndian.AppendUint32(nil, uint32(i))
-		if err = p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: body}); err == nil &&
-			mode == drivers.ConnectionPerMessageConfirm && i+1 < n {
+		if mode == drivers.ConnectionPerMessageConfirm && i+1 < n {
 			_ = p.Close()
-			p, err = s.Publisher(t.Context(), spec)
+			p = publish(t, s, spec)
 		}
 	}
 	_ = p.Close()
@@ -58,14 +53,13 @@ func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 	return a
 }
 
-func (a *account) receive(ds []drivers.Delivery) error {
+func (a *account) receive(ds []drivers.Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range ds {
 		a.arrived = append(a.arrived, int(binary.LittleEndian.Uint32(d.Body)))
 		a.at = append(a.at, time.Since(a.started))
 	}
-	return nil
 }
 
 func (a *account) confirm(tokens []uint64, err error) {
@@ -161,11 +155,8 @@ func TestBurstIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"rate":1000,"burst":5`)
 		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 			OnConfirms: a.confirm})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for i := range uint64(20) {
 			if i == 10 {
 				time.Sleep(time.Second)
@@ -255,15 +246,9 @@ func TestStallsAndSlowStart(t *testing.T) {
 			topology := open(t,
 			`,"delay":"10ms","confirmDelay":"5ms","stalls":[{"at":"100ms","for":"50ms"}],"slowStart":{"for":"80ms","extra":"40ms"}`)
 		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-		if _, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach},
-			a.receive); err != nil {
-			t.Fatal(err)
-		}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+		consume(t, s, drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach}, a.receive)
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 			OnConfirms: a.confirm})
-		if err != nil {
-			t.Fatal(err)
-		}
 		at := []time.Duration{0, 40, 80, 90, 94, 95, 120, 150} // ms
 		received := []time.Duration{50, 70, 90, 150, 150, 150, 150, 160}
 		confirmed := []time.Duration{45, 65, 85, 95, 99, 150, 150, 155}

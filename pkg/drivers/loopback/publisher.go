@@ -11,8 +11,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher copies messages into the queues of its number, one per subscription.
+// publisher copies messages into the queues of its number, one per subscription. Done and Err are those of its
+// connection.
 type publisher struct {
+	*conn
 	session  *session
 	spec     drivers.PublisherSpec
 	topology *topology
@@ -25,19 +27,18 @@ type publisher struct {
 	tap      func(Stamp) // nil: not tapped
 	number   uint64      // identifies the publisher in stamps
 
-	mu     sync.Mutex // locked during all of Publish, including waits and the confirm
-	token  [1]uint64  // buffer of OnConfirms
-	endMu  sync.Mutex
-	ended  atomic.Bool
-	notice *drivers.Notice
-	stop   chan struct{} // closed when ended is set: wakes Publish
+	mu    sync.Mutex // locked during all of Publish, including waits and the confirm
+	token [1]uint64  // buffer of OnConfirms
+	endMu sync.Mutex
+	ended atomic.Bool
+	stop  chan struct{} // closed when ended is set: wakes Publish
 }
 
-func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
+func newPublisher(c *conn, t *topology, spec drivers.PublisherSpec) *publisher {
+	s := c.session
 	p := &publisher{
-		session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
+		conn: c, session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
 		confirms: spec.Mode.Confirmed(), sequence: &sequence{}, stop: make(chan struct{}),
-		notice: drivers.NewNotice(spec.OnClosed),
 	}
 	if p.tap, p.number = s.broker.tapped(); p.tap != nil && p.confirms {
 		p.spec.OnConfirms = tapConfirms(p.tap, p.number, spec.OnConfirms)
@@ -248,7 +249,7 @@ func (p *publisher) end() bool {
 	}
 	p.ended.Store(true)
 	close(p.stop)
-	p.session.drop(p)
+	p.drop(p)
 	return true
 }
 
@@ -257,7 +258,6 @@ const closeLimit = 3 * time.Second
 
 // Close waits until a running Publish returns, and then up to closeLimit for delayed confirms.
 func (p *publisher) Close() error {
-	p.notice.End()
 	p.end()
 	p.mu.Lock()
 	//lint:ignore SA2001 a Publish in progress leaves first
@@ -281,13 +281,10 @@ func (p *publisher) ownSequence() bool {
 }
 
 func (p *publisher) cut() {
-	if !p.end() {
-		return
-	}
+	p.end()
 	if p.later != nil {
 		p.later.fail()
 	}
-	p.notice.Broke(fmt.Errorf("loopback publisher was cut: %w", drivers.ErrClosed))
 }
 
 func (p *publisher) abandon() {

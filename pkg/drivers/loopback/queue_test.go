@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +19,7 @@ import (
 func TestCapacityBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"capacity":5`)
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
 		for range 5 {
 			if err := p.Publish(t.Context(), drivers.Message{}); err != nil {
 				t.Fatal(err)
@@ -41,14 +37,8 @@ func TestCapacityBlocks(t *testing.T) {
 			t.Fatal("publishing to a full queue does not block")
 		}
 		got := 0
-		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach},
-			func([]drivers.Delivery) error {
-				got++
-				return nil
-			})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := consume(t, s, drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach},
+			func([]drivers.Delivery) { got++ })
 		if err := <-published; err != nil {
 			t.Fatal(err)
 		}
@@ -65,11 +55,8 @@ func TestConfirmsDueTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"confirmDelay":"5ms","reject":4`)
 		var calls [][]uint64
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 			OnConfirms: func(tokens []uint64, _ error) { calls = append(calls, slices.Clone(tokens)) }})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for token := range uint64(6) {
 			if token == 5 {
 				time.Sleep(time.Millisecond)
@@ -85,23 +72,19 @@ func TestConfirmsDueTogether(t *testing.T) {
 	})
 }
 
-// TestCut breaks links with delayed confirms and unacknowledged deliveries. OnClosed of each link waits for that of the
-// other: no link breaks only after the work that another one's end causes.
+// TestCut breaks connections with delayed confirms and unanswered deliveries.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"confirmDelay":"1h"`)
 		var failed, again int
-		var closed sync.WaitGroup
-		closed.Add(2)
-		onClosed := func(error) { closed.Done(); closed.Wait() }
-		spec := drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEvery, AckEvery: 100,
-			OnClosed: onClosed}
-		c, err := s.Consumer(t.Context(), spec, func([]drivers.Delivery) error { return nil })
+		spec := drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEvery}
+		receiving, sending := connect(t, s, drivers.ConsumerRole), connect(t, s, drivers.PublisherRole)
+		c, err := receiving.Consumer(t.Context(), spec, func([]drivers.Delivery) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{
-			Topology: topology, Mode: drivers.ConfirmWindow, OnClosed: onClosed,
+		p, err := sending.Publisher(t.Context(), drivers.PublisherSpec{
+			Topology: topology, Mode: drivers.ConfirmWindow,
 			OnConfirms: func(tokens []uint64, err error) {
 				if errors.Is(err, drivers.ErrClosed) {
 					failed += len(tokens)
@@ -118,24 +101,59 @@ func TestCut(t *testing.T) {
 		}
 		synctest.Wait()
 		loopback.Cut(t.Name())
+		<-receiving.Done()
+		<-sending.Done()
+		if !errors.Is(receiving.Err(), drivers.ErrClosed) || !errors.Is(sending.Err(), drivers.ErrClosed) {
+			t.Errorf("the connections broke with %v and %v", receiving.Err(), sending.Err())
+		}
+		c.Ack(10) // too late
 		synctest.Wait()
 		_, _ = p.Close(), c.Close()
 		if failed != 10 {
 			t.Errorf("%d failed confirms, want 10", failed)
 		}
-		c, err = s.Consumer(t.Context(), spec, func(ds []drivers.Delivery) error {
+		c = consume(t, s, spec, func(ds []drivers.Delivery) {
 			if ds[0].Redelivered == drivers.Yes {
 				again++
 			}
-			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		synctest.Wait()
 		_ = c.Close()
 		if again != 10 {
 			t.Errorf("%d messages come again as redelivered, want 10", again)
+		}
+	})
+}
+
+// TestAckBetweenCalls acknowledges messages while a consumer waits, whose prefetch is used up. It then receives more.
+func TestAckBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, "")
+		got := 0
+		c, err := connect(t, s, drivers.ConsumerRole).Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology,
+			Batch: 3, Prefetch: 5, Ack: drivers.AckEvery}, func(ds []drivers.Delivery) { got += len(ds) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
+		for range 10 {
+			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range []int{5, 7, 9, 10} {
+			if i > 0 {
+				c.Ack(2)
+			}
+			synctest.Wait()
+			if got != want {
+				t.Errorf("%d messages are delivered after %d acknowledgements, want %d", got, 2*i, want)
+			}
+		}
+		c.Nack(2)
+		synctest.Wait()
+		if got != 12 {
+			t.Errorf("%d deliveries after a rejection of 2 messages, want 12", got)
 		}
 	})
 }
@@ -146,17 +164,10 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 		s, topology := open(t, "")
 		var got [2]int
 		for i := range got {
-			_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Prefetch: 1,
-				Ack: drivers.AckEach},
-				func([]drivers.Delivery) error { got[i]++; return nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+			consume(t, s, drivers.ConsumerSpec{Topology: topology, Batch: 1, Prefetch: 1, Ack: drivers.AckEach},
+				func([]drivers.Delivery) { got[i]++ })
 		}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
 		synctest.Wait() // both wait
 		for range 100 {
 			_ = p.Publish(t.Context(), drivers.Message{})
@@ -173,19 +184,10 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 func TestHotPathAllocatesNothing(t *testing.T) {
 	s, topology := open(t, "")
 	taken := make(chan int, 1<<16)
-	_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 256, Ack: drivers.AckEach},
-		func(d []drivers.Delivery) error {
-			taken <- len(d)
-			return nil
-		})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+	consume(t, s, drivers.ConsumerSpec{Topology: topology, Batch: 256, Ack: drivers.AckEach},
+		func(d []drivers.Delivery) { taken <- len(d) })
+	p := publish(t, s, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 		OnConfirms: func([]uint64, error) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	body, ctx := make([]byte, 100), t.Context()
 	allocs := testing.AllocsPerRun(20, func() {
 		for range 1000 {
@@ -208,8 +210,8 @@ func TestSessionsMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	if _, err := b.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology,
-		Mode: drivers.FireAndForget}); err != nil {
+	spec := drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget}
+	if _, err := connect(t, b, drivers.PublisherRole).Publisher(t.Context(), spec); err != nil {
 		t.Errorf("a session does not find the topology of another at the same broker: %v", err)
 	}
 	other, err := loopback.Driver{}.Open(t.Context(), schematest.Fill(t, loopback.Driver{}, `{"name":"elsewhere"}`),
@@ -218,8 +220,7 @@ func TestSessionsMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
-	if _, err := other.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology,
-		Mode: drivers.FireAndForget}); err == nil {
+	if _, err := connect(t, other, drivers.PublisherRole).Publisher(t.Context(), spec); err == nil {
 		t.Error("a session finds the topology of another broker")
 	}
 	_ = a

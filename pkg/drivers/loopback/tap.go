@@ -69,11 +69,11 @@ func tapConfirms(f func(Stamp), publisher uint64, onConfirms func([]uint64, erro
 }
 
 func tapDeliveries(f func(Stamp), handle drivers.Handler) drivers.Handler {
-	return func(batch []drivers.Delivery) error {
+	return func(batch []drivers.Delivery) {
 		now := time.Now()
 		for i := range batch {
 			f(Stamp{Kind: Delivered, At: now, Body: batch[i].Body})
 		}
-		return handle(batch)
+		handle(batch)
 	}
 }

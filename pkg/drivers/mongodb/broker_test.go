@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -29,7 +30,7 @@ import (
 func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
 	options := labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
 	r := newRig(t, options, nil)
-	_, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
+	_, err := r.session.Publisher(r.context(), legacy.PublisherSpec{
 		Topology: r.topology, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: 1,
 	})
 	if !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "unacknowledged: false") {
@@ -98,7 +99,7 @@ func TestWriteConcernsAreSent(t *testing.T) {
 		t.Run(c.options, func(t *testing.T) {
 			r := newRig(t, standIn(t, c.options), nil)
 			on, sent := watched(t, &r.session.options)
-			spec := drivers.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
+			spec := legacy.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
 			i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
 				options: r.session.insertOptions(spec)}
 			if n, err := i.send(r.context(), []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}},
@@ -140,7 +141,7 @@ func TestPartOfAnInsertIsRefused(t *testing.T) {
 	} {
 		r := newRig(t, standIn(t, `{}`), nil)
 		r.session.options.Ordered = c.ordered
-		spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+		spec := legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
 		on, _ := watched(t, &r.session.options)
 		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
 			options: r.session.insertOptions(spec), ordered: c.ordered}
@@ -265,9 +266,9 @@ func TestLimitsAreFilled(t *testing.T) {
 	env := labtest.Env(nil)
 	env.Dial = stile.dial
 	topology := labtest.Topology(nil)
-	s := labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env)
+	s := legacy.Of(labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env))
 	labtest.SetUp(t, s, &topology)
-	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+	p, err := s.Publisher(labtest.Context(t), legacy.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 		MaxInFlight: 20, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +281,7 @@ func TestLimitsAreFilled(t *testing.T) {
 	labtest.Eventually(t, "ten inserts of two messages at the same time", func() bool { return stile.of("insert") >= 10 })
 	_ = p.Close()
 	var handled atomic.Int32
-	c, err := s.Consumer(labtest.Context(t), drivers.ConsumerSpec{Topology: topology, Prefetch: 20, Batch: 5,
+	c, err := s.Consumer(labtest.Context(t), legacy.ConsumerSpec{Topology: topology, Prefetch: 20, Batch: 5,
 		Ack: drivers.AckEach}, func(batch []drivers.Delivery) error {
 		handled.Add(int32(len(batch)))
 		return nil
@@ -306,7 +307,7 @@ func TestClaimsBeginAnywhere(t *testing.T) {
 	on, sent := watched(t, &r.session.options)
 	c := &consumer{link: on, visibility: time.Minute,
 		from: on.client.Database(r.session.options.Database).Collection(collectionName(r.topology, 0, 0))}
-	spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+	spec := legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
 	i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
 	const n = 30
 	batch := make([]drivers.Message, n)
@@ -370,7 +371,7 @@ func TestMissingCollectionOfASubscription(t *testing.T) {
 	if err := r.session.drop(r.context(), []string{missing}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
+	if _, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology,
 		Mode: drivers.ConfirmEach}); !errors.Is(err, errNotSetUp) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("without the collection of subscription 1, a publisher gives %v", err)
 	}
@@ -379,7 +380,7 @@ func TestMissingCollectionOfASubscription(t *testing.T) {
 // Metrics are those of the task's collections. Claimed messages count as unacknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
+	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
 		Batch: 5, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -391,7 +392,7 @@ func TestProbeCountsMessages(t *testing.T) {
 		}
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
-	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1,
+	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1,
 		Prefetch: 1, Ack: drivers.AckEach},
 		func([]drivers.Delivery) error {
 			select {
@@ -423,7 +424,7 @@ func TestProbeCountsMessages(t *testing.T) {
 // After the visibility timeout, another consumer can claim a message, which is then marked as redelivered.
 func TestVisibilityEnds(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "300ms"}`), nil)
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach,
+	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach,
 		OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -433,8 +434,8 @@ func TestVisibilityEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	release, came := make(chan struct{}), make(chan drivers.Tristate, 10)
-	consume := func() drivers.Consumer {
-		c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1,
+	consume := func() legacy.Consumer {
+		c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 1,
 			Ack: drivers.AckEach, Connection: 7},
 			func(batch []drivers.Delivery) error {
 				came <- batch[0].Redelivered

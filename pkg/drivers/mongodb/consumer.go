@@ -12,6 +12,7 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -35,7 +36,7 @@ const refusedPause = 200 * time.Millisecond
 const maxConcurrent = 100
 
 // Consumer connects a consumer. Setup created its collection, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	c, err := s.consumer(ctx, spec, handle)
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, err

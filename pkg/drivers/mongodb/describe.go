@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // server is the description of a server.
@@ -128,13 +129,13 @@ var errAnswers = errors.New("this server answers writes with w: 0, which the pro
 
 // checkSilence returns an error if the server answers writes with w: 0. It checks once per session, by a delete of
 // nothing: the library would take an answer to it for the answer to the next request.
-func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) error {
+func (s *session) checkSilence(ctx context.Context, spec legacy.PublisherSpec) error {
 	s.silence.Lock()
 	defer s.silence.Unlock()
 	if s.silent {
 		return nil
 	}
-	l, leave, err := s.take(ctx, drivers.Exclusive)
+	l, leave, err := s.take(ctx, legacy.Exclusive)
 	if err != nil {
 		return err
 	}

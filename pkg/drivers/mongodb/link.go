@@ -161,7 +161,7 @@ func (l *link) Close() {
 	_ = l.client.Disconnect(ctx)
 }
 
-// take returns the link of a connection number, which may be shared, or a new one for drivers.Exclusive. The caller
+// take returns the link of a connection number, which may be shared, or a new one for legacy.Exclusive. The caller
 // must call leave.
 func (s *session) take(ctx context.Context, number int) (l *link, leave func(), err error) {
 	return s.links.Take(number, func() (*link, error) { return s.connect(ctx, s.env.Dial) })

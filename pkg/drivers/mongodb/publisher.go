@@ -14,12 +14,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
 // Publisher connects a publisher. Without confirms, the publisher has its own link. Then the answer to a request after
 // the last insert, on the same connection, shows that the server has received all inserts.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	p, err := s.publisher(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -27,7 +28,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
+func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*requests.Publisher, error) {
 	err := s.exist(ctx, spec.Topology, spec.Queue)
 	if err == nil && !spec.Mode.Confirmed() {
 		err = s.checkSilence(ctx, spec)
@@ -37,7 +38,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	}
 	number := spec.Connection
 	if !spec.Mode.Confirmed() {
-		number = drivers.Exclusive
+		number = legacy.Exclusive
 	}
 	on, leave, err := s.take(ctx, number)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 }
 
 // inserted returns the collections into which each message is inserted: one per subscription.
-func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collection {
+func (s *session) inserted(on *link, spec legacy.PublisherSpec) []*mongo.Collection {
 	var w *writeconcern.WriteConcern
 	switch {
 	case !spec.Mode.Confirmed():
@@ -81,7 +82,7 @@ func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collec
 
 // insertOptions returns the options of InsertMany. The library does not support wtimeout any more, so a write concern
 // with it is added as an internal command field.
-func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
+func (s *session) insertOptions(spec legacy.PublisherSpec) *client.InsertManyOptionsBuilder {
 	o := client.InsertMany().SetOrdered(s.options.Ordered)
 	if s.options.WTimeout == 0 || !spec.Mode.Confirmed() {
 		return o

@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "FerretDB, which stands in for MongoDB,", Parts: "mongodb", Tests: "pkg/drivers/mongodb"}
@@ -29,9 +30,9 @@ type rig struct {
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(change), notices: make(chan string, 100)}
-	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+	r.session = legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
 		r.notices <- string(kind) + ": " + detail
-	})).(*session)
+	}))).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }

@@ -22,12 +22,13 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
 	t.Helper()
 	var mu sync.Mutex
-	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, o), drivers.Env{
+	s, err := driver{}.open(t.Context(), schematest.Fill(t, driver{}, o), drivers.Env{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials != nil {
 				mu.Lock()
@@ -56,7 +57,7 @@ type confirms struct {
 	closed chan error
 }
 
-func connect(t *testing.T, s *session, spec drivers.PublisherSpec) (drivers.Publisher, *confirms) {
+func connect(t *testing.T, s *session, spec legacy.PublisherSpec) (legacy.Publisher, *confirms) {
 	t.Helper()
 	c := &confirms{closed: make(chan error, 1)}
 	spec.OnConfirms = func(tokens []uint64, err error) {
@@ -82,7 +83,7 @@ func TestFullStreamRejects(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 	for i := range 15 {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -100,7 +101,7 @@ func TestFullStreamRejects(t *testing.T) {
 }
 
 // consume connects a consumer that passes bodies to a channel.
-func consume(t *testing.T, s *session, spec drivers.ConsumerSpec) (drivers.Consumer, chan string) {
+func consume(t *testing.T, s *session, spec legacy.ConsumerSpec) (legacy.Consumer, chan string) {
 	t.Helper()
 	got := make(chan string, 1000)
 	c, err := s.Consumer(t.Context(), spec, func(batch []drivers.Delivery) error {
@@ -120,14 +121,14 @@ func consume(t *testing.T, s *session, spec drivers.ConsumerSpec) (drivers.Consu
 func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "all"}`), nil)
 	for name, c := range map[string]struct {
-		edit func(*drivers.ConsumerSpec)
+		edit func(*legacy.ConsumerSpec)
 		want int
 	}{
-		"every":    {func(*drivers.ConsumerSpec) {}, 10},
-		"interval": {func(c *drivers.ConsumerSpec) { c.Ack, c.AckInterval = drivers.AckInterval, time.Hour }, 1},
-		"each":     {func(c *drivers.ConsumerSpec) { c.Ack = drivers.AckEach }, 100},
-		"rejects":  {func(c *drivers.ConsumerSpec) { c.Nack = true }, 100},
-		"several":  {func(c *drivers.ConsumerSpec) { c.Topology.Consumers = 2 }, 100},
+		"every":    {func(*legacy.ConsumerSpec) {}, 10},
+		"interval": {func(c *legacy.ConsumerSpec) { c.Ack, c.AckInterval = drivers.AckInterval, time.Hour }, 1},
+		"each":     {func(c *legacy.ConsumerSpec) { c.Ack = drivers.AckEach }, 100},
+		"rejects":  {func(c *legacy.ConsumerSpec) { c.Nack = true }, 100},
+		"several":  {func(c *legacy.ConsumerSpec) { c.Topology.Consumers = 2 }, 100},
 	} {
 		top := plain("all-" + name)
 		if err := s.Setup(t.Context(), top); err != nil {
@@ -140,14 +141,14 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 		if err := s.admin.nc.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+		p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 		for i := range 100 {
 			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_ = p.Close()
-		spec := drivers.ConsumerSpec{Topology: top, Prefetch: 200, Batch: 1, Ack: drivers.AckEvery, AckEvery: 10}
+		spec := legacy.ConsumerSpec{Topology: top, Prefetch: 200, Batch: 1, Ack: drivers.AckEvery, AckEvery: 10}
 		c.edit(&spec)
 		consumer, got := consume(t, s, spec)
 		for range 100 {
@@ -179,7 +180,7 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	publish := func(from, to int) {
 		for i := from; i < to; i++ {
 			if err := p.Publish(t.Context(), drivers.Message{Body: fmt.Appendf(nil, "%d", i)}); err != nil {
@@ -187,8 +188,8 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 			}
 		}
 	}
-	spec := drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEvery, AckEvery: 5,
-		Connection: drivers.Exclusive}
+	spec := legacy.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEvery, AckEvery: 5,
+		Connection: legacy.Exclusive}
 	broken, got := consume(t, s, spec)
 	publish(0, 8)
 	for range 8 {
@@ -197,7 +198,7 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 	broken.(*consumer).link.nc.Close()
 	publish(8, 9)
 	for range 2 { // a consumer that was created again can break, too
-		var again drivers.Consumer
+		var again legacy.Consumer
 		again, got = consume(t, s, spec)
 		for i := 5; i < 9; i++ {
 			if body := <-got; body != fmt.Sprint(i) {
@@ -216,8 +217,8 @@ func TestRetentionOfStreams(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
-	_, got := consume(t, s, drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEach})
+	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	_, got := consume(t, s, legacy.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEach})
 	for i := range 15 {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -289,7 +290,7 @@ func TestPrefetchIsFilled(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 3 * prefetch})
+	p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 3 * prefetch})
 	for range 3 * prefetch {
 		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -303,9 +304,9 @@ func TestPrefetchIsFilled(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return withheld{conn, &open}, err
 	}
-	far := labtest.Open(t, driver{}, []byte(`{"embedded": true, "name": "filled"}`), env)
+	far := legacy.Of(labtest.Open(t, driver{}, []byte(`{"embedded": true, "name": "filled"}`), env))
 	release, handled := make(chan struct{}), make(chan struct{}, 3*prefetch)
-	c, err := far.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Prefetch: prefetch, Batch: 1,
+	c, err := far.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Prefetch: prefetch, Batch: 1,
 		Ack: drivers.AckEach}, func([]drivers.Delivery) error {
 		<-release
 		handled <- struct{}{}
@@ -371,7 +372,7 @@ func TestMissingStreamRejects(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +392,7 @@ func TestConfirmTimeout(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +419,7 @@ func TestConfirmTimeout(t *testing.T) {
 // Here a file is at the place of the folder: creations fail until the server has removed the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
-	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
+	s, err := driver{}.open(t.Context(), schematest.Fill(t, driver{}, `{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
 		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Dir: t.TempDir(),
 		Event: func(_ drivers.EventKind, detail string) { notices = append(notices, detail) },
 	})
@@ -500,9 +501,9 @@ func TestEmbeddedIsNotForFleets(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := open(t, []byte(`{"embedded": true, "name": "there"}`), nil) // as in another process
-	_, publishing := there.Publisher(t.Context(), drivers.PublisherSpec{Topology: top, Mode: drivers.FireAndForget})
+	_, publishing := there.Publisher(t.Context(), legacy.PublisherSpec{Topology: top, Mode: drivers.FireAndForget})
 	consume := func(ack drivers.Ack) error {
-		_, err := there.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Batch: 1, Ack: ack}, nil)
+		_, err := there.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Batch: 1, Ack: ack}, nil)
 		return err
 	}
 	for _, err := range []error{publishing, consume(drivers.AckEach), consume(drivers.AckAutomatic)} {
@@ -534,7 +535,7 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 		}
 		for node, want := range map[drivers.Node]bool{nodeLeader: true, nodeFollower: false} {
 			dials = nil
-			connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Node: node})
+			connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Node: node})
 			if last := dials[len(dials)-1]; (last == strings.TrimPrefix(urls[i], "nats://")) != want {
 				t.Errorf("publisher at the %s of a queue on node %d dials %s", node, i, last)
 			}
@@ -566,11 +567,11 @@ func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
 			}
 		}
 		dials = nil
-		connect(t, s, drivers.PublisherSpec{Topology: top, Queue: q, Mode: drivers.ConfirmEach, Node: drivers.SpreadNode,
+		connect(t, s, legacy.PublisherSpec{Topology: top, Queue: q, Mode: drivers.ConfirmEach, Node: drivers.SpreadNode,
 			Ordinal: q, Connection: q})
 		publishers[dials[len(dials)-1]]++
 		dials = nil
-		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Queue: q, Prefetch: 1, Batch: 1,
+		c, err := s.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Queue: q, Prefetch: 1, Batch: 1,
 			Ack: drivers.AckEach, Node: drivers.SpreadNode, Ordinal: q, Connection: 100 + q},
 			func([]drivers.Delivery) error { return nil })
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -39,7 +40,7 @@ type confirmer struct {
 	settled  chan struct{} // closed after over is set
 }
 
-func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
+func newConfirmer(on *link, spec legacy.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
 		link: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
@@ -86,7 +87,7 @@ func (c *confirmer) check() {
 
 // inFlight returns the initial number of slots. It is no larger than necessary, because each slot is a reply subject. A
 // server caches the routes of only a few hundred subjects.
-func inFlight(spec drivers.PublisherSpec) int {
+func inFlight(spec legacy.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:
 		return max(16, spec.MaxInFlight)

@@ -12,13 +12,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 type consumer struct {
-	spec   drivers.ConsumerSpec
+	spec   legacy.ConsumerSpec
 	link   *link
 	leave  func()
-	handle drivers.Handler
+	handle legacy.Handler
 	sub    *client.Subscription
 	inbox  chan *client.Msg
 	pull   *puller
@@ -29,7 +30,7 @@ type consumer struct {
 	replies []string // reply subjects of batch
 	unacked []string // replies of accepted messages that are not yet acknowledged
 
-	notice          *drivers.Notice
+	notice          *legacy.Notice
 	due, look, over atomic.Bool // set by attend for run: acknowledge, check the pull requests, end
 	nudged          atomic.Bool // a nudge is in the inbox
 
@@ -40,7 +41,7 @@ type consumer struct {
 }
 
 // Consumer connects to the durable consumer of its subscription and queue. Setup created it, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	c, err := s.attach(ctx, spec, handle)
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
+func (s *session) attach(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (*consumer, error) {
 	stream := streamName(spec.Topology, spec.Queue)
 	durable, restored, err := s.durable(ctx, spec, stream)
 	if err != nil {
@@ -64,7 +65,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 		return nil, err
 	}
 	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, link: on, leave: leave, handle: handle, notice: legacy.NewNotice(spec.OnClosed),
 		stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
 		all: s.acknowledgesAll(spec),
 	}
@@ -88,7 +89,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 
 // acknowledgesAll reports whether an acknowledgement of the consumer may include all earlier messages. That needs a
 // consumer that is alone and rejects nothing. Work queues require explicit acknowledgements.
-func (s *session) acknowledgesAll(spec drivers.ConsumerSpec) bool {
+func (s *session) acknowledgesAll(spec legacy.ConsumerSpec) bool {
 	t := spec.Topology
 	return (spec.Ack == drivers.AckEvery || spec.Ack == drivers.AckInterval) && !spec.Nack &&
 		t.Consumers == t.Queues*t.Subscriptions && s.options.Retention != retentionWorkQueue
@@ -96,7 +97,7 @@ func (s *session) acknowledgesAll(spec drivers.ConsumerSpec) bool {
 
 // durable returns the name of the durable consumer. If acknowledgements are not explicit, it replaces the consumer that
 // Setup created. restored states that the consumer may deliver messages again without marking them.
-func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (name string, restored bool,
+func (s *session) durable(ctx context.Context, spec legacy.ConsumerSpec, stream string) (name string, restored bool,
 	err error) {
 	first := durableName(spec.Subscription)
 	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
@@ -280,7 +281,7 @@ func (c *consumer) receive(m *client.Msg) {
 	_ = c.pull.more() // fails only if the link is broken, which OnClosed reports
 }
 
-// Node implements drivers.Located.
+// Node implements legacy.Located.
 func (c *consumer) Node() string { return c.link.address }
 
 // Close acknowledges accepted messages and returns unhandled ones to the broker.

@@ -12,6 +12,7 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -231,9 +232,9 @@ type sharedLink struct {
 }
 
 // join returns a connection for node and number, and the function to call when its user has ended. Users with the same
-// node and number share a connection, except with drivers.Exclusive.
+// node and number share a connection, except with legacy.Exclusive.
 func (s *session) join(ctx context.Context, at []kit.Endpoint, node drivers.Node, number int) (*link, func(), error) {
-	if number == drivers.Exclusive {
+	if number == legacy.Exclusive {
 		l, err := s.dialFirst(ctx, at, s.env.Dial)
 		if err != nil {
 			return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -51,7 +52,7 @@ func TestConfirmerThatCannotListenIsReleased(t *testing.T) {
 	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach} {
 		refused := func() weak.Pointer[link] {
 			l := &link{} // without a connection, which the library rejects
-			if _, err := newConfirmer(l, drivers.PublisherSpec{Mode: mode}, time.Hour); err == nil {
+			if _, err := newConfirmer(l, legacy.PublisherSpec{Mode: mode}, time.Hour); err == nil {
 				t.Fatalf("%s: confirms are subscribed to without a connection", mode)
 			}
 			return weak.Make(l)

@@ -11,15 +11,16 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 type publisher struct {
-	spec     drivers.PublisherSpec
+	spec     legacy.PublisherSpec
 	link     *link
 	leave    func()
 	subjects []string // indexed by key
 
-	notice  *drivers.Notice
+	notice  *legacy.Notice
 	closed  atomic.Bool
 	writing atomic.Bool // Publish is inside the library
 	confirm *confirmer  // nil in unconfirmed modes
@@ -33,7 +34,7 @@ type publisher struct {
 
 // Publisher connects a publisher. In unconfirmed modes it uses NATS core publish. JetStream then stores the messages
 // without a reply.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
@@ -45,7 +46,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	p := &publisher{spec: spec, link: on, leave: leave, notice: drivers.NewNotice(spec.OnClosed)}
+	p := &publisher{spec: spec, link: on, leave: leave, notice: legacy.NewNotice(spec.OnClosed)}
 	for key := range spec.Topology.Bindings {
 		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
 	}
@@ -161,7 +162,7 @@ func (p *publisher) refused(err error) error {
 // Flush only checks ctx: the library's goroutine writes on its own.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Node implements drivers.Located.
+// Node implements legacy.Located.
 func (p *publisher) Node() string { return p.link.address }
 
 // Close waits for outstanding confirms. In unconfirmed modes it waits for a round trip after the last message.

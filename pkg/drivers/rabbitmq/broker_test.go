@@ -18,13 +18,14 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
+	p, heard := r.publisher(drivers.ConfirmWindow, func(s *legacy.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
 	const n = 500
 	for i := range n {
 		token := uint64(i)
@@ -94,7 +95,7 @@ func TestThousandBindings(t *testing.T) {
 				func(t *drivers.Topology) { t.Bindings = 1000 })
 			t.Logf("declared in %v", time.Since(begun))
 			_, got := r.consumer(nil)
-			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
+			p, heard := r.publisher(drivers.ConfirmWindow, func(s *legacy.PublisherSpec) { s.Mandatory = true })
 			for key := range uint32(1000) {
 				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key,
 					Body: []byte("x")}); err != nil {
@@ -133,9 +134,9 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 			const enough = 30
 			var deliveries, last atomic.Int64 // of the first message
 			accepted := make(chan struct{})
-			consumer, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
+			consumer, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{
 				Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode,
-				Connection: drivers.Exclusive,
+				Connection: legacy.Exclusive,
 			}, func(batch []drivers.Delivery) error {
 				if string(batch[0].Body) == "accepted" {
 					close(accepted)
@@ -282,18 +283,18 @@ func TestPlacement(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			third, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node = "2" })
+			third, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node = "2" })
 			if got := nodeOf(t, r, third.lease.link); got != where.leader {
 				t.Errorf("the queue was to be on node 2, %s; it is on %s", got, where.leader)
 			}
-			leader, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node = "leader" })
+			leader, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node = "leader" })
 			if got := nodeOf(t, r, leader.lease.link); got != where.leader {
 				t.Errorf("publisher at the leader is at %s, the leader at %s", got, where.leader)
 			}
 			if kind == "classic" {
 				return
 			}
-			follower, _ := r.consumer(func(s *drivers.ConsumerSpec) { s.Node = "follower" })
+			follower, _ := r.consumer(func(s *legacy.ConsumerSpec) { s.Node = "follower" })
 			if got := nodeOf(t, r, follower.lease.link); got == where.leader {
 				t.Errorf("consumer at a follower is at the leader, %s", got)
 			}
@@ -370,7 +371,7 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	const messages, work = 10, 20 * time.Millisecond
 	r := newRig(t, single(t, `{}`), nil)
 	var w drivers.Waiting
-	p, _ := r.publisher(drivers.ConfirmEach, func(spec *drivers.PublisherSpec) {
+	p, _ := r.publisher(drivers.ConfirmEach, func(spec *legacy.PublisherSpec) {
 		spec.Waiting = &w
 		spec.OnConfirms = func([]uint64, error) { time.Sleep(work) }
 	})
@@ -393,7 +394,7 @@ func TestPlacementOfEachRelease(t *testing.T) {
 			r := newRig(t, labtest.Options(t, map[string]any{"urls": []string{url, url}},
 				fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
 				func(t *drivers.Topology) { t.Queues, t.QueueNode = 3, drivers.SpreadNode })
-			r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node, s.Ordinal = drivers.SpreadNode, 1 })
+			r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node, s.Ordinal = drivers.SpreadNode, 1 })
 		}
 	}
 }
@@ -414,12 +415,12 @@ func TestSpread(t *testing.T) {
 					t.Fatal(err)
 				}
 				leaders[where.leader]++
-				p, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) {
+				p, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) {
 					s.Node, s.Ordinal, s.Connection = drivers.SpreadNode, q, q
 				})
 				publishers[nodeOf(t, r, p.lease.link)]++
 				at[p.Node()]++
-				c, _ := r.consumer(func(s *drivers.ConsumerSpec) {
+				c, _ := r.consumer(func(s *legacy.ConsumerSpec) {
 					s.Node, s.Ordinal, s.Queue, s.Connection = drivers.SpreadNode, q, q, 100+q
 				})
 				consumers[nodeOf(t, r, c.lease.link)]++

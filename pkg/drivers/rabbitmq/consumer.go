@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // consumerTag is the tag of the only consumer of its channel.
@@ -24,8 +25,8 @@ const offsetHeader = "x-stream-offset"
 type offset struct{ next atomic.Int64 }
 
 type consumer struct {
-	spec       drivers.ConsumerSpec
-	handle     drivers.Handler
+	spec       legacy.ConsumerSpec
+	handle     legacy.Handler
 	session    *session
 	lease      lease
 	channel    *amqp.Channel
@@ -38,7 +39,7 @@ type consumer struct {
 	read  int64  // stream offset of that delivery
 	acked uint64 // all tags up to this one are settled; not used with AckEach
 
-	notice  *drivers.Notice
+	notice  *legacy.Notice
 	closing atomic.Bool
 	ended   chan struct{}
 	once    sync.Once
@@ -47,7 +48,7 @@ type consumer struct {
 
 // Consumer starts to consume. After the broker's consume-ok no message can be missed, and the queue keeps earlier
 // messages.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	queue := s.options.queueName(spec.Topology, spec.Subscription, spec.Queue)
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, queue)
@@ -62,7 +63,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	c := &consumer{
 		spec: spec, handle: handle, session: s, lease: on,
 		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
-		notice: drivers.NewNotice(spec.OnClosed), limit: s.options.deliveryLimit(release(on.link)),
+		notice: legacy.NewNotice(spec.OnClosed), limit: s.options.deliveryLimit(release(on.link)),
 	}
 	if s.options.Queue.Type == stream {
 		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
@@ -251,7 +252,7 @@ func (c *consumer) reportBreak(cause error) {
 	}
 }
 
-// Node implements drivers.Located.
+// Node implements legacy.Located.
 func (c *consumer) Node() string { return c.lease.address }
 
 // Close cancels the consumer, waits for the handler, and acknowledges the messages that the handler accepted.

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -20,7 +21,11 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, raw, env))
+}
+
+func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	o, err := kit.Decode[options]("rabbitmq", raw)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // said are the metrics of a probe, by metric and node.
@@ -129,8 +130,8 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 			r.becomes(drivers.MetricQueueDepth, 300)
 			r.becomes(drivers.MetricUnacked, 0)
 			release := make(chan struct{})
-			spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach,
-				Node: drivers.AnyNode, Connection: drivers.Exclusive}
+			spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach,
+				Node: drivers.AnyNode, Connection: legacy.Exclusive}
 			c, err := r.session.Consumer(t.Context(), spec, func([]drivers.Delivery) error {
 				<-release
 				return nil

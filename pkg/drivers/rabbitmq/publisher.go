@@ -11,10 +11,11 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 type publisher struct {
-	spec     drivers.PublisherSpec
+	spec     legacy.PublisherSpec
 	lease    lease
 	channel  *amqp.Channel
 	exchange string
@@ -22,7 +23,7 @@ type publisher struct {
 	rebinds  bool // the options support Binder: messages of a ChurnKey get a route of their own
 	delivery uint8
 
-	notice  *drivers.Notice
+	notice  *legacy.Notice
 	settler *settler // for confirms and returns; nil if there are neither
 	// Publish waits for the confirm in the same goroutine, which saves a goroutine switch per message
 	prompt   bool
@@ -39,7 +40,7 @@ type publisher struct {
 }
 
 // Publisher opens a channel, in confirm mode if the mode requires it. spec decides which connection it uses.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, s.options.queueName(spec.Topology, 0, spec.Queue))
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -54,7 +55,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		routes:   s.options.routes(spec.Topology, spec.Queue),
 		rebinds:  capabilities(&s.options, drivers.Use{}).Churn,
 		delivery: amqp.Transient,
-		watching: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
+		watching: make(chan struct{}), notice: legacy.NewNotice(spec.OnClosed),
 	}
 	if spec.Persistent {
 		p.delivery = amqp.Persistent
@@ -173,7 +174,7 @@ func (p *publisher) refused(err error) error {
 // Flush only checks ctx: the library writes each message to the connection immediately.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Node implements drivers.Located.
+// Node implements legacy.Located.
 func (p *publisher) Node() string { return p.lease.address }
 
 // Close closes the channel, and the connection if it has no other user. AMQP's handshake makes sure that the broker has

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3 rabbitmq4 rabbitmq43", Tests: "pkg/drivers/rabbitmq"}
@@ -51,9 +52,9 @@ type event struct {
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(change), events: make(chan event, 100)}
-	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+	r.session = legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
 		r.events <- event{kind, detail}
-	})).(*session)
+	}))).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }
@@ -61,11 +62,11 @@ func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
 // publisher connects a publisher that records its callbacks.
-func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (*publisher, *notes) {
+func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (*publisher, *notes) {
 	r.t.Helper()
 	n := &notes{}
-	spec := drivers.PublisherSpec{
-		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+	spec := legacy.PublisherSpec{
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: legacy.Exclusive,
 		OnConfirms: n.confirm, OnReturn: n.giveBack,
 	}
 	if change != nil {
@@ -80,12 +81,12 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 }
 
 // consumer connects a consumer that counts bodies.
-func (r *rig) consumer(change func(*drivers.ConsumerSpec)) (*consumer, *notes) {
+func (r *rig) consumer(change func(*legacy.ConsumerSpec)) (*consumer, *notes) {
 	r.t.Helper()
 	n := &notes{}
-	spec := drivers.ConsumerSpec{
+	spec := legacy.ConsumerSpec{
 		Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: drivers.Exclusive,
+		Connection: legacy.Exclusive,
 	}
 	if change != nil {
 		change(&spec)

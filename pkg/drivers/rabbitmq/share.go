@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // shareKey identifies a shared connection by endpoint and connection number.
@@ -27,7 +27,7 @@ type lease struct {
 // lease returns the connection with this number at this endpoint. It dials if there is none. Exclusive connections are
 // always new.
 func (s *session) lease(ctx context.Context, at, number int) (lease, error) {
-	if number == drivers.Exclusive {
+	if number == legacy.Exclusive {
 		l, err := s.dial(ctx, at)
 		if err != nil {
 			return lease{}, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // Received is a received message.
@@ -34,8 +35,8 @@ const (
 
 // ConsumerPlan configures a Consumer.
 type ConsumerPlan[K any] struct {
-	Spec   drivers.ConsumerSpec
-	Handle drivers.Handler
+	Spec   legacy.ConsumerSpec
+	Handle legacy.Handler
 	// Receiver returns the function of one receiver. The receivers request messages concurrently.
 	Receiver  func() Receive[K]
 	Receivers int
@@ -58,12 +59,12 @@ type ConsumerPlan[K any] struct {
 	Leave func()
 }
 
-// Consumer is a drivers.Consumer that receives with the functions of ConsumerPlan.Receiver. At most Spec.Prefetch
+// Consumer is a legacy.Consumer that receives with the functions of ConsumerPlan.Receiver. At most Spec.Prefetch
 // messages are requested, waiting for the handler, or without an acknowledgement that was sent. So a slot of the
 // prefetch is used for one round trip per message, if the handler is fast.
 type Consumer[K any] struct {
 	plan   ConsumerPlan[K]
-	notice *drivers.Notice
+	notice *legacy.Notice
 	stop   chan struct{} // closed by Close
 	broken chan struct{} // closed by Broke and Abandon
 	break1 sync.Once
@@ -97,7 +98,7 @@ const grouping = time.Millisecond
 
 // NewConsumer creates and starts a consumer. It joins and leaves plan.Link.
 func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
-	c := &Consumer[K]{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), stop: make(chan struct{}),
+	c := &Consumer[K]{plan: plan, notice: legacy.NewNotice(plan.Spec.OnClosed), stop: make(chan struct{}),
 		broken: make(chan struct{}), received: make(chan []Received[K]), free: plan.Spec.Prefetch}
 	if c.free == 0 {
 		c.free = math.MaxInt

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 const roundTrip = 50 * time.Millisecond
@@ -55,10 +56,10 @@ func (q *queue) settle(_ context.Context, keys []int, how Settling) error {
 }
 
 // consume connects a consumer. Each request is for up to most messages.
-func (q *queue) consume(prefetch, most int, handle drivers.Handler, edit func(*ConsumerPlan[int])) *Consumer[int] {
+func (q *queue) consume(prefetch, most int, handle legacy.Handler, edit func(*ConsumerPlan[int])) *Consumer[int] {
 	requests := Concurrent(prefetch, most)
 	plan := ConsumerPlan[int]{
-		Spec:     drivers.ConsumerSpec{Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach},
+		Spec:     legacy.ConsumerSpec{Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach},
 		Handle:   handle,
 		Receiver: func() Receive[int] { return q.receive }, Receivers: requests, Most: most,
 		Settle: q.settle, Settlers: requests, MostSettled: most,
@@ -226,7 +227,7 @@ func TestPublisherFillsTheWindow(t *testing.T) {
 				slots := make(chan struct{}, c.window)
 				var confirmed atomic.Int64
 				p := New(Plan{
-					Spec: drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: c.window,
+					Spec: legacy.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: c.window,
 						OnConfirms: func(tokens []uint64, _ error) {
 							for range tokens {
 								confirmed.Add(1)

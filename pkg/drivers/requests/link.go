@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // Member is a user of a link: a publisher or a consumer.
@@ -148,9 +149,9 @@ func (s *Links[L]) Drop(l L) {
 }
 
 // Take returns the link of a connection number. It creates a link if there is none, if it is broken, or if the number
-// is drivers.Exclusive. The caller must call leave exactly once. The last user closes the link.
+// is legacy.Exclusive. The caller must call leave exactly once. The last user closes the link.
 func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(), err error) {
-	if number == drivers.Exclusive {
+	if number == legacy.Exclusive {
 		l, err = s.Open(connect)
 		return l, func() { s.Drop(l) }, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -26,7 +27,7 @@ type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error
 
 // Plan configures a Publisher.
 type Plan struct {
-	Spec drivers.PublisherSpec
+	Spec legacy.PublisherSpec
 	// Lane returns the function that sends the requests of one lane, one at a time. It must report to waiting while it
 	// waits for an answer. New calls Lane once per lane. waiting is nil in confirm-window, where Publish waits for no
 	// answer.
@@ -47,10 +48,10 @@ type Plan struct {
 	Leave func()
 }
 
-// Publisher is a drivers.Publisher that sends with the functions of Plan.Lane.
+// Publisher is a legacy.Publisher that sends with the functions of Plan.Lane.
 type Publisher struct {
 	plan   Plan
-	notice *drivers.Notice
+	notice *legacy.Notice
 	ctx    context.Context // context of all requests
 	cancel context.CancelFunc
 	broken chan struct{} // closed by Broke
@@ -84,7 +85,7 @@ type lane struct {
 
 // New creates a publisher.
 func New(plan Plan) *Publisher {
-	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
+	p := &Publisher{plan: plan, notice: legacy.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
 		closing: make(chan struct{}), confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	lanes, waiting := 1, plan.Spec.Waiting

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var errFull = fmt.Errorf("%w: full", drivers.ErrRejected)
@@ -35,7 +36,7 @@ type world struct {
 func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 	w.confirms = map[uint64][]error{}
 	plan := Plan{
-		Spec: drivers.PublisherSpec{
+		Spec: legacy.PublisherSpec{
 			Mode: mode, MaxInFlight: 100, Batch: 10,
 			OnConfirms: func(tokens []uint64, err error) {
 				w.mu.Lock()
@@ -437,8 +438,8 @@ func TestLinksAreShared(t *testing.T) {
 	a, leaveA := take(1)
 	b, leaveB := take(1)
 	other, leaveOther := take(2)
-	alone, leaveAlone := take(drivers.Exclusive)
-	second, leaveSecond := take(drivers.Exclusive)
+	alone, leaveAlone := take(legacy.Exclusive)
+	second, leaveSecond := take(legacy.Exclusive)
 	if a != b || a == other || a == alone || alone == second {
 		t.Error("links are not shared by number")
 	}

@@ -20,6 +20,7 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // meddler is a proxy in front of ElasticMQ, which never fails. It responds to some requests, or some messages of a
@@ -179,7 +180,7 @@ type account struct {
 	closed   []error
 }
 
-func (a *account) publisher(r *rig, spec drivers.PublisherSpec) drivers.Publisher {
+func (a *account) publisher(r *rig, spec legacy.PublisherSpec) legacy.Publisher {
 	a.confirms = map[uint64]error{}
 	spec.Topology = r.topology
 	spec.OnConfirms = func(tokens []uint64, err error) {
@@ -202,7 +203,7 @@ func (a *account) publisher(r *rig, spec drivers.PublisherSpec) drivers.Publishe
 	return p
 }
 
-func (a *account) consumer(r *rig, spec drivers.ConsumerSpec) drivers.Consumer {
+func (a *account) consumer(r *rig, spec legacy.ConsumerSpec) legacy.Consumer {
 	spec.Topology = r.topology
 	spec.OnClosed = func(err error) {
 		a.mu.Lock()
@@ -230,7 +231,7 @@ func (a *account) receipts() []string {
 	return slices.Sorted(slices.Values(a.received))
 }
 
-func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
+func send(t *testing.T, r *rig, p legacy.Publisher, n int) {
 	t.Helper()
 	for i := range n {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
@@ -250,12 +251,12 @@ func TestLimitsAreFilled(t *testing.T) {
 	m.together = map[string]int{"SendMessageBatch": 100, "ReceiveMessage": 100, "DeleteMessageBatch": 50}
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 	send(t, r, p, 100)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 100, Ack: drivers.AckEach})
+	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 100, Ack: drivers.AckEach})
 	labtest.Eventually(t, "100 messages", func() bool { return len(a.receipts()) == 100 })
 	if len(a.closed) > 0 {
 		t.Errorf("links broke: %v", a.closed)
@@ -294,8 +295,8 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	m.refuse = func(action, id string) bool { return action == "SendMessageBatch" && (id == "3" || id == "9") }
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 25})
-	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 25})
+	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10})
 	send(t, r, p, 25)
 	if got, want := m.requests("SendMessageBatch"), []int{10, 10, 5}; !slices.Equal(got, want) {
 		t.Errorf("requests of %v messages, want %v", got, want)
@@ -343,7 +344,7 @@ func TestRefusedRequests(t *testing.T) {
 		}
 		r := newRig(t, options, nil)
 		a := &account{}
-		send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+		send(t, r, a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
 		want, rejected := []int{10, 2}, 10
 		if c.repeated {
 			want, rejected = []int{10, 10, 2}, 0
@@ -375,7 +376,7 @@ func testRefusedRequests(t *testing.T, status int, code string, refused bool, wi
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+	send(t, r, a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
 	want, why, closed, failed := []int{10, 2}, drivers.ErrRejected, 0, uint64(10)
 	if !refused {
 		want, why, closed, failed = []int{10}, drivers.ErrClosed, 1, 12
@@ -405,9 +406,9 @@ func TestThrottledConsumer(t *testing.T) {
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmEach})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmEach})
 	send(t, r, p, 1)
-	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach})
+	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach})
 	labtest.Eventually(t, "the message", func() bool { return len(a.receipts()) == 1 })
 	if n := len(r.notices); n != 1 {
 		t.Errorf("%d notices, want one", n)
@@ -430,9 +431,9 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
 	send(t, r, p, 5)
-	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
+	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
 	labtest.Eventually(t, "five messages and one of them again", func() bool {
 		got := a.receipts() // it is redelivered every second, and so are other messages of a slow consumer
 		return len(got) > 5 && len(slices.Compact(slices.Clone(got))) == 5
@@ -452,7 +453,7 @@ func TestLargestBody(t *testing.T) {
 	m, options := meddle(t, `{}`)
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
 	largest := maxBytes / 4 * 3
 	for i, size := range []int{10, largest, largest + 1, 10} {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i),
@@ -476,7 +477,7 @@ func TestQueueIsGone(t *testing.T) {
 	options := standIn(t, `{"waitTime": "0s"}`) // ElasticMQ leaves a waiting request open when its queue is removed
 	r := newRig(t, options, nil)
 	a := &account{}
-	c := a.consumer(r, drivers.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach})
+	c := a.consumer(r, legacy.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach})
 	other := newRig(t, options, nil)
 	if err := other.session.Teardown(other.context(), r.topology); err != nil {
 		t.Fatal(err)
@@ -487,7 +488,7 @@ func TestQueueIsGone(t *testing.T) {
 		return len(a.closed) == 1
 	})
 	_ = c.Close()
-	_, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1,
+	_, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1,
 		Ack: drivers.AckEach}, nil)
 	if !missing(err) || !strings.Contains(err.Error(), "find queue "+r.topology.Name) {
 		t.Errorf("connecting again gives %v", err)
@@ -498,10 +499,10 @@ func TestQueueIsGone(t *testing.T) {
 func TestGroupsAreStreams(t *testing.T) {
 	r := newRig(t, standIn(t, `{"fifo": true, "groups": 4}`), nil)
 	a := &account{}
-	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
+	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
 	var mu sync.Mutex
 	streams := map[uint32][]string{}
-	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10,
+	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10,
 		Ack: drivers.AckEvery, AckEvery: 10},
 		func(batch []drivers.Delivery) error {
 			mu.Lock()

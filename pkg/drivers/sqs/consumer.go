@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -30,7 +31,7 @@ type consumer struct {
 }
 
 // Consumer connects a consumer. Setup created its queue, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	c, err := s.consumer(ctx, spec, handle)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
 	error) {
 	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection, true)
 	if err != nil {

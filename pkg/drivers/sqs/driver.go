@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
@@ -29,7 +30,11 @@ type driver struct{}
 
 // Open prepares a session and requests a queue that does not exist, so that an unreachable server or wrong credentials
 // are reported immediately.
-func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	return legacy.Wrap(d.open(ctx, raw, env))
+}
+
+func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	o, err := kit.Decode[options]("sqs", raw)
 	if err != nil {
 		return nil, err

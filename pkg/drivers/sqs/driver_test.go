@@ -15,6 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
+	"lockstep/pkg/drivers/internal/legacy"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -76,7 +77,7 @@ func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 				Retryer: aws.NopRetryer{}})
 			var waiting drivers.Waiting
 			send := (&session{}).newSender(joined{&link{client: client}, "http://nowhere/queue"},
-				drivers.PublisherSpec{Mode: mode}, &waiting)
+				legacy.PublisherSpec{Mode: mode}, &waiting)
 			began, verdicts := time.Now(), make([]error, 1)
 			if n, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, verdicts); n != 1 || err != nil ||
 				verdicts[0] != nil {

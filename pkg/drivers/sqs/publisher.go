@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -21,7 +22,7 @@ import (
 const maxBytes = 1 << 20
 
 // Publisher connects a publisher.
-func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
 	p, err := s.publisher(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -29,7 +30,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
+func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*requests.Publisher, error) {
 	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection,
 		spec.Mode != drivers.ConnectionPerMessageConfirm)
 	if err != nil {
@@ -113,7 +114,7 @@ var entryIDs = func() (all [maxPerRequest]string) {
 	return all
 }()
 
-func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
+func (s *session) newSender(on joined, spec legacy.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
 	single := spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm
 	n := &sender{on: on, where: s.options.address(), single: single}
 	n.counts = func(o *sqs.Options) {

@@ -12,14 +12,15 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // unlimited is the credit for an unlimited prefetch.
 const unlimited = math.MaxInt32 / 2
 
 type consumer struct {
-	spec     drivers.ConsumerSpec
-	handle   drivers.Handler
+	spec     legacy.ConsumerSpec
+	handle   legacy.Handler
 	lease    lease
 	session  *amqp.Session
 	receiver *amqp.Receiver
@@ -28,7 +29,7 @@ type consumer struct {
 	messages []*amqp.Message // messages of batch
 	unacked  []*amqp.Message // handled and not yet accepted
 
-	notice   *drivers.Notice
+	notice   *legacy.Notice
 	ctx      context.Context // cancelled by Close
 	cancel   context.CancelFunc
 	settling atomic.Int64 // odd while messages are being settled
@@ -40,14 +41,14 @@ type consumer struct {
 
 // Consumer opens a link from the terminus. spec decides which connection it uses. The queue exists already, so the
 // broker keeps messages for it before and after this call.
-func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus,
-	handle drivers.Handler) (drivers.Consumer, error) {
+func (s *Session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, from Terminus,
+	handle legacy.Handler) (legacy.Consumer, error) {
 	on, err := s.lease(ctx, spec.Connection)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
 	c := &consumer{
-		spec: spec, handle: handle, lease: on, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, handle: handle, lease: on, notice: legacy.NewNotice(spec.OnClosed),
 		ended: make(chan struct{}), watching: make(chan struct{}),
 	}
 	if err := on.within(ctx, func() error { return c.attach(ctx, from) }); err != nil {

@@ -10,15 +10,16 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 type publisher struct {
-	spec    drivers.PublisherSpec
+	spec    legacy.PublisherSpec
 	lease   lease
 	session *amqp.Session
 	sender  *amqp.Sender
 
-	notice  *drivers.Notice
+	notice  *legacy.Notice
 	settler *settler // for confirms; nil in unconfirmed modes, where messages are sent settled
 	// Publish waits for the confirm in the same goroutine, which saves a goroutine switch per message
 	prompt   bool
@@ -40,13 +41,13 @@ type publisher struct {
 }
 
 // Publisher opens a link to the terminus. spec decides which connection it uses.
-func (s *Session) Publisher(ctx context.Context, spec drivers.PublisherSpec, to Terminus) (drivers.Publisher, error) {
+func (s *Session) Publisher(ctx context.Context, spec legacy.PublisherSpec, to Terminus) (legacy.Publisher, error) {
 	on, err := s.lease(ctx, spec.Connection)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
 	p := &publisher{
-		spec: spec, lease: on, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, lease: on, notice: legacy.NewNotice(spec.OnClosed),
 		ending: make(chan struct{}), watching: make(chan struct{}),
 	}
 	p.message = amqp.Message{Header: &amqp.MessageHeader{Durable: spec.Persistent, Priority: 4}, Data: p.body[:]}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // share is a connection with several users.
@@ -23,7 +23,7 @@ type lease struct {
 
 // lease returns the connection with this number. It dials if there is none. Exclusive connections are always new.
 func (s *Session) lease(ctx context.Context, number int) (lease, error) {
-	if number == drivers.Exclusive {
+	if number == legacy.Exclusive {
 		l, err := s.dial(ctx, s.env.Dial)
 		if err != nil {
 			return lease{}, err
