@@ -214,6 +214,22 @@ func connFaults() []fault {
 				return err
 			}}
 		}}, []string{"cut/publisher", "cut/conn"}},
+		{"says that Close broke a publisher", faulty{publisher: func(p drivers.Publisher,
+			_ drivers.PublisherSpec) drivers.Publisher {
+			own := &ownEnd{Publisher: p}
+			own.Broke(drivers.ErrClosed)
+			return own
+		}}, []string{"close/confirm-window"}},
+		{"does not end a publisher that is closed", faulty{publisher: func(p drivers.Publisher,
+			_ drivers.PublisherSpec) drivers.Publisher {
+			return &ownEnd{Publisher: p}
+		}}, []string{"close/confirm-window", "order"}},
+		{"does not end the publishers of a broken connection", faulty{publisher: func(p drivers.Publisher,
+			_ drivers.PublisherSpec) drivers.Publisher {
+			own := &ownEnd{}
+			own.Publisher = &publishing{Publisher: p, close: func() error { own.End(); return p.Close() }}
+			return own
+		}}, []string{"cut/publisher", "cut/conn"}},
 		{"tears down with a session", faulty{closes: func(s *faultySession) {
 			_ = s.Session.Teardown(context.Background(), s.topology)
 		}}, []string{"sessions"}},
@@ -221,6 +237,15 @@ func connFaults() []fault {
 			[]string{"sessions"}},
 	}
 }
+
+// ownEnd is a publisher whose end is not that of its connection.
+type ownEnd struct {
+	drivers.Publisher
+	kit.State
+}
+
+func (p *ownEnd) Done() <-chan struct{} { return p.State.Done() }
+func (p *ownEnd) Err() error            { return p.State.Err() }
 
 // breakingClose is the fault of publishers that own the connection.
 func breakingClose() func(drivers.Publisher, drivers.PublisherSpec) drivers.Publisher {
