@@ -27,11 +27,7 @@ type acker struct {
 }
 
 func newAcker(c plan.Consumers) *acker {
-	a := &acker{ready: make(chan struct{}), policy: drivers.Ack(c.Ack), every: max(1, c.AckEvery)}
-	if c.Prefetch > 0 {
-		a.every = min(a.every, c.Prefetch) // the broker sends no more before an acknowledgement
-	}
-	return a
+	return &acker{ready: make(chan struct{}), policy: drivers.Ack(c.Ack), every: max(1, c.AckEvery)}
 }
 
 // start sets the consumer, and begins the intervals.

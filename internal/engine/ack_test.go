@@ -25,19 +25,18 @@ func (a *answers) Stop()      { a.calls = append(a.calls, "stop") }
 func TestAcknowledgements(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		ack             string
-		every, prefetch int
-		batches         []int           // sizes; negative: refused
-		took            []time.Duration // processing times
-		want            []string
+		ack     string
+		every   int
+		batches []int           // sizes; negative: refused
+		took    []time.Duration // processing times
+		want    []string
 	}{
-		"each":               {ack: "each", batches: []int{3, 1}, want: []string{"ack 3", "ack 1", "stop"}},
-		"each, refused":      {ack: "each", batches: []int{1, -2, 1}, want: []string{"ack 1", "nack 2", "ack 1", "stop"}},
-		"every":              {ack: "every", every: 4, batches: []int{3, 3, 9}, want: []string{"ack 4", "ack 4", "ack 4", "stop", "ack 3"}},
-		"every, refused":     {ack: "every", every: 4, batches: []int{3, -2, 3, 1}, want: []string{"ack 3", "nack 2", "ack 4", "stop"}},
-		"more than prefetch": {ack: "every", every: 9, prefetch: 2, batches: []int{1, 1, 1}, want: []string{"ack 2", "stop", "ack 1"}},
-		"every 0":            {ack: "every", batches: []int{2}, want: []string{"ack 1", "ack 1", "stop"}},
-		"automatic":          {ack: "automatic", batches: []int{3, -1}, want: []string{"stop"}},
+		"each":           {ack: "each", batches: []int{3, 1}, want: []string{"ack 3", "ack 1", "stop"}},
+		"each, refused":  {ack: "each", batches: []int{1, -2, 1}, want: []string{"ack 1", "nack 2", "ack 1", "stop"}},
+		"every":          {ack: "every", every: 4, batches: []int{3, 3, 9}, want: []string{"ack 4", "ack 4", "ack 4", "stop", "ack 3"}},
+		"every, refused": {ack: "every", every: 4, batches: []int{3, -2, 3, 1}, want: []string{"ack 3", "nack 2", "ack 4", "stop"}},
+		"every 0":        {ack: "every", batches: []int{2}, want: []string{"ack 1", "ack 1", "stop"}},
+		"automatic":      {ack: "automatic", batches: []int{3, -1}, want: []string{"stop"}},
 		"interval": {ack: "interval", batches: []int{2, 2, 2, 2}, took: []time.Duration{3 * ms, 6 * ms, 10 * ms, 6 * ms},
 			want: []string{"ack 6", "ack 2", "stop"}}, // after the batches that run at 10 ms and at 20 ms
 		"interval, idle":    {ack: "interval", batches: nil, want: []string{"stop"}},
@@ -46,7 +45,7 @@ func TestAcknowledgements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				consumer := &answers{}
-				a := newAcker(plan.Consumers{Ack: c.ack, AckEvery: c.every, Prefetch: c.prefetch})
+				a := newAcker(plan.Consumers{Ack: c.ack, AckEvery: c.every})
 				a.start(consumer, 10*ms)
 				for i, n := range c.batches {
 					if !a.begin(t.Context()) {
