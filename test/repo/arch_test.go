@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
 	"pkg/drivers/loopback":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/nats":             {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
-	"pkg/drivers/rabbitmq":         {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
+	"pkg/drivers/rabbitmq":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/requests":         {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
 	"pkg/drivers/mongodb":          {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/requests", "pkg/drivers/internal/legacy"},
 	"pkg/drivers/internal/amqp10":  {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},

@@ -15,7 +15,7 @@ import (
 // because a channel processes calls one after the other.
 type binder struct {
 	mu   sync.Mutex // locked while dialling
-	link *link
+	conn *conn
 	idle []*amqp.Channel
 }
 
@@ -55,49 +55,49 @@ func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, ca
 		return fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key,
 			drivers.ChurnKey)
 	}
-	l, ch, err := s.binder.borrow(ctx, s)
+	c, ch, err := s.binder.borrow(ctx, s)
 	if err != nil {
 		return err
 	}
-	if err := l.within(ctx, func() error { return call(ch) }); err != nil {
+	if err := c.within(ctx, func() error { return call(ch) }); err != nil {
 		return err // the channel or its connection is closed: do not reuse it
 	}
-	s.binder.giveBack(l, ch)
+	s.binder.giveBack(c, ch)
 	return nil
 }
 
-func (b *binder) borrow(ctx context.Context, s *session) (*link, *amqp.Channel, error) {
+func (b *binder) borrow(ctx context.Context, s *session) (*conn, *amqp.Channel, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.link == nil || b.link.IsClosed() {
-		l, err := s.dial(ctx, anywhere)
+	if b.conn == nil || b.conn.IsClosed() {
+		c, err := s.dial(ctx, anywhere)
 		if err != nil {
 			return nil, nil, err
 		}
-		b.link, b.idle = l, nil
+		b.conn, b.idle = c, nil
 	}
 	for len(b.idle) > 0 {
 		ch := b.idle[len(b.idle)-1]
 		b.idle = b.idle[:len(b.idle)-1]
 		if !ch.IsClosed() {
-			return b.link, ch, nil
+			return b.conn, ch, nil
 		}
 	}
 	var ch *amqp.Channel
-	err := b.link.within(ctx, func() (err error) {
-		ch, err = b.link.Channel()
+	err := b.conn.within(ctx, func() (err error) {
+		ch, err = b.conn.Channel()
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open channel at %s: %w", b.link.address, err)
+		return nil, nil, fmt.Errorf("open channel at %s: %w", b.conn.address, err)
 	}
-	return b.link, ch, nil
+	return b.conn, ch, nil
 }
 
-func (b *binder) giveBack(l *link, ch *amqp.Channel) {
+func (b *binder) giveBack(c *conn, ch *amqp.Channel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.link == l {
+	if b.conn == c {
 		b.idle = append(b.idle, ch)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // For every kind of exchange with keys, messages of a binding reach its queue from the return of Bind to the return of
@@ -17,8 +16,8 @@ func TestBindingsOfEachExchange(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
 				func(t *drivers.Topology) { t.Bindings = 3 })
-			_, got := r.consumer(nil)
-			p, heard := r.publisher(drivers.ConfirmWindow, func(s *legacy.PublisherSpec) { s.Mandatory = true })
+			_, got := r.consumer()
+			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			const key = drivers.ChurnKey + 7
 			sent := 0
 			send := func(returned, received int) {

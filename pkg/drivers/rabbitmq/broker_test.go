@@ -18,14 +18,13 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, func(s *legacy.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
+	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
 	const n = 500
 	for i := range n {
 		token := uint64(i)
@@ -72,7 +71,7 @@ func TestFullQueueRejects(t *testing.T) {
 // Closing a connection just after an unconfirmed message does not lose it.
 func TestConnectionPerMessageLosesNothing(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
-	_, got := r.consumer(nil)
+	_, got := r.consumer()
 	const n = 100
 	for range n {
 		p, _ := r.publisher(drivers.ConnectionPerMessage, nil)
@@ -94,8 +93,8 @@ func TestThousandBindings(t *testing.T) {
 			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
 				func(t *drivers.Topology) { t.Bindings = 1000 })
 			t.Logf("declared in %v", time.Since(begun))
-			_, got := r.consumer(nil)
-			p, heard := r.publisher(drivers.ConfirmWindow, func(s *legacy.PublisherSpec) { s.Mandatory = true })
+			_, got := r.consumer()
+			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			for key := range uint32(1000) {
 				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key,
 					Body: []byte("x")}); err != nil {
@@ -134,27 +133,22 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 			const enough = 30
 			var deliveries, last atomic.Int64 // of the first message
 			accepted := make(chan struct{})
-			consumer, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{
-				Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode,
-				Connection: legacy.Exclusive,
-			}, func(batch []drivers.Delivery) error {
+			r.consume(1, 1, func(k drivers.Consumer, batch []drivers.Delivery) {
 				if string(batch[0].Body) == "accepted" {
 					close(accepted)
-					return nil
+					k.Ack(1)
+					return
 				}
 				n := deliveries.Add(1)
 				if batch[0].Last {
 					last.Store(n)
 				}
 				if n < enough {
-					return errors.New("rejected")
+					k.Nack(1)
+				} else {
+					k.Ack(1)
 				}
-				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = consumer.Close() })
 			labtest.Eventually(t, "the message that is accepted", func() bool {
 				select {
 				case <-accepted:
@@ -240,14 +234,14 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 		t.Errorf("the reason of the block of %s is told as %q", blocked, why)
 	}
 	set("1GB")
-	if unblocked := await(drivers.EventUnblocked); unblocked != blocked || blocked != p.lease.address {
+	if unblocked := await(drivers.EventUnblocked); unblocked != blocked || blocked != p.conn.address {
 		t.Errorf("blocked %q, unblocked %q: a block ends only with its own detail, the address %s", blocked, unblocked,
-			p.lease.address)
+			p.conn.address)
 	}
 }
 
 // nodeOf returns the broker's node for the connection of a publisher or consumer.
-func nodeOf(t *testing.T, r *rig, l *link) string {
+func nodeOf(t *testing.T, r *rig, c *conn) string {
 	t.Helper()
 	var overview struct {
 		Listeners []struct {
@@ -259,11 +253,11 @@ func nodeOf(t *testing.T, r *rig, l *link) string {
 		t.Fatal(err)
 	}
 	for _, listener := range overview.Listeners {
-		if listener.Port == l.RemoteAddr().(*net.TCPAddr).Port {
+		if listener.Port == c.RemoteAddr().(*net.TCPAddr).Port {
 			return listener.Node
 		}
 	}
-	t.Fatalf("no node listens at %s", l.RemoteAddr())
+	t.Fatalf("no node listens at %s", c.RemoteAddr())
 	return ""
 }
 
@@ -283,19 +277,16 @@ func TestPlacement(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			third, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node = "2" })
-			if got := nodeOf(t, r, third.lease.link); got != where.leader {
+			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "2", 0)); got != where.leader {
 				t.Errorf("the queue was to be on node 2, %s; it is on %s", got, where.leader)
 			}
-			leader, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node = "leader" })
-			if got := nodeOf(t, r, leader.lease.link); got != where.leader {
+			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "leader", 0)); got != where.leader {
 				t.Errorf("publisher at the leader is at %s, the leader at %s", got, where.leader)
 			}
 			if kind == "classic" {
 				return
 			}
-			follower, _ := r.consumer(func(s *legacy.ConsumerSpec) { s.Node = "follower" })
-			if got := nodeOf(t, r, follower.lease.link); got == where.leader {
+			if got := nodeOf(t, r, r.connect(drivers.ConsumerRole, "follower", 0)); got == where.leader {
 				t.Errorf("consumer at a follower is at the leader, %s", got)
 			}
 		})
@@ -321,7 +312,7 @@ func TestPolicyMirrors(t *testing.T) {
 	}
 }
 
-// A stream's consumer that replaces another one continues at its position, without repetition or gap.
+// A stream's consumer that replaces another one continues after the last acknowledged message.
 func TestStreamGoesOn(t *testing.T) {
 	r := newRig(t, single(t, `{"queue": {"type": "stream"}}`), nil)
 	p, heard := r.publisher(drivers.ConfirmWindow, nil)
@@ -333,18 +324,58 @@ func TestStreamGoesOn(t *testing.T) {
 		}
 	}
 	send(50)
-	first, got := r.consumer(nil)
+	got := &notes{}
+	first := r.consume(100, 10, func(k drivers.Consumer, batch []drivers.Delivery) {
+		_, before := got.counts()
+		if n := min(20-before, len(batch)); n > 0 {
+			k.Ack(n)
+		}
+		got.take(batch)
+	})
 	labtest.Eventually(t, "the first 50", func() bool { _, received := got.counts(); return received == 50 })
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	send(30)
 	labtest.Eventually(t, "all confirms", func() bool { h, _ := heard.counts(); return h == 80 })
-	_, rest := r.consumer(nil)
-	labtest.Eventually(t, "the other 30", func() bool { _, received := rest.counts(); return received >= 30 })
+	_, rest := r.consumer()
+	labtest.Eventually(t, "the other 60", func() bool { _, received := rest.counts(); return received >= 60 })
 	time.Sleep(100 * time.Millisecond)
-	if _, received := rest.counts(); received != 30 {
-		t.Errorf("the second consumer received %d messages, 30 were left", received)
+	if _, received := rest.counts(); received != 60 {
+		t.Errorf("the second consumer received %d messages, 60 were left", received)
+	}
+}
+
+// A publisher or consumer whose channel ends does not break its connection.
+func TestChannelEndsAlone(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	p, _ := r.publisher(drivers.FireAndForget, nil)
+	c, _ := r.consumer()
+	if err := r.session.Teardown(t.Context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("to no exchange")}); err != nil {
+		t.Fatal(err)
+	}
+	for what, part := range map[string]drivers.Ended{"publisher": p, "consumer": c} {
+		select {
+		case <-part.Done():
+		case <-time.After(labtest.Wait):
+			t.Fatalf("the %s does not end", what)
+		}
+		if !errors.Is(part.Err(), drivers.ErrClosed) {
+			t.Errorf("the %s ends with %v", what, part.Err())
+		}
+	}
+	if err := r.session.Setup(t.Context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	again, err := p.conn.Publisher(t.Context(), p.spec)
+	if err != nil {
+		t.Fatalf("another publisher on the connection: %v", err)
+	}
+	if err := errors.Join(again.Close(), p.conn.Err(), c.conn.Err()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -371,7 +402,7 @@ func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	const messages, work = 10, 20 * time.Millisecond
 	r := newRig(t, single(t, `{}`), nil)
 	var w drivers.Waiting
-	p, _ := r.publisher(drivers.ConfirmEach, func(spec *legacy.PublisherSpec) {
+	p, _ := r.publisher(drivers.ConfirmEach, func(spec *drivers.PublisherSpec) {
 		spec.Waiting = &w
 		spec.OnConfirms = func([]uint64, error) { time.Sleep(work) }
 	})
@@ -394,7 +425,7 @@ func TestPlacementOfEachRelease(t *testing.T) {
 			r := newRig(t, labtest.Options(t, map[string]any{"urls": []string{url, url}},
 				fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
 				func(t *drivers.Topology) { t.Queues, t.QueueNode = 3, drivers.SpreadNode })
-			r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) { s.Node, s.Ordinal = drivers.SpreadNode, 1 })
+			r.connect(drivers.PublisherRole, drivers.SpreadNode, 1)
 		}
 	}
 }
@@ -415,15 +446,10 @@ func TestSpread(t *testing.T) {
 					t.Fatal(err)
 				}
 				leaders[where.leader]++
-				p, _ := r.publisher(drivers.FireAndForget, func(s *legacy.PublisherSpec) {
-					s.Node, s.Ordinal, s.Connection = drivers.SpreadNode, q, q
-				})
-				publishers[nodeOf(t, r, p.lease.link)]++
+				p := r.connect(drivers.PublisherRole, drivers.SpreadNode, q)
+				publishers[nodeOf(t, r, p)]++
 				at[p.Node()]++
-				c, _ := r.consumer(func(s *legacy.ConsumerSpec) {
-					s.Node, s.Ordinal, s.Queue, s.Connection = drivers.SpreadNode, q, q, 100+q
-				})
-				consumers[nodeOf(t, r, c.lease.link)]++
+				consumers[nodeOf(t, r, r.connect(drivers.ConsumerRole, drivers.SpreadNode, q))]++
 			}
 			reported, err := r.session.Leaders(r.context(), r.topology)
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
+	"lockstep/pkg/drivers/kit"
 )
 
 // consumerTag is the tag of the only consumer of its channel.
@@ -24,56 +24,49 @@ const offsetHeader = "x-stream-offset"
 // name the position at which it starts.
 type offset struct{ next atomic.Int64 }
 
+// consumer passes deliveries to its handler. Their tags are 1, 2, 3 …, because the channel has no other consumer.
 type consumer struct {
-	spec       legacy.ConsumerSpec
-	handle     legacy.Handler
-	session    *session
-	lease      lease
+	kit.State
+	spec       drivers.ConsumerSpec
+	handle     drivers.Handler
+	conn       *conn
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
 	offset     *offset // nil unless the queue is a stream
 	limit      int64   // a message that was delivered again so often is dropped if it is rejected
 
-	batch []drivers.Delivery
-	last  uint64 // tag of the last delivery passed to the handler
-	read  int64  // stream offset of that delivery
-	acked uint64 // all tags up to this one are settled; not used with AckEach
+	batch    []drivers.Delivery
+	answered uint64 // used by Ack and Nack: all tags up to this one are answered
 
-	notice  *legacy.Notice
-	closing atomic.Bool
-	ended   chan struct{}
-	once    sync.Once
-	err     error
+	offsetsMu sync.Mutex
+	offsets   []int64 // of the unanswered messages of a stream
+
+	stopping atomic.Bool
+	stopped  sync.Once
+	ended    chan struct{}
+	once     sync.Once
+	err      error
 }
 
-// Consumer starts to consume. After the broker's consume-ok no message can be missed, and the queue keeps earlier
-// messages.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
+// Consumer opens a channel and starts to consume. After the broker's consume-ok no message can be missed, and the queue
+// keeps earlier messages.
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
+	s := c.session
 	queue := s.options.queueName(spec.Topology, spec.Subscription, spec.Queue)
-	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology, queue)
-	if err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
-	on, err := s.lease(ctx, at, spec.Connection)
-	if err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
-	spec.Batch = max(spec.Batch, 1)
-	c := &consumer{
-		spec: spec, handle: handle, session: s, lease: on,
-		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
-		notice: legacy.NewNotice(spec.OnClosed), limit: s.options.deliveryLimit(release(on.link)),
+	k := &consumer{
+		spec: spec, handle: handle, conn: c, batch: make([]drivers.Delivery, 0, spec.Batch),
+		ended: make(chan struct{}), limit: s.options.deliveryLimit(release(c)),
 	}
 	if s.options.Queue.Type == stream {
-		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
+		k.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
 	}
-	if err := on.within(ctx, func() error { return c.consume(queue) }); err != nil {
-		_ = on.release()
-		return nil, fmt.Errorf("connect consumer: consume from %s at %s: %w", queue, on.address, err)
+	if err := c.within(ctx, func() error { return k.consume(queue) }); err != nil {
+		return nil, fmt.Errorf("connect consumer: consume from %s at %s: %w", queue, c.address, err)
 	}
-	go c.run()
-	return c, nil
+	c.follow(k.channel, &k.State)
+	go k.run()
+	return k, nil
 }
 
 // position returns the offset of a subscription. A new consumer continues where its predecessor stopped.
@@ -86,189 +79,127 @@ func (s *session) position(key string) *offset {
 	return s.offsets[key]
 }
 
-func (c *consumer) consume(queue string) error {
-	ch, err := c.lease.Channel()
+func (k *consumer) consume(queue string) error {
+	ch, err := k.conn.Channel()
 	if err != nil {
 		return err
 	}
-	c.channel = ch
-	go c.watch(ch.NotifyClose(make(chan *amqp.Error, 1)))
-	if c.spec.Prefetch > 0 {
-		if err := ch.Qos(c.spec.Prefetch, 0, false); err != nil {
+	k.channel = ch
+	if k.spec.Prefetch > 0 {
+		if err := ch.Qos(k.spec.Prefetch, 0, false); err != nil {
 			return err
 		}
 	}
 	var arguments amqp.Table
-	if c.offset != nil {
+	if k.offset != nil {
 		arguments = amqp.Table{offsetHeader: "first"} // Setup left the stream empty
-		if next := c.offset.next.Load(); next > 0 {
+		if next := k.offset.next.Load(); next > 0 {
 			arguments[offsetHeader] = next
 		}
 	}
-	automatic := c.spec.Ack == drivers.AckAutomatic
-	c.deliveries, err = ch.Consume(queue, consumerTag, automatic, false, false, false, arguments)
+	automatic := k.spec.Ack == drivers.AckAutomatic
+	k.deliveries, err = ch.Consume(queue, consumerTag, automatic, false, false, false, arguments)
 	return err
 }
 
-func (c *consumer) run() {
-	if c.spec.Ack == drivers.AckInterval {
-		c.loopWithTicks()
-	} else {
-		for d := range c.deliveries {
-			if !c.take(d) {
-				break
-			}
+// run passes deliveries to the handler until the consumer stops or ends.
+func (k *consumer) run() {
+	defer close(k.ended)
+	for d := range k.deliveries {
+		if k.stopping.Load() {
+			return
 		}
+		k.batch = k.batch[:0]
+		for more := true; more; d, more = k.another() {
+			k.put(d)
+		}
+		k.handle(k.batch)
 	}
-	c.settleRest()
-	close(c.ended)
-	if !c.channel.IsClosed() {
-		c.reportBreak(errors.New("the broker cancelled the consumer: its queue was deleted, or its node went down"))
+	if !k.stopping.Load() && !k.channel.IsClosed() {
+		k.Broke(fmt.Errorf("%s: the broker cancelled the consumer: its queue was deleted, or its node went down",
+			k.conn.address))
 	}
 }
 
-func (c *consumer) loopWithTicks() {
-	ticker := time.NewTicker(c.spec.AckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case d, ok := <-c.deliveries:
-			if !ok || !c.take(d) {
-				return
-			}
-		case <-ticker.C:
-			c.settleRest()
-		}
-	}
-}
-
-// take passes d and other buffered deliveries to the handler, and settles them. It returns false without handling d if
-// the consumer is being closed. The broker then delivers d again.
-func (c *consumer) take(d amqp.Delivery) bool {
-	if c.closing.Load() {
-		return false
-	}
-	c.batch = c.batch[:0]
-	c.put(d)
-	for len(c.batch) < c.spec.Batch {
-		d, ok := c.another()
-		if !ok {
-			break
-		}
-		c.put(d)
-	}
-	err := c.handle(c.batch)
-	if err != nil && c.spec.Ack != drivers.AckAutomatic && c.offset == nil {
-		c.reject()
-	} else {
-		c.accept()
-	}
-	return true
-}
-
-func (c *consumer) put(d amqp.Delivery) {
+func (k *consumer) put(d amqp.Delivery) {
 	redelivered := drivers.No
 	if d.Redelivered {
 		redelivered = drivers.Yes
 	}
-	delivery := drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(c.spec.Queue)}
-	if d.Redelivered && c.limit != unlimited {
+	delivery := drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(k.spec.Queue)}
+	if d.Redelivered && k.limit != unlimited {
 		count, _ := d.Headers["x-delivery-count"].(int64) // of a quorum queue; since 4.3 it does not count rejections
-		delivery.Last = count >= c.limit
+		delivery.Last = count >= k.limit
 	}
-	c.batch = append(c.batch, delivery)
-	c.last = d.DeliveryTag
-	if c.offset != nil {
-		c.read, _ = d.Headers[offsetHeader].(int64)
+	k.batch = append(k.batch, delivery)
+	if k.offset != nil {
+		at, _ := d.Headers[offsetHeader].(int64)
+		k.offsetsMu.Lock()
+		k.offsets = append(k.offsets, at)
+		k.offsetsMu.Unlock()
 	}
 }
 
-// another returns a delivery that the library has already buffered. The library hands over each delivery from its own
-// goroutine. So another yields once, to let that goroutine offer the next one.
-func (c *consumer) another() (amqp.Delivery, bool) {
-	select {
-	case d, ok := <-c.deliveries:
-		return d, ok
-	default:
+// another returns a delivery that the library has already buffered, unless the batch is full. The library hands over each
+// delivery from its own goroutine. So another yields once, to let that goroutine offer the next one.
+func (k *consumer) another() (amqp.Delivery, bool) {
+	for yielded := false; len(k.batch) < k.spec.Batch; yielded = true {
+		select {
+		case d, ok := <-k.deliveries:
+			return d, ok
+		default:
+		}
+		if yielded {
+			break
+		}
 		runtime.Gosched()
 	}
-	select {
-	case d, ok := <-c.deliveries:
-		return d, ok
-	default:
-		return amqp.Delivery{}, false
-	}
+	return amqp.Delivery{}, false
 }
 
-// accept acknowledges as the spec requires. Errors are ignored: they mean that the link broke, which ends the
-// deliveries. The tags are 1, 2, 3 …, because the channel has no other consumer.
-func (c *consumer) accept() {
-	last := c.last
-	switch c.spec.Ack {
-	case drivers.AckEach:
-		for tag := last - uint64(len(c.batch)) + 1; tag <= last; tag++ {
-			_ = c.channel.Ack(tag, false)
-		}
-	case drivers.AckEvery:
-		for n := uint64(c.spec.AckEvery); last-c.acked >= n; c.acked += n {
-			_ = c.channel.Ack(c.acked+n, true)
+// Ack acknowledges n messages, with AckEach one by one. Errors are ignored: they mean that the channel has ended.
+func (k *consumer) Ack(n int) {
+	last := k.answered + uint64(n)
+	if k.offset != nil {
+		k.offsetsMu.Lock()
+		k.offset.next.Store(k.offsets[n-1] + 1)
+		k.offsets = k.offsets[:copy(k.offsets, k.offsets[n:])]
+		k.offsetsMu.Unlock()
+	}
+	if k.spec.Ack == drivers.AckEach {
+		for tag := k.answered + 1; tag < last; tag++ {
+			_ = k.channel.Ack(tag, false)
 		}
 	}
-	if c.offset != nil {
-		c.offset.next.Store(c.read + 1)
-	}
+	_ = k.channel.Ack(last, k.spec.Ack != drivers.AckEach)
+	k.answered = last
 }
 
-// reject returns the batch to the queue. It first acknowledges the messages accepted before the batch.
-func (c *consumer) reject() {
-	last := c.last
-	before := last - uint64(len(c.batch))
-	if c.spec.Ack != drivers.AckEach && before > c.acked {
-		_ = c.channel.Ack(before, true)
-	}
-	c.acked = last
-	_ = c.channel.Nack(last, len(c.batch) > 1, true)
+// Nack returns n messages to the queue.
+func (k *consumer) Nack(n int) {
+	k.answered += uint64(n)
+	_ = k.channel.Nack(k.answered, n > 1, true)
 }
 
-// settleRest acknowledges all messages that are accepted and not yet acknowledged.
-func (c *consumer) settleRest() {
-	batched := c.spec.Ack == drivers.AckEvery || c.spec.Ack == drivers.AckInterval
-	if batched && c.last > c.acked {
-		_ = c.channel.Ack(c.last, true)
-		c.acked = c.last
-	}
-}
-
-// watch reports that the link broke by itself, even while the handler is running.
-func (c *consumer) watch(closes chan *amqp.Error) {
-	if cause, broke := <-closes; broke {
-		c.reportBreak(cause)
-	}
-}
-
-func (c *consumer) reportBreak(cause error) {
-	if !c.session.isClosed() {
-		c.notice.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, cause))
-	}
-}
-
-// Node implements legacy.Located.
-func (c *consumer) Node() string { return c.lease.address }
-
-// Close cancels the consumer, waits for the handler, and acknowledges the messages that the handler accepted.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.closing.Store(true)
-		if c.notice.End() {
-			force := time.AfterFunc(farewell, func() { _ = c.lease.raw.Close() })
-			if err := c.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
-				c.err = fmt.Errorf("cancel consumer at %s: %w", c.lease.address, err)
-			}
-			force.Stop()
+// Stop cancels the consumer, and waits for the handler.
+func (k *consumer) Stop() {
+	k.stopped.Do(func() {
+		k.stopping.Store(true)
+		force := time.AfterFunc(farewell, func() { _ = k.conn.raw.Close() })
+		defer force.Stop()
+		if err := k.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
+			k.err = fmt.Errorf("cancel consumer at %s: %w", k.conn.address, err)
 		}
-		<-c.ended
-		err := c.lease.closeChannel(c.channel)
-		c.err = errors.Join(c.err, err, c.lease.release())
 	})
-	return c.err
+	<-k.ended
+}
+
+// Close stops, and closes the channel. The broker then delivers the unanswered messages again.
+func (k *consumer) Close() error {
+	k.once.Do(func() {
+		k.Stop()
+		k.End()
+		k.err = errors.Join(k.err, k.conn.closeChannel(k.channel))
+	})
+	return k.err
 }

@@ -9,10 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -21,11 +22,7 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("rabbitmq", raw)
 	if err != nil {
 		return nil, err
@@ -51,8 +48,7 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 	}
 	s := &session{
 		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,
-		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{},
-		leaders: map[string]placed{},
+		conns: map[*conn]struct{}{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
 	}
 	if s.admin, err = s.dial(ctx, anywhere); err != nil {
 		api.close()
@@ -74,12 +70,11 @@ type session struct {
 	binder    binder
 
 	adminMu sync.Mutex
-	admin   *link // for declarations; replaced if it is broken
+	admin   *conn // for declarations; replaced if it is broken
 
 	mu      sync.Mutex
 	closed  bool
-	links   map[*link]struct{} // every open connection
-	shared  map[shareKey]*share
+	conns   map[*conn]struct{} // every open connection
 	offsets map[string]*offset // by subscription and stream
 	blocked int                // number of connections that the broker blocks
 	detail  string             // detail of the current EventBlocked
@@ -101,15 +96,12 @@ var _ interface {
 func (s *session) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	var open []*link
-	for l := range s.links {
-		open = append(open, l)
-	}
+	open := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	errs := make([]error, len(open))
 	var wg sync.WaitGroup
-	for i, l := range open {
-		wg.Go(func() { errs[i] = l.close() })
+	for i, c := range open {
+		wg.Go(func() { errs[i] = c.Close() })
 	}
 	wg.Wait()
 	s.api.close()

@@ -36,18 +36,10 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t d
 	case nodeLeader, nodeFollower:
 		return s.placeByRole(ctx, node, t, queue)
 	}
-	i, err := strconv.Atoi(string(node))
-	if err != nil || i < 0 || i >= len(s.endpoints) {
-		return 0, fmt.Errorf("place on node %q: %w: give spread, any, leader, follower or an index below %d",
-			node, drivers.ErrUnsupported, len(s.endpoints))
-	}
-	return i, nil
+	return strconv.Atoi(string(node)) // declare has checked it
 }
 
 func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.Topology, queue string) (int, error) {
-	if s.api == nil {
-		return 0, fmt.Errorf("place on the %s: %w: the options have no management url", role, drivers.ErrUnsupported)
-	}
 	s.placesMu.Lock()
 	defer s.placesMu.Unlock()
 	if s.nodes == nil {
@@ -172,13 +164,13 @@ func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, 
 func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
 	ctx, cancel := kit.Share(ctx, len(s.endpoints)-at+1)
 	defer cancel()
-	l, err := s.dial(ctx, at)
+	c, err := s.dial(ctx, at)
 	if err != nil {
 		return "", err
 	}
-	defer l.close()
-	err = l.within(ctx, func() error {
-		ch, err := l.Channel()
+	defer c.Close()
+	err = c.within(ctx, func() error {
+		ch, err := c.Channel()
 		if err != nil {
 			return err
 		}
@@ -186,7 +178,7 @@ func (s *session) nameNode(ctx context.Context, at int, probe string) (string, e
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("find the name of the node at %s: %w", l.address, err)
+		return "", fmt.Errorf("find the name of the node at %s: %w", c.address, err)
 	}
 	where, err := s.findQueue(ctx, probe)
 	return where.leader, err

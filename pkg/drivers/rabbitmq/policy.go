@@ -28,8 +28,8 @@ func (s *session) checkServer() error {
 }
 
 // release returns the major release of the server, or 0 if it is unknown.
-func release(l *link) int {
-	version, _ := l.Properties["version"].(string)
+func release(c *conn) int {
+	version, _ := c.Properties["version"].(string)
 	first, _, _ := strings.Cut(version, ".")
 	major, err := strconv.Atoi(first)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // said are the metrics of a probe, by metric and node.
@@ -130,15 +129,10 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 			r.becomes(drivers.MetricQueueDepth, 300)
 			r.becomes(drivers.MetricUnacked, 0)
 			release := make(chan struct{})
-			spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach,
-				Node: drivers.AnyNode, Connection: legacy.Exclusive}
-			c, err := r.session.Consumer(t.Context(), spec, func([]drivers.Delivery) error {
+			c := r.consume(7, 1, func(k drivers.Consumer, _ []drivers.Delivery) {
 				<-release
-				return nil
+				k.Ack(1)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
 			r.becomes(drivers.MetricUnacked, 7)
 			r.becomes(drivers.MetricQueueDepth, 300)
 			close(release)

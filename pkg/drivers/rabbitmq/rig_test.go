@@ -9,7 +9,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3 rabbitmq4 rabbitmq43", Tests: "pkg/drivers/rabbitmq"}
@@ -52,27 +51,38 @@ type event struct {
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(change), events: make(chan event, 100)}
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
 		r.events <- event{kind, detail}
-	}))).(*session)
+	})).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// publisher connects a publisher that records its callbacks.
-func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (*publisher, *notes) {
+// connect makes a connection.
+func (r *rig) connect(role drivers.Role, node drivers.Node, ordinal int) *conn {
+	r.t.Helper()
+	c, err := r.session.Connect(r.context(), drivers.ConnSpec{Role: role, Topology: r.topology, Node: node,
+		Ordinal: ordinal})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c.(*conn)
+}
+
+// publisher connects a publisher, on a connection of its own, that records its callbacks.
+func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (*publisher, *notes) {
 	r.t.Helper()
 	n := &notes{}
-	spec := legacy.PublisherSpec{
-		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: legacy.Exclusive,
-		OnConfirms: n.confirm, OnReturn: n.giveBack,
+	spec := drivers.PublisherSpec{
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, OnConfirms: n.confirm, OnReturn: n.giveBack,
 	}
 	if change != nil {
 		change(&spec)
 	}
-	p, err := r.session.Publisher(r.context(), spec)
+	p, err := r.connect(drivers.PublisherRole, drivers.AnyNode, 0).Publisher(r.context(), spec)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -80,23 +90,33 @@ func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (
 	return p.(*publisher), n
 }
 
-// consumer connects a consumer that counts bodies.
-func (r *rig) consumer(change func(*legacy.ConsumerSpec)) (*consumer, *notes) {
+// consumer connects a consumer, on a connection of its own, that counts and acknowledges bodies.
+func (r *rig) consumer() (*consumer, *notes) {
 	r.t.Helper()
 	n := &notes{}
-	spec := legacy.ConsumerSpec{
-		Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: legacy.Exclusive,
-	}
-	if change != nil {
-		change(&spec)
-	}
-	c, err := r.session.Consumer(r.context(), spec, n.take)
+	return r.consume(100, 10, func(k drivers.Consumer, batch []drivers.Delivery) {
+		n.take(batch)
+		k.Ack(len(batch))
+	}), n
+}
+
+// consume connects a consumer, on a connection of its own, with another handler.
+func (r *rig) consume(prefetch, batch int, handle func(drivers.Consumer, []drivers.Delivery)) *consumer {
+	r.t.Helper()
+	var k drivers.Consumer
+	connected := make(chan struct{})
+	k, err := r.connect(drivers.ConsumerRole, drivers.AnyNode, 0).Consumer(r.context(),
+		drivers.ConsumerSpec{Topology: r.topology, Prefetch: prefetch, Batch: batch, Ack: drivers.AckEach, Nack: true},
+		func(batch []drivers.Delivery) {
+			<-connected
+			handle(k, batch)
+		})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c.(*consumer), n
+	close(connected)
+	r.t.Cleanup(func() { _ = k.Close() })
+	return k.(*consumer)
 }
 
 // notes records the callbacks of publishers and consumers.
@@ -124,11 +144,10 @@ func (n *notes) giveBack(body []byte) {
 	n.order = append(n.order, "return "+string(body))
 }
 
-func (n *notes) take(batch []drivers.Delivery) error {
+func (n *notes) take(batch []drivers.Delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.received += len(batch)
-	return nil
 }
 
 func (n *notes) counts() (heard, received int) {

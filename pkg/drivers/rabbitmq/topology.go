@@ -149,29 +149,29 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channel) error) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	l := s.admin
+	c := s.admin
 	if at != anywhere {
 		var err error
-		if l, err = s.dial(ctx, at); err != nil {
+		if c, err = s.dial(ctx, at); err != nil {
 			return err
 		}
-		defer l.close()
-	} else if l == nil || l.IsClosed() {
+		defer c.Close()
+	} else if c == nil || c.IsClosed() {
 		var err error
-		if l, err = s.dial(ctx, anywhere); err != nil {
+		if c, err = s.dial(ctx, anywhere); err != nil {
 			return err
 		}
-		s.admin = l
+		s.admin = c
 	}
-	return l.within(ctx, func() error {
-		ch, err := l.Channel()
+	return c.within(ctx, func() error {
+		ch, err := c.Channel()
 		if err != nil {
-			return fmt.Errorf("open channel at %s: %w", l.address, err)
+			return fmt.Errorf("open channel at %s: %w", c.address, err)
 		}
 		if err := work(ch); err != nil {
 			return err
 		}
-		return l.closeChannel(ch)
+		return c.closeChannel(ch)
 	})
 }
 

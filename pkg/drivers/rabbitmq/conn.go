@@ -1,0 +1,210 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
+)
+
+// farewell is how long the driver waits for the broker's answer when it closes a channel or connection.
+const farewell = 3 * time.Second
+
+// anywhere is the endpoint index that means "the first endpoint that answers".
+const anywhere = -1
+
+// from returns the endpoint index that means "endpoint i, or the next one that answers".
+func from(i int) int { return anywhere - 1 - i }
+
+// conn is one AMQP connection, on which each publisher and consumer has a channel. It never reconnects.
+type conn struct {
+	kit.State
+	*amqp.Connection
+	session *session
+	raw     net.Conn
+	address string
+	once    sync.Once
+	err     error // of Close
+}
+
+// Connect dials the node of the spec.
+func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology,
+		s.options.queueName(spec.Topology, spec.Subscription, spec.Queue))
+	if err != nil {
+		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
+	}
+	c, err := s.dial(ctx, at)
+	if err != nil {
+		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
+	}
+	return c, nil
+}
+
+// dial connects to endpoint at, or to the first endpoint that answers (see from).
+func (s *session) dial(ctx context.Context, at int) (*conn, error) {
+	if at >= 0 {
+		return s.dialOne(ctx, s.endpoints[at])
+	}
+	first := max(0, anywhere-1-at)
+	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*conn, error) {
+		return s.dialOne(ctx, s.endpoints[(first+i)%len(s.endpoints)])
+	})
+}
+
+func (s *session) dialOne(ctx context.Context, e endpoint) (*conn, error) {
+	c := &conn{session: s, address: e.address}
+	stop := func() bool { return true }
+	config := amqp.Config{
+		Heartbeat:  s.options.Heartbeat.Std(),
+		FrameSize:  s.options.FrameMax,
+		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep"},
+		Dial: func(network, address string) (net.Conn, error) {
+			raw, err := s.env.Dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			c.raw = raw
+			// The library's handshake takes no context. The end of ctx interrupts it by the connection's deadline.
+			stop = context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+			return raw, nil
+		},
+		TLSClientConfig: s.tls.Clone(), // the library sets the server name
+	}
+	if config.Heartbeat < time.Second {
+		config.Heartbeat = time.Millisecond // below 1 s the library uses the server's interval; 0 would mean 10 s
+	}
+	library, err := amqp.DialConfig(e.url, config)
+	interrupted := !stop()
+	if err == nil && interrupted {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if c.raw != nil {
+			_ = c.raw.Close()
+		}
+		if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, kit.Explain(err))
+	}
+	c.Connection = library
+	if err := s.adopt(c); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// adopt registers c in the session, and starts to watch it. It fails if the session is closed.
+func (s *session) adopt(c *conn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("connect to RabbitMQ at %s: %w (the session is closed)", c.address, drivers.ErrClosed)
+	}
+	s.conns[c] = struct{}{}
+	go c.watch(c.NotifyBlocked(make(chan amqp.Blocking, 4)), c.NotifyClose(make(chan *amqp.Error, 1)))
+	return nil
+}
+
+// watch reports when the broker blocks or unblocks the connection, and when the connection ends.
+func (c *conn) watch(blockings chan amqp.Blocking, closes chan *amqp.Error) {
+	blocked := false
+	for b := range blockings {
+		if b.Active == blocked {
+			continue
+		}
+		blocked = b.Active
+		if blocked {
+			c.session.block(c.address, b.Reason)
+		} else {
+			c.session.unblock()
+		}
+	}
+	if blocked { // still blocked when the connection ended
+		c.session.unblock()
+	}
+	c.Broke(c.cause(closes))
+	c.session.forget(c)
+}
+
+// cause waits for the end of a channel or connection, and returns the reason.
+func (c *conn) cause(closes chan *amqp.Error) error {
+	if why, broke := <-closes; broke {
+		return fmt.Errorf("%s: %w", c.address, why)
+	}
+	return fmt.Errorf("%s: %w", c.address, amqp.ErrClosed)
+}
+
+// follow ends a publisher or consumer when its channel ends. A channel can end before its connection.
+func (c *conn) follow(ch *amqp.Channel, part *kit.State) {
+	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
+	go func() {
+		cause := c.cause(closes)
+		if c.session.isClosed() {
+			part.End()
+		} else {
+			part.Broke(cause)
+		}
+	}()
+}
+
+func (s *session) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// Node returns the address of the endpoint.
+func (c *conn) Node() string { return c.address }
+
+// Cut closes the network connection. The library then fails all calls and outstanding confirms.
+func (c *conn) Cut() {
+	c.Broke(fmt.Errorf("connection to %s was cut", c.address))
+	_ = c.raw.Close()
+}
+
+// Close ends the connection with AMQP's handshake, after which the broker has received everything sent before. It ends
+// within a few seconds even if the broker does not answer.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.End()
+		force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
+		defer force.Stop()
+		if err := c.CloseDeadline(time.Now().Add(farewell)); err != nil && !errors.Is(err, amqp.ErrClosed) {
+			c.err = fmt.Errorf("close connection to %s: %w", c.address, err)
+		}
+		_ = c.raw.Close()
+		c.session.forget(c)
+	})
+	return c.err
+}
+
+// closeChannel closes one channel of a connection that others may use. If the broker does not answer, it breaks the
+// whole connection, because no other user gets an answer on it either.
+func (c *conn) closeChannel(ch *amqp.Channel) error {
+	force := time.AfterFunc(farewell, func() { _ = c.raw.Close() })
+	defer force.Stop()
+	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
+		return fmt.Errorf("close channel at %s: %w", c.address, err)
+	}
+	return nil
+}
+
+// within calls exchange, which uses the library and takes no context. It breaks the connection if ctx ends first.
+func (c *conn) within(ctx context.Context, exchange func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.raw.Close() })
+	err := exchange()
+	if !stop() {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
