@@ -77,7 +77,7 @@ var allowed = map[string][]string{
 	"pkg/drivers/external":         {"internal/procs", "pkg/drivers", "pkg/drivers/internal/legacy"},
 	"pkg/drivers/kit":              {"pkg/drivers"},
 	"pkg/drivers/internal/legacy":  {"pkg/drivers", "pkg/drivers/kit"},
-	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
+	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/loopback":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/nats":             {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
 	"pkg/drivers/rabbitmq":         {"pkg/drivers", "pkg/drivers/kit"},

@@ -176,9 +176,8 @@ func (s *session) placement(ctx context.Context, t drivers.Topology) (
 	first := 0
 	if !spread {
 		index, err := strconv.Atoi(string(t.QueueNode))
-		if err != nil || index < 0 || index >= len(s.options.Brokers) {
-			return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode,
-				len(s.options.Brokers), drivers.ErrUnsupported)
+		if err != nil {
+			return nil, fmt.Errorf("place on node %q: %w", t.QueueNode, err)
 		}
 		first = slices.IndexFunc(brokers,
 			func(b kadm.BrokerDetail) bool { return address(b) == s.options.Brokers[index] })

@@ -8,7 +8,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // recordBatch is the header of a batch as the broker stores it.
@@ -102,7 +101,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := setUp(t, at(t, single, c.options))
-			_, got := r.consumer(nil, nil)
+			got := r.consumer(100, false)
 			p, heard := r.publisher(drivers.ConfirmWindow)
 			r.send(p, numbers(0, 100)...) // also flushes
 			labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
@@ -139,7 +138,7 @@ func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 func TestLingerWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"linger": "1m", "client": "`+client+`"}`))
-		_, got := r.consumer(func(s *legacy.ConsumerSpec) { s.Prefetch = 0 }, nil)
+		got := r.consumer(0, false)
 		p, _ := r.publisher(drivers.FireAndForget)
 		const n = maxWaiting + 5000
 		for i := range n {
@@ -158,14 +157,9 @@ func TestLingerWithoutConfirms(t *testing.T) {
 func TestPartitionsWithoutKeys(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
-		_, got := r.consumer(nil, nil)
-		n := &heard{}
-		p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology,
-			Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Connection: legacy.Exclusive, OnConfirms: n.confirm})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+		got := r.consumer(100, false)
+		p, _ := r.publisherOn(r.connect(drivers.PublisherRole),
+			drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 1000})
 		r.send(p, numbers(0, 100)...)
 		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 100 })
 		partitions := map[uint32]int{}

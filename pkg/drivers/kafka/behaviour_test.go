@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,14 +16,13 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // A key leads to the documented partition. Otherwise distributions of keys would have another meaning.
 func TestKeyChoosesPartition(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 3, "client": "`+client+`"}`))
-		_, got := r.consumer(nil, nil)
+		got := r.consumer(100, false)
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 30)
 		r.send(p, sent...)
@@ -39,19 +40,16 @@ func TestKeyChoosesPartition(t *testing.T) {
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
-		seldom := func(s *legacy.ConsumerSpec) { s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval, time.Hour, 0 }
-		first, one := r.consumer(seldom, nil)
+		one := r.consumer(0, true)
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 400)
 		r.send(p, sent[:100]...)
 		labtest.Eventually(t, "the first messages", func() bool { return len(one.received()) > 0 })
-		_, two := r.consumer(seldom, nil)
+		two := r.consumer(0, true)
 		r.send(p, sent[100:200]...)
 		labtest.Eventually(t, "a message for the second consumer", func() bool { return len(two.received()) > 0 })
 		r.send(p, sent[200:300]...)
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
+		one.close()
 		r.send(p, sent[300:]...)
 		received := func() []string {
 			all := slices.Sorted(slices.Values(append(one.received(), two.received()...)))
@@ -67,8 +65,8 @@ func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 		if !slices.Equal(got, sent) {
 			t.Errorf("%d messages of %d sent, %d different", len(got), len(sent), len(slices.Compact(got)))
 		}
-		if one.broken != nil || two.broken != nil {
-			t.Errorf("links broke: %v, %v", one.broken, two.broken)
+		if one.Err() != nil || two.Err() != nil {
+			t.Errorf("connections broke: %v, %v", one.Err(), two.Err())
 		}
 		if client == franz && r.count(drivers.EventRebalanced) == 0 {
 			t.Error("no event tells that partitions were divided anew")
@@ -76,41 +74,67 @@ func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	})
 }
 
-// A commit blocks receiving only if the options require it.
-func TestCommitBlocksAsOptionsSay(t *testing.T) {
+// A consumer that ends commits exactly what was acknowledged. The next one receives the rest.
+func TestCommitIsOfAcknowledgedMessages(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
-		for _, commit := range []string{"blocking", "background"} {
-			r := setUp(t, at(t, single, `{"client": "`+client+`", "commit": "`+commit+`"}`))
-			c := &consumer{session: r.session, positions: map[int32]int64{}, accepted: 1}
-			c.link, _ = r.session.link()
-			answer := make(chan struct{})
-			c.source, c.changed = slowSource(answer), newCond(c)
-			returned := make(chan struct{})
-			c.mu.Lock()
-			go func() {
-				c.commit(commit == "blocking")
-				close(returned)
-			}()
-			wait := labtest.Wait
-			if commit == "blocking" {
-				wait = 100 * time.Millisecond
-			}
-			select {
-			case <-returned:
-				if commit == "blocking" {
-					t.Error("receiving goes on before the commit is answered")
-				}
-			case <-time.After(wait):
-				if commit == "background" {
-					t.Error("receiving waits for the commit's answer")
-				}
-			}
-			close(answer)
-			<-returned
-			c.mu.Unlock()
-			c.link.close()
+		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		one := r.consumer(100, true)
+		p, _ := r.publisher(drivers.ConfirmWindow)
+		sent := numbers(0, 20)
+		r.send(p, sent...)
+		labtest.Eventually(t, "every message", func() bool { return len(one.received()) == len(sent) })
+		one.consumer.Stop()
+		one.unanswered = 0
+		one.consumer.Ack(3)
+		one.consumer.Ack(4)
+		if err := one.consumer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		two := r.consumer(100, false)
+		labtest.Eventually(t, "the rest", func() bool { return len(two.received()) >= len(sent)-7 })
+		if got := two.received(); !slices.Equal(got, sent[7:]) {
+			t.Errorf("received %v after 7 of %v were acknowledged", got, sent)
 		}
 	})
+}
+
+// A commit blocks receiving only if the options require it.
+func TestCommitBlocksAsOptionsSay(t *testing.T) {
+	for _, commit := range []string{"blocking", "background"} {
+		answer, handled := make(slowSource), make(chan struct{}, 2)
+		c := &conn{session: &session{options: options{Commit: commit}}}
+		c.ctx, c.cancel = context.WithCancel(t.Context())
+		k := &consumer{conn: c, ctx: c.ctx, spec: drivers.ConsumerSpec{Batch: 1}, source: answer,
+			positions: map[int32]int64{}}
+		k.changed = sync.NewCond(&k.mu)
+		k.handle = func([]drivers.Delivery) {
+			k.Ack(1)
+			handled <- struct{}{}
+		}
+		delivered := make(chan struct{})
+		go func() {
+			defer close(delivered)
+			k.deliver(0, []message{{next: 1}, {next: 2}})
+		}()
+		<-handled
+		wait := labtest.Wait
+		if commit == "blocking" {
+			wait = 100 * time.Millisecond
+		}
+		select {
+		case <-handled:
+			if commit == "blocking" {
+				t.Error("receiving goes on before the commit is answered")
+			}
+		case <-time.After(wait):
+			if commit == "background" {
+				t.Error("receiving waits for the commit's answer")
+			}
+		}
+		close(answer)
+		<-delivered
+		c.cancel()
+	}
 }
 
 // If the log no longer has the next offset of a group, the consumer continues with the rest: that is loss, not the end
@@ -132,7 +156,7 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 		if _, err := request.RequestWith(r.context(), r.session.library); err != nil {
 			t.Fatal(err)
 		}
-		_, got := r.consumer(nil, nil)
+		got := r.consumer(100, false)
 		labtest.Eventually(t, "the rest", func() bool { return len(got.received()) == 8 })
 		if !slices.Equal(got.received(), sent[12:]) {
 			t.Errorf("received %v", got.received())
@@ -180,10 +204,7 @@ func TestProbeFollows(t *testing.T) {
 		if grown := metric(drivers.MetricStored) - before; grown < 50*10 {
 			t.Errorf("50 messages take %v bytes", grown)
 		}
-		_, got := r.consumer(func(s *legacy.ConsumerSpec) {
-			s.Ack, s.AckInterval = drivers.AckInterval,
-				50*time.Millisecond
-		}, nil)
+		got := r.consumer(100, false)
 		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 50 })
 		if members := metric(drivers.MetricConsumers); members != 1 {
 			t.Errorf("%v consumers, want one", members)
@@ -219,7 +240,7 @@ func TestCredentials(t *testing.T) {
 		for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} {
 			r := setUp(t, at(t, guarded, `{"user": "lab", "password": "lab-secret", "mechanism": "`+mechanism+
 				`", "client": "`+client+`"}`))
-			_, got := r.consumer(nil, nil)
+			got := r.consumer(100, false)
 			p, _ := r.publisher(drivers.ConfirmWindow)
 			r.send(p, "hello")
 			labtest.Eventually(t, "a message by "+mechanism, func() bool { return len(got.received()) == 1 })
@@ -269,10 +290,7 @@ func TestTooLargeBody(t *testing.T) {
 func TestOrderWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		_, got := r.consumer(func(s *legacy.ConsumerSpec) {
-			s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval,
-				time.Second, 0
-		}, nil)
+		got := r.consumer(0, true)
 		p, _ := r.publisher(drivers.FireAndForget)
 		sent := numbers(0, 30_000)
 		r.send(p, sent...)
@@ -291,23 +309,14 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 		const n = 8
 		r := setUp(t, at(t, single, fmt.Sprintf(`{"client": %q, "partitions": %d}`, client, n)))
 		var all [n]heard
-		var connected [n]legacy.Consumer
 		var errs [n]error
 		var wg sync.WaitGroup
 		for i := range n {
-			wg.Go(func() {
-				connected[i], errs[i] = r.session.Consumer(r.context(),
-					legacy.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
-						Ack: drivers.AckEach, OnClosed: all[i].closed}, all[i].take)
-			})
+			wg.Go(func() { errs[i] = r.consume(&all[i], 100) })
 		}
 		wg.Wait()
-		for i, c := range connected {
-			if errs[i] != nil {
-				t.Errorf("consumer %d: %v", i, errs[i])
-				continue
-			}
-			defer func() { _ = c.Close() }()
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Fatal(err)
 		}
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 10*n)
@@ -329,19 +338,20 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 			t.Errorf("%d messages of %d sent, %d different", len(got), len(sent), len(slices.Compact(got)))
 		}
 		for i := range all {
-			if all[i].broken != nil {
-				t.Errorf("link %d broke: %v", i, all[i].broken)
+			if err := all[i].Err(); err != nil {
+				t.Errorf("connection %d broke: %v", i, err)
 			}
 		}
 	})
 }
 
-// Close returns while another goroutine publishes, as at the end of an open loop.
+// Close returns while another goroutine publishes, after the connection was cut: as at the end of an open loop.
 func TestCloseWhilePublishing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"linger": "0s", "client": "`+client+`"}`))
 		for i := range 40 {
-			p, _ := r.publisher(drivers.FireAndForget)
+			c := r.connect(drivers.PublisherRole)
+			p, _ := r.publisherOn(c, drivers.PublisherSpec{Mode: drivers.FireAndForget, Keyed: true})
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -349,11 +359,12 @@ func TestCloseWhilePublishing(t *testing.T) {
 				}
 			}()
 			time.Sleep(time.Duration(i%5) * time.Millisecond)
+			c.Cut()
 			go func() { _ = p.Close() }()
 			select {
 			case <-ended:
 			case <-time.After(labtest.Wait):
-				t.Fatal("Publish does not return after Close")
+				t.Fatal("Publish does not return after Cut and Close")
 			}
 			closed := make(chan struct{})
 			go func() {

@@ -10,40 +10,40 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
 // Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
-// would continue, and so acknowledges all messages before it.
+// would continue, and so acknowledges all messages before it. Done and Err are those of its Conn.
 type consumer struct {
-	spec         legacy.ConsumerSpec
-	session      *session
-	link         *link
+	*conn
+	spec         drivers.ConsumerSpec
 	topic, group string
 	id           string // client ID, which identifies the member of the group
-	handle       legacy.Handler
+	handle       drivers.Handler
 	source       source
-	notice       *legacy.Notice
+	ctx          context.Context // ends with Stop, or the Conn: no more calls of the handler
+	stop         context.CancelFunc
+	running      sync.WaitGroup // the goroutine that calls the handler
 	once         sync.Once
-	stop         chan struct{} // closed by Close: no more calls of the handler
 
-	mu      sync.Mutex // locked while the handler runs and while positions change
-	changed *sync.Cond // uses mu: something was committed, or the consumer ends
-	// by partition: the position after the last accepted message that is in no commit yet
-	positions  map[int32]int64
-	accepted   int // accepted messages that are in no commit yet
-	unanswered int // messages of the running commit, if receiving continues meanwhile
+	mu         sync.Mutex      // locked while positions change, and during a blocking commit
+	changed    *sync.Cond      // uses mu: something was committed, or the consumer ends
+	handling   bool            // the handler runs
+	unanswered []position      // of deliveries, the oldest first
+	positions  map[int32]int64 // by partition: the position after the last acknowledged message that is in no commit yet
+	accepted   int             // acknowledged messages that are in no commit yet
+	committing int             // messages of the running commit, if receiving continues meanwhile
 	deliveries []drivers.Delivery
 }
 
 // source receives messages with one of the libraries.
 type source interface {
-	// start joins the group. It returns when partitions have been assigned.
+	// start joins the group. It returns when partitions have been assigned, and messages are being delivered.
 	start(ctx context.Context) error
 	// commit commits positions as a member of the group, and waits for the answer.
-	commit(positions map[int32]int64) error
-	// end leaves the group. It returns when no more messages are delivered.
+	commit(ctx context.Context, positions map[int32]int64) error
+	// end leaves the group. It may be called after an error of start.
 	end()
 }
 
@@ -53,39 +53,42 @@ type message struct {
 	next int64
 }
 
+// position is the position after a message.
+type position struct {
+	partition int32 // nowhere: it was committed
+	next      int64
+}
+
 // Consumer joins the group of its subscription to the queue. It returns when partitions have been assigned to the
 // group's members. A group continues at its committed position, or starts with the first message, so no message can be
 // missed.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	s.remember(spec.Topology)
 	group := groupName(spec.Topology, spec.Subscription, spec.Queue)
-	if err := s.adopt(ctx, group); err != nil {
+	if err := c.session.adopt(ctx, group); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	l, err := s.link()
+	k := &consumer{conn: c, spec: spec, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(),
+		handle: handle, positions: map[int32]int64{}}
+	k.changed = sync.NewCond(&k.mu)
+	k.ctx, k.stop = context.WithCancel(c.ctx)
+	context.AfterFunc(k.ctx, k.look)
+	k.source = newFranzSource(k)
+	if c.session.options.Client == kafkaGo {
+		k.source = &goSource{c: k}
+	}
+	// If ctx ends first, the Conn breaks, so that no call of the library keeps waiting.
+	joined := context.AfterFunc(ctx, func() { c.broke(ctx.Err()) })
+	err := k.source.start(ctx)
+	if !joined() && err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("connect consumer: %w", err)
-	}
-	c := &consumer{
-		spec: spec, session: s, link: l, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(),
-		handle: handle,
-		notice: legacy.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
-	}
-	c.changed = sync.NewCond(&c.mu)
-	c.source = newFranzSource(c)
-	if s.options.Client == kafkaGo {
-		c.source = &goSource{c: c}
-	}
-	if err := c.begin(ctx); err != nil {
+		_ = k.Close()
 		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))
 	}
-	l.connected()
-	l.watch(c, func(err error) {
-		c.notice.Broke(err)
-		go c.look() // look waits for the handler
-	})
-	return c, nil
+	c.connected()
+	return k, nil
 }
 
 // newID returns a random client ID.
@@ -95,41 +98,169 @@ func newID() string {
 	return clientID + "-" + hex.EncodeToString(b)
 }
 
-// begin starts the source. If ctx ends first, it breaks the link, so that no call of the library keeps waiting.
-func (c *consumer) begin(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { c.link.broke(ctx.Err()) })
-	err := c.source.start(ctx)
-	if !stop() && err == nil {
-		err = ctx.Err()
+// deliver passes messages of one partition to the handler, in batches. It returns early when the consumer ends.
+func (k *consumer) deliver(partition int32, messages []message) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(messages) > 0 {
+		for k.room() == 0 && k.ctx.Err() == nil {
+			k.changed.Wait()
+		}
+		if k.ctx.Err() != nil {
+			return
+		}
+		some := messages[:min(len(messages), k.room())]
+		messages = messages[len(some):]
+		k.deliveries = k.deliveries[:0]
+		for _, m := range some {
+			k.deliveries = append(k.deliveries, drivers.Delivery{Body: m.body, Stream: uint32(partition)})
+			k.unanswered = append(k.unanswered, position{partition, m.next})
+		}
+		k.handling = true
+		k.mu.Unlock()
+		k.handle(k.deliveries)
+		k.mu.Lock()
+		k.handling = false
+		if k.accepted > 0 {
+			k.commit(k.session.options.Commit == "blocking")
+		}
 	}
-	if err != nil {
-		_ = c.Close()
-		return err
-	}
-	if c.spec.Ack == drivers.AckInterval {
-		go c.tick()
-	}
-	return nil
 }
 
-// Close waits for the handler, commits the messages that it accepted, and leaves the group.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
-		c.link.unwatch(c)
-		late := time.AfterFunc(2*grace,
-			func() { c.link.broke(errors.New("the broker does not answer while a consumer ends")) })
-		defer late.Stop()
-		close(c.stop)
-		c.mu.Lock()
-		c.commit(true)
-		c.changed.Broadcast()
-		c.mu.Unlock()
-		c.source.end()
-		if c.link.over.Load() {
-			c.session.orphaned(c.group, c.id)
+// room returns how many messages may be passed to the handler now.
+func (k *consumer) room() int {
+	if k.spec.Prefetch == 0 {
+		return k.spec.Batch
+	}
+	return max(0, min(k.spec.Batch, k.free()))
+}
+
+// free returns how many messages the prefetch allows.
+func (k *consumer) free() int { return k.spec.Prefetch - len(k.unanswered) - k.accepted - k.committing }
+
+// allowance waits until room is not 0, and returns how many messages to fetch.
+func (k *consumer) allowance() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for k.room() == 0 && k.ctx.Err() == nil {
+		k.changed.Wait()
+	}
+	if k.spec.Prefetch == 0 {
+		return max(k.spec.Batch, 500)
+	}
+	return max(1, k.free())
+}
+
+// Ack commits the positions after the n oldest messages, when the handler returns or at once.
+func (k *consumer) Ack(n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, m := range k.unanswered[:n] {
+		if last := i == n-1 || k.unanswered[i+1].partition != m.partition; last && m.partition != nowhere {
+			k.positions[m.partition] = m.next
 		}
-		c.link.close()
+	}
+	k.unanswered = k.unanswered[:copy(k.unanswered, k.unanswered[n:])]
+	k.accepted += n
+	if !k.handling {
+		k.commit(k.session.options.Commit == "blocking")
+	}
+}
+
+// Nack is like Ack: Kafka has no negative acknowledgement, and Redelivery is not declared.
+func (k *consumer) Nack(n int) { k.Ack(n) }
+
+// commit commits the positions of all acknowledged messages. The caller holds mu. A blocking commit keeps mu locked until
+// the answer arrives. A background commit first waits, with mu unlocked, for the previous commit.
+func (k *consumer) commit(blocking bool) {
+	for k.committing > 0 && !k.over.Load() {
+		k.changed.Wait()
+	}
+	positions, n := k.positions, k.accepted
+	k.accepted = 0
+	if len(positions) == 0 || k.over.Load() {
+		k.changed.Broadcast()
+		return
+	}
+	k.positions = make(map[int32]int64, len(positions))
+	if blocking {
+		k.send(positions)
+		return
+	}
+	k.committing = n
+	go func() {
+		k.send(positions)
+		k.mu.Lock()
+		k.committing = 0
+		k.mu.Unlock()
+		k.changed.Broadcast()
+	}()
+}
+
+// send commits positions, after Stop within a limited time. After an error the Conn breaks, because the group may have
+// removed this member.
+func (k *consumer) send(positions map[int32]int64) {
+	ctx := k.conn.ctx
+	if k.ctx.Err() != nil {
+		limited, cancel := context.WithTimeout(ctx, 2*grace)
+		defer cancel()
+		ctx = limited
+	}
+	if err := k.source.commit(ctx, positions); err != nil {
+		k.broke(fmt.Errorf("commit positions of group %s: %w", k.group, err))
+	}
+	k.changed.Broadcast()
+}
+
+// revoke is called before partitions are given up, while the handler does not run. It commits all messages that the
+// handler has processed, because the next owner of a partition would receive the rest again. When the consumer leaves the
+// group, it commits only what was acknowledged.
+func (k *consumer) revoke() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() == nil {
+		for i, m := range k.unanswered {
+			if m.partition != nowhere {
+				k.positions[m.partition] = m.next
+			}
+			k.unanswered[i].partition = nowhere
+		}
+	}
+	k.commit(true)
+}
+
+// look wakes the waiting goroutines, so that they check the state again.
+func (k *consumer) look() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed.Broadcast()
+}
+
+// assigned reports the partitions that the consumer got in a rebalancing.
+func (k *consumer) assigned(partitions []int32) {
+	k.session.event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", k.group, k.id, partitions))
+}
+
+// Stop waits for the handler. The group is not rebalanced until Close, so that Ack can commit.
+func (k *consumer) Stop() {
+	k.stop()
+	k.running.Wait()
+}
+
+// Close commits the acknowledged messages, and leaves the group.
+func (k *consumer) Close() error {
+	k.once.Do(func() {
+		k.Stop()
+		late := time.AfterFunc(2*grace,
+			func() { k.broke(errors.New("the broker does not answer while a consumer ends")) })
+		defer late.Stop()
+		k.mu.Lock()
+		k.commit(true)
+		k.mu.Unlock()
+		k.source.end()
+		if k.over.Load() {
+			k.session.orphaned(k.group, k.id)
+		}
 	})
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -31,11 +32,7 @@ type driver struct{}
 
 // Open prepares a session and pings a broker, so that an unreachable broker or wrong credentials are reported
 // immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("kafka", raw)
 	if err != nil {
 		return nil, err
@@ -43,8 +40,7 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, slots: map[slotKey]*slot{},
-		orphans: map[string][]string{}}
+	s := &session{options: o, env: env, conns: map[*conn]struct{}{}, orphans: map[string][]string{}}
 	if o.TLS != nil {
 		if s.tls, err = o.TLS.Config(env.Access); err != nil {
 			return nil, fmt.Errorf("open kafka session: %w", err)
@@ -75,8 +71,7 @@ type session struct {
 
 	mu      sync.Mutex
 	closed  bool
-	links   map[*link]struct{} // every open one
-	slots   map[slotKey]*slot
+	conns   map[*conn]struct{}  // every open one
 	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
 	task    drivers.Topology    // topology that was used last
 
@@ -95,14 +90,13 @@ func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		var open []*link
-		for l := range s.links {
-			open = append(open, l)
-		}
+		open := slices.Collect(maps.Keys(s.conns))
 		s.mu.Unlock()
-		for _, l := range open {
-			l.close()
+		var all sync.WaitGroup
+		for _, c := range open {
+			all.Go(func() { _ = c.Close() })
 		}
+		all.Wait()
 		s.admin.Close()
 	})
 	return nil

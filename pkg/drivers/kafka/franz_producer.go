@@ -14,6 +14,7 @@ import (
 // allocation here.
 type franzProducer struct {
 	client     *franzClient
+	topic      string
 	onConfirms func([]uint64, error)
 	confirms   bool
 	keyed      bool
@@ -40,7 +41,7 @@ type record struct {
 }
 
 func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
-	if err := o.room.enter(ctx, o.client.link, len(m.Body)); err != nil {
+	if err := o.room.enter(ctx, len(m.Body)); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -51,9 +52,9 @@ func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
 	}
 	r := o.take()
 	r.token[0] = m.Token
-	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...)}
+	r.Record = kgo.Record{Topic: o.topic, Value: append(r.Value[:0], m.Body...)}
 	if o.keyed {
-		r.Partition = int32(m.Key % uint32(o.client.session.options.Partitions))
+		r.Partition = int32(m.Key % uint32(o.client.conn.session.options.Partitions))
 	}
 	// Not ctx: it would apply to the record while the library has it, and to the records after it.
 	o.client.library.Produce(context.Background(), &r.Record, r.onResult)
@@ -107,7 +108,7 @@ func (o *franzProducer) exit(bytes int) {
 // following batches of the partition. The broker may have stored those that were already sent.
 func (o *franzProducer) verdict(err error) error {
 	if o.cause != err {
-		o.cause, o.reported = err, verdict(o.client.link, err)
+		o.cause, o.reported = err, verdict(o.client.conn, err)
 	}
 	return o.reported
 }
@@ -129,16 +130,13 @@ func (o *franzProducer) flush() {
 func (o *franzProducer) shut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.over {
-		o.over = true
-		close(o.room.shut)
-	}
+	o.over = true
 }
 
 func (o *franzProducer) end() {
 	o.shut()
-	defer o.client.leaveProducer(o)
-	if o.client.link.over.Load() {
+	defer o.client.leave(o)
+	if o.client.conn.over.Load() {
 		o.client.abort()
 	} else {
 		o.flush()
@@ -150,5 +148,5 @@ func (o *franzProducer) end() {
 			<-o.emptied
 		}
 	}()
-	o.room.empties(done, func() { o.client.link.broke(errNoAnswer) })
+	o.room.empties(done)
 }

@@ -13,28 +13,37 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // franzClient is a client of franz-go. The callback of a record receives the result.
 type franzClient struct {
-	session *session
-	link    *link
+	conn    *conn
 	library *kgo.Client
-	topic   string
 
 	mu        sync.Mutex
 	producers map[*franzProducer]struct{}
 	ending    sync.Once
 }
 
+// clientKey has the properties of publishers that share a client.
+type clientKey struct {
+	mode  drivers.Mode
+	keyed bool
+}
+
 // held is the linger time if batches are flushed explicitly. It is the maximum that franz-go allows.
 const held = time.Minute
 
-func (s *session) newFranzClient(_ context.Context, l *link, spec legacy.PublisherSpec) (client, error) {
-	o := &s.options
-	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
-		producers: map[*franzProducer]struct{}{}}
+// franz returns the client for publishers like that of the spec.
+func (c *conn) franz(spec drivers.PublisherSpec) (*franzClient, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := clientKey{spec.Mode, spec.Keyed}
+	if f := c.clients[key]; f != nil {
+		return f, nil
+	}
+	o := &c.session.options
+	f := &franzClient{conn: c, producers: map[*franzProducer]struct{}{}}
 	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.Std()
 	switch {
 	case spec.Mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
@@ -42,17 +51,16 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec legacy.Publish
 	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
 		linger = 0
 	}
-	options := append(s.franzOptions(clientID),
-		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
+	options := append(c.session.franzOptions(clientID),
+		kgo.Dialer(c.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
 		kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic),
 		kgo.RecordPartitioner(partitioner(spec.Keyed)),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)),
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
 	)
 	if o.persists() {
-		options = append(options, kgo.WithHooks((*retryHook)(l)))
+		options = append(options, kgo.WithHooks((*retryHook)(c)))
 	} else {
 		options = append(options, kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.Std()),
 			kgo.RecordDeliveryTimeout(o.ConfirmTimeout.Std()+linger),
@@ -62,22 +70,23 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec legacy.Publish
 		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
 	}
 	var err error
-	if c.library, err = kgo.NewClient(options...); err != nil {
+	if f.library, err = kgo.NewClient(options...); err != nil {
 		return nil, fmt.Errorf("make a client of franz-go: %w", err)
 	}
-	l.watch(c, func(error) { go c.abort() })
-	return c, nil
+	c.clients[key] = f
+	context.AfterFunc(c.ctx, f.abort)
+	return f, nil
 }
 
 // retryHook counts the produce requests whose connection broke before the response. The library makes them again.
-type retryHook link
+type retryHook conn
 
 const produceKey = 0 // of requests in Kafka's protocol
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (h *retryHook) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
-	if l := (*link)(h); key == produceKey && e2e.Err() != nil && !l.over.Load() && l.session.env.Retried != nil {
-		l.session.env.Retried(1)
+	if key == produceKey && e2e.Err() != nil && !h.over.Load() && h.session.env.Retried != nil {
+		h.session.env.Retried(1)
 	}
 }
 
@@ -93,48 +102,48 @@ func franzAcks(acks acks) kgo.Acks {
 
 // abort closes the library's client, which settles all records. No record may be passed to the client afterwards,
 // because it would never settle it.
-func (c *franzClient) abort() {
-	c.ending.Do(func() {
-		c.mu.Lock()
-		for o := range c.producers {
+func (f *franzClient) abort() {
+	f.ending.Do(func() {
+		f.mu.Lock()
+		for o := range f.producers {
 			o.shut()
 		}
-		c.mu.Unlock()
-		c.library.Close()
+		f.mu.Unlock()
+		f.library.Close()
 	})
 }
 
-func (c *franzClient) close() {
-	c.link.close()
-	c.abort()
-}
-
-// producer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits for
-// answers from the partitions' leaders.
-func (c *franzClient) producer(ctx context.Context, spec legacy.PublisherSpec) (producer, error) {
+// franzProducer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits
+// for answers from the partitions' leaders.
+func (c *conn) franzProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
+	f, err := c.franz(spec)
+	if err != nil {
+		return nil, err
+	}
+	topic := topicName(spec.Topology, spec.Queue)
 	if !perMessage(spec.Mode) {
-		if err := c.learn(ctx); err != nil {
+		if err := f.learn(ctx, topic); err != nil {
 			return nil, err
 		}
-		if err := c.knock(ctx); err != nil {
+		if err := f.knock(ctx, topic); err != nil {
 			return nil, err
 		}
 	}
-	o := &franzProducer{client: c, onConfirms: spec.OnConfirms, confirms: spec.Mode.Confirmed(), keyed: spec.Keyed,
-		lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
+	o := &franzProducer{client: f, topic: topic, onConfirms: spec.OnConfirms, confirms: spec.Mode.Confirmed(),
+		keyed: spec.Keyed, lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
 			spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
 		emptied: make(chan struct{}, 1)}
-	o.room = newRoom(!spec.Mode.Confirmed(), spec.Waiting, o.flush)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.producers[o] = struct{}{}
+	o.room = newRoom(c, spec, o.flush)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.producers[o] = struct{}{}
 	return o, nil
 }
 
-func (c *franzClient) leaveProducer(o *franzProducer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.producers, o)
+func (f *franzClient) leave(o *franzProducer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.producers, o)
 }
 
 // nowhere is the partition of a record that the partitioners refuse.
@@ -167,32 +176,34 @@ func (u unkeyedTopic) PartitionByBackup(r *kgo.Record, n int, backup kgo.TopicBa
 
 // learn returns when the library has the metadata of the topic. The library loads it for topics of records, and neither
 // lingers nor flushes before. So learn produces a record that is never sent.
-func (c *franzClient) learn(ctx context.Context) error {
+func (f *franzClient) learn(ctx context.Context, topic string) error {
 	refused := make(chan error, 1)
-	c.library.Produce(context.Background(), &kgo.Record{Partition: nowhere},
+	f.library.Produce(context.Background(), &kgo.Record{Topic: topic, Partition: nowhere},
 		func(_ *kgo.Record, err error) { refused <- err })
+	var err error
 	select {
-	case err := <-refused:
-		var reported *kerr.Error
-		if errors.As(err, &reported) || errors.Is(err, kgo.ErrClientClosed) {
-			return fmt.Errorf("request the metadata of topic %s: %w", c.topic, err)
+	case err = <-refused:
+		if !errors.As(err, new(*kerr.Error)) && !errors.Is(err, kgo.ErrClientClosed) {
+			return nil
 		}
-		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("request the metadata of topic %s: %w", c.topic, ctx.Err())
+		err = ctx.Err()
+	case <-f.conn.ctx.Done():
+		err = f.conn.why()
 	}
+	return fmt.Errorf("request the metadata of topic %s: %w", topic, err)
 }
 
 // knock requests the end of the log from every leader.
-func (c *franzClient) knock(ctx context.Context) error {
+func (f *franzClient) knock(ctx context.Context, topic string) error {
 	ends, err := query(ctx, func(ctx context.Context) (kadm.ListedOffsets, error) {
-		return kadm.NewClient(c.library).ListEndOffsets(ctx, c.topic)
+		return kadm.NewClient(f.library).ListEndOffsets(ctx, topic)
 	})
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("query the leaders of topic %s: %w", c.topic, err)
+		return fmt.Errorf("query the leaders of topic %s: %w", topic, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,8 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"lockstep/pkg/drivers"
 )
 
 const (
@@ -30,22 +27,15 @@ type franzSource struct {
 	library *kgo.Client
 	joined  chan struct{} // closed after the first assignment of partitions
 	first   sync.Once
-	ran     chan struct{} // closed when run has ended; nil before it starts
-
-	mu    sync.Mutex
-	cause error // why joining the group failed
-	mine  map[int32]bool
 }
 
-func newFranzSource(c *consumer) source {
-	return &franzSource{c: c, joined: make(chan struct{}), mine: map[int32]bool{}}
-}
+func newFranzSource(c *consumer) source { return &franzSource{c: c, joined: make(chan struct{})} }
 
 func (s *franzSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	var err error
 	s.library, err = kgo.NewClient(append(s.c.session.franzOptions(s.c.id),
-		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
+		kgo.Dialer(s.c.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.RetryTimeout(patience), kgo.RequestTimeoutOverhead(patience),
 		kgo.ConsumerGroup(s.c.group), kgo.ConsumeTopics(s.c.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -65,13 +55,10 @@ func (s *franzSource) start(ctx context.Context) error {
 	case <-s.joined:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.c.link.ctx.Done():
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return errors.Join(s.cause, cmp.Or(s.c.link.why(), error(drivers.ErrClosed)))
+	case <-s.c.ctx.Done():
+		return s.c.why()
 	}
-	s.ran = make(chan struct{})
-	go s.run()
+	s.c.running.Go(s.run)
 	return nil
 }
 
@@ -80,95 +67,60 @@ type groupHook franzSource
 
 // OnGroupManageError implements kgo.HookGroupManageError.
 func (h *groupHook) OnGroupManageError(err error) {
-	h.mu.Lock()
-	h.cause = err
-	h.mu.Unlock()
-	go h.c.link.broke(fmt.Errorf("take part in group %s: %w", h.c.group, err))
+	h.c.broke(fmt.Errorf("take part in group %s: %w", h.c.group, err))
 }
 
 func (s *franzSource) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
-	partitions := slices.Sorted(slices.Values(got[s.c.topic]))
-	s.mu.Lock()
-	for _, p := range partitions {
-		s.mine[p] = true
-	}
-	s.mu.Unlock()
 	fresh := false
 	s.first.Do(func() {
 		fresh = true
 		close(s.joined)
 	})
 	if !fresh {
-		s.c.assigned(partitions)
+		s.c.assigned(slices.Sorted(slices.Values(got[s.c.topic])))
 	}
 }
 
-func (s *franzSource) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
-	s.drop(gone)
-	s.c.revoke()
-}
+func (s *franzSource) revoked(context.Context, *kgo.Client, map[string][]int32) { s.c.revoke() }
 
 // lost is called when the group has removed this member.
 func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
-	s.drop(gone)
 	if len(gone) > 0 {
-		go s.c.link.broke(fmt.Errorf("group %s has taken partitions %v away: %w", s.c.group, gone[s.c.topic],
+		s.c.broke(fmt.Errorf("group %s has taken partitions %v away: %w", s.c.group, gone[s.c.topic],
 			kerr.UnknownMemberID))
 	}
 }
 
-func (s *franzSource) drop(gone map[string][]int32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range gone[s.c.topic] {
-		delete(s.mine, p)
-	}
-}
-
-func (s *franzSource) owns(partition int32) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mine[partition]
-}
-
-// run polls and delivers messages until the consumer or its link ends.
+// run polls and delivers messages until the consumer ends.
 func (s *franzSource) run() {
-	defer close(s.ran)
-	ctx, cancel := context.WithCancel(s.c.link.ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.c.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx := s.c.ctx
 	var gathered []message
-	for ctx.Err() == nil {
+	for {
 		fetches := s.library.PollRecords(ctx, s.c.allowance())
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if p.Err != nil && ctx.Err() == nil {
-				s.c.link.broke(fmt.Errorf("fetch from partition %d of %s: %w", p.Partition, s.c.topic, p.Err))
+				s.c.broke(fmt.Errorf("fetch from partition %d of %s: %w", p.Partition, s.c.topic, p.Err))
 			}
 			gathered = gathered[:0]
 			for _, r := range p.Records {
 				gathered = append(gathered, message{body: r.Value, next: r.Offset + 1})
 			}
-			if len(gathered) > 0 {
-				s.c.deliver(p.Partition, gathered, func() bool { return s.owns(p.Partition) })
-			}
+			s.c.deliver(p.Partition, gathered)
 		})
+		if ctx.Err() != nil {
+			return
+		}
 		s.library.AllowRebalance()
 	}
 }
 
 // commit commits positions, and waits for the answer.
-func (s *franzSource) commit(positions map[int32]int64) (err error) {
+func (s *franzSource) commit(ctx context.Context, positions map[int32]int64) (err error) {
 	offsets := make(map[int32]kgo.EpochOffset, len(positions))
 	for p, next := range positions {
 		offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: next}
 	}
-	s.library.CommitOffsetsSync(s.c.link.ctx, map[string]map[int32]kgo.EpochOffset{s.c.topic: offsets},
+	s.library.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{s.c.topic: offsets},
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, response *kmsg.OffsetCommitResponse, failed error) {
 			if err = failed; err != nil {
 				return
@@ -186,10 +138,7 @@ func (s *franzSource) end() {
 	if s.library == nil {
 		return
 	}
-	if s.ran != nil {
-		<-s.ran
-	}
-	if s.c.link.over.Load() {
+	if s.c.over.Load() {
 		_ = s.library.LeaveGroupContext(nil) //lint:ignore SA1012 nil: do not wait for the response
 	}
 	s.library.CloseAllowingRebalance()

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -27,40 +26,20 @@ func (o *options) attempts() int {
 // goBatch is the default number of messages of a Writer's batch.
 const goBatch = 100
 
-// goClient publishes with kafka-go's Writer.
-type goClient struct {
-	session   *session
-	link      *link
-	topic     string
-	transport *kafka.Transport
-}
-
-func (s *session) newGoClient(_ context.Context, l *link, spec legacy.PublisherSpec) (client, error) {
-	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
-		transport: &kafka.Transport{Dial: l.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
-			MetadataTTL: signOfLife, MetadataTopics: []string{topicName(spec.Topology, spec.Queue)}}}, nil
-}
-
-func (c *goClient) close() {
-	c.link.close()
-	c.transport.CloseIdleConnections()
-}
-
-// producer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the partitions'
+// goProducer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the partitions'
 // leaders.
-func (c *goClient) producer(ctx context.Context, spec legacy.PublisherSpec) (producer, error) {
+func (c *conn) goProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	o := &c.session.options
-	addresses := kafka.TCP(o.Brokers...)
+	addresses, topic := kafka.TCP(o.Brokers...), topicName(spec.Topology, spec.Queue)
 	if !perMessage(spec.Mode) {
-		if err := c.knock(ctx, &kafka.Client{Addr: addresses, Transport: c.transport}); err != nil {
+		if err := c.knock(ctx, &kafka.Client{Addr: addresses, Transport: c.transport}, topic); err != nil {
 			return nil, err
 		}
 	}
-	p := &goProducer{link: c.link, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
-		confirmed: spec.Mode.Confirmed(), room: newRoom(!spec.Mode.Confirmed(), spec.Waiting, func() {})}
+	p := &goProducer{conn: c, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, confirmed: spec.Mode.Confirmed(),
+		room: newRoom(c, spec, func() {})}
 	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
-	p.ctx, p.cancel = context.WithCancel(c.link.ctx)
-	p.writer = &kafka.Writer{Addr: addresses, Topic: c.topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),
+	p.writer = &kafka.Writer{Addr: addresses, Topic: topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),
 		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.Std(), time.Nanosecond),
 		ReadTimeout: o.ConfirmTimeout.Std(), WriteTimeout: o.ConfirmTimeout.Std(),
 		RequiredAcks: kafka.RequiredAcks(o.acksFor(spec.Mode.Confirmed())), Compression: compressions[o.Compression].goes,
@@ -80,19 +59,19 @@ func (c *goClient) producer(ctx context.Context, spec legacy.PublisherSpec) (pro
 }
 
 // knock requests the end of the log from every leader.
-func (c *goClient) knock(ctx context.Context, library *kafka.Client) error {
+func (c *conn) knock(ctx context.Context, library *kafka.Client, topic string) error {
 	var ends []kafka.OffsetRequest
 	for p := range c.session.options.Partitions {
 		ends = append(ends, kafka.LastOffsetOf(p))
 	}
 	response, err := library.ListOffsets(ctx,
-		&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{c.topic: ends}})
+		&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ends}})
 	if err != nil {
-		return fmt.Errorf("query the leaders of topic %s: %w", c.topic, kerrOf(err))
+		return fmt.Errorf("query the leaders of topic %s: %w", topic, kerrOf(err))
 	}
-	for _, p := range response.Topics[c.topic] {
+	for _, p := range response.Topics[topic] {
 		if p.Error != nil {
-			return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, c.topic, kerrOf(p.Error))
+			return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, topic, kerrOf(p.Error))
 		}
 	}
 	return nil
@@ -109,13 +88,11 @@ func kerrOf(err error) error {
 
 // goProducer passes one publisher's messages to a Writer, which reports the result of each batch.
 type goProducer struct {
-	link      *link
+	conn      *conn
 	writer    *kafka.Writer
 	confirms  kit.Confirms
 	confirmed bool // the mode has confirms
 	room      *room
-	ctx       context.Context // of writes
-	cancel    context.CancelFunc
 
 	mu   sync.Mutex // locked while a message is passed to the Writer: a Close at the same time would wait for ever
 	over bool
@@ -130,21 +107,21 @@ type goRecord struct {
 }
 
 func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
-	if err := p.room.enter(ctx, p.link, len(m.Body)); err != nil {
+	if err := p.room.enter(ctx, len(m.Body)); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := error(drivers.ErrClosed)
 	if !p.over {
-		err = p.writer.WriteMessages(p.ctx,
+		err = p.writer.WriteMessages(p.conn.ctx,
 			kafka.Message{Value: bytes.Clone(m.Body), WriterData: goRecord{m.Token, m.Key}})
 	}
 	if err == nil {
 		return nil
 	}
 	p.room.exit(1, len(m.Body))
-	if p.ctx.Err() != nil {
+	if p.over || p.conn.over.Load() {
 		return fmt.Errorf("publish: %w: %w", drivers.ErrClosed, kerrOf(err))
 	}
 	return fmt.Errorf("publish: %w", kerrOf(err))
@@ -152,7 +129,7 @@ func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
 
 func (p *goProducer) completed(messages []kafka.Message, err error) {
 	if err != nil {
-		err = verdict(p.link, kerrOf(err))
+		err = verdict(p.conn, kerrOf(err))
 	}
 	p.confirming.Lock()
 	defer p.confirming.Unlock()
@@ -171,8 +148,6 @@ func (p *goProducer) completed(messages []kafka.Message, err error) {
 func (p *goProducer) flush() {}
 
 func (p *goProducer) end() {
-	close(p.room.shut)
-	p.cancel()
 	p.mu.Lock()
 	p.over = true
 	p.mu.Unlock()
@@ -181,8 +156,8 @@ func (p *goProducer) end() {
 		defer close(done)
 		_ = p.writer.Close()
 	}()
-	p.room.empties(done, func() { p.link.broke(errNoAnswer) })
-	if n := p.writer.Stats().Retries; n > 0 && p.link.session.env.Retried != nil {
-		p.link.session.env.Retried(n)
+	p.room.empties(done)
+	if n := p.writer.Stats().Retries; n > 0 && p.conn.session.env.Retried != nil {
+		p.conn.session.env.Retried(n)
 	}
 }

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 
 	kafka "github.com/segmentio/kafka-go"
 
-	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -26,8 +24,7 @@ const (
 type goSource struct {
 	c      *consumer
 	reader *kafka.Reader
-	ran    chan struct{} // closed when run has ended; nil before it starts
-	failed atomic.Value  // last error of the Reader, while it joins the group
+	failed atomic.Value // last error of the Reader, while it joins the group
 }
 
 // goMaxWait returns the timeout of a fetch for which kafka-go requests wait from the broker: it subtracts a quarter of the
@@ -46,7 +43,7 @@ func (s *goSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	s.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers: o.Brokers, GroupID: s.c.group, Topic: s.c.topic, StartOffset: kafka.FirstOffset,
-		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.link.dial, SASLMechanism: s.c.session.sasl,
+		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.dial, SASLMechanism: s.c.session.sasl,
 			Timeout: patience},
 		MinBytes: 1, MaxBytes: o.FetchBytes,
 		MaxWait:           goMaxWait(o.FetchWait.Std()),
@@ -65,8 +62,8 @@ func (s *goSource) start(ctx context.Context) error {
 		switch {
 		case s.reader.Stats().Rebalances > 0:
 			return true, nil
-		case s.c.link.over.Load():
-			return true, cmp.Or(s.c.link.why(), error(drivers.ErrClosed))
+		case s.c.over.Load():
+			return true, s.c.why()
 		}
 		err = errors.New("no partitions were assigned")
 		if last, is := s.failed.Load().(reported); is {
@@ -77,25 +74,14 @@ func (s *goSource) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ran = make(chan struct{})
-	go s.run()
+	s.c.running.Go(s.run)
 	return nil
 }
 
-// run delivers messages until the consumer or its link ends.
+// run delivers messages until the consumer ends.
 func (s *goSource) run() {
-	defer close(s.ran)
-	ctx, cancel := context.WithCancel(s.c.link.ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.c.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	waiting := make(chan kafka.Message, fetched)
-	go s.fetch(ctx, waiting)
+	go s.fetch(s.c.ctx, waiting)
 	var batch []kafka.Message
 	var gathered []message
 	for m := range waiting {
@@ -106,7 +92,7 @@ func (s *goSource) run() {
 		for i, m := range batch {
 			gathered = append(gathered, message{body: m.Value, next: m.Offset + 1})
 			if i == len(batch)-1 || batch[i+1].Partition != m.Partition {
-				s.c.deliver(int32(m.Partition), gathered, func() bool { return true })
+				s.c.deliver(int32(m.Partition), gathered)
 				gathered = gathered[:0]
 			}
 		}
@@ -119,8 +105,8 @@ func (s *goSource) fetch(ctx context.Context, to chan<- kafka.Message) {
 	for {
 		m, err := s.reader.FetchMessage(ctx)
 		if err != nil {
-			if ctx.Err() == nil && !s.c.over() {
-				s.c.link.broke(fmt.Errorf("fetch from %s: %w", s.c.topic, kerrOf(err)))
+			if ctx.Err() == nil {
+				s.c.broke(fmt.Errorf("fetch from %s: %w", s.c.topic, kerrOf(err)))
 			}
 			return
 		}
@@ -133,12 +119,12 @@ func (s *goSource) fetch(ctx context.Context, to chan<- kafka.Message) {
 }
 
 // commit commits positions. If the group is rebalancing, the Reader delivers the messages again.
-func (s *goSource) commit(positions map[int32]int64) error {
+func (s *goSource) commit(ctx context.Context, positions map[int32]int64) error {
 	var last []kafka.Message
 	for p, next := range positions {
 		last = append(last, kafka.Message{Topic: s.c.topic, Partition: int(p), Offset: next - 1})
 	}
-	err := s.reader.CommitMessages(s.c.link.ctx, last...)
+	err := s.reader.CommitMessages(ctx, last...)
 	var code kafka.Error
 	if errors.As(err, &code) && (code == kafka.RebalanceInProgress || code == kafka.IllegalGeneration ||
 		code == kafka.UnknownMemberId) {
@@ -148,11 +134,7 @@ func (s *goSource) commit(positions map[int32]int64) error {
 }
 
 func (s *goSource) end() {
-	if s.reader == nil {
-		return
-	}
-	_ = s.reader.Close()
-	if s.ran != nil {
-		<-s.ran
+	if s.reader != nil {
+		_ = s.reader.Close()
 	}
 }

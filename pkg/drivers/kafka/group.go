@@ -93,7 +93,7 @@ func (s *session) evict(ctx context.Context, names []string, whom func(clientID 
 	return nil
 }
 
-// orphaned stores a consumer whose link broke before it could leave its group.
+// orphaned stores a consumer whose Conn broke before it could leave its group.
 func (s *session) orphaned(group, client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

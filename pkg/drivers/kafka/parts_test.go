@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	"lockstep/internal/schematest"
@@ -21,14 +20,12 @@ type slowSource chan struct{}
 
 func (s slowSource) start(context.Context) error { return nil }
 
-func (s slowSource) commit(map[int32]int64) error {
+func (s slowSource) commit(context.Context, map[int32]int64) error {
 	<-s
 	return nil
 }
 
 func (s slowSource) end() {}
-
-func newCond(c *consumer) *sync.Cond { return sync.NewCond(&c.mu) }
 
 func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	for _, c := range []struct {
@@ -127,18 +124,18 @@ func TestRelease(t *testing.T) {
 // TestWritesInTheBackgroundAreNotWaitedFor proves that Publish does not wait for writes of the library's goroutines.
 func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
 	var waiting *drivers.Waiting
-	s := &session{links: map[*link]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,
+	s := &session{conns: map[*conn]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
 		waiting = drivers.WaitingOf(ctx)
 		return nil, net.ErrClosed
 	}}}
-	l, err := s.link()
+	c, err := s.Connect(t.Context(), drivers.ConnSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.close()
-	if _, err := l.dial(drivers.WithWaiting(t.Context(), &drivers.Waiting{}), "tcp", "broker:9092"); !errors.Is(err,
-		net.ErrClosed) || waiting != nil {
+	defer c.Close()
+	if _, err := c.(*conn).dial(drivers.WithWaiting(t.Context(), &drivers.Waiting{}), "tcp", "broker:9092"); !errors.Is(
+		err, net.ErrClosed) || waiting != nil {
 		t.Errorf("%v; blocked writes are counted: %v", err, waiting != nil)
 	}
 }

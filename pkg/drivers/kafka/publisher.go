@@ -11,16 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
-// publisher is the common part of both libraries' publishers.
+// publisher is the common part of both libraries' publishers. Done and Err are those of its Conn.
 type publisher struct {
-	spec   legacy.PublisherSpec
-	link   *link
+	*conn
 	out    producer
-	leave  func()
-	notice *legacy.Notice
 	most   int // maximum size of a body
 	closed atomic.Bool
 	once   sync.Once
@@ -33,7 +29,7 @@ type producer interface {
 	send(ctx context.Context, m drivers.Message) error
 	// flush sends what is buffered.
 	flush()
-	// end flushes and waits until all messages are settled. It breaks the link if that takes too long. Messages are
+	// end flushes and waits until all messages are settled. It breaks the Conn if that takes too long. Messages are
 	// rejected from the start of end.
 	end()
 }
@@ -41,25 +37,19 @@ type producer interface {
 // overhead is an upper bound for the size of a batch with one record, without its body.
 const overhead = 128
 
-// Publisher creates a client, or shares the one of its connection number. It returns when the leaders of the topic's
-// partitions have answered. It does not wait for them in modes with a connection per message, which measure the time of
-// connecting.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	s.remember(spec.Topology)
-	on, leave, err := s.join(ctx, spec)
-	if err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
+// Publisher returns when the leaders of the topic's partitions have answered. It does not wait for them in modes with a
+// connection per message, which measure the time of connecting.
+func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p := &publisher{conn: c, most: c.session.options.BatchBytes - overhead}
+	connect := c.franzProducer
+	if c.transport != nil {
+		connect = c.goProducer
 	}
-	p := &publisher{
-		spec: spec, link: on.link, leave: leave, notice: legacy.NewNotice(spec.OnClosed),
-		most: s.options.BatchBytes - overhead,
-	}
-	if p.out, err = on.producer(ctx, spec); err != nil {
-		leave()
+	var err error
+	if p.out, err = connect(ctx, spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", explain(err))
 	}
-	on.link.connected()
-	on.link.watch(p, p.notice.Broke)
+	c.connected()
 	return p, nil
 }
 
@@ -70,10 +60,7 @@ func perMessage(mode drivers.Mode) bool {
 
 // Publish copies the message into a batch of its partition. With keys, this is the key modulo the number of partitions.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if p.closed.Load() || p.link.over.Load() {
+	if p.closed.Load() || p.over.Load() {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
 	if len(m.Body) > p.most {
@@ -85,7 +72,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 
 // Flush sends the waiting batches.
 func (p *publisher) Flush(context.Context) error {
-	if p.link.over.Load() {
+	if p.over.Load() {
 		return fmt.Errorf("flush: %w", drivers.ErrClosed)
 	}
 	p.out.flush()
@@ -95,11 +82,8 @@ func (p *publisher) Flush(context.Context) error {
 // Close sends what is buffered and waits for outstanding confirms.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
-		p.notice.End()
 		p.closed.Store(true)
-		p.link.unwatch(p)
 		p.out.end()
-		p.leave()
 	})
 	return nil
 }
@@ -114,15 +98,15 @@ var refusals = []error{
 	kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded,
 }
 
-// verdict converts the result of a batch to the confirm's error. It breaks the link if it is unknown whether the batch
+// verdict converts the result of a batch to the confirm's error. It breaks the Conn if it is unknown whether the batch
 // was stored.
-func verdict(l *link, err error) error {
+func verdict(c *conn, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) }):
 		return fmt.Errorf("%w: %w", drivers.ErrRejected, err)
 	}
-	l.broke(fmt.Errorf("publish: %w", err))
+	c.broke(fmt.Errorf("publish: %w", err))
 	return fmt.Errorf("%w: %w", drivers.ErrClosed, err)
 }

@@ -35,8 +35,8 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
 			}
 		}
-		if heard.broken != nil {
-			t.Errorf("%s: the link broke: %v", client, heard.broken)
+		if err := heard.Err(); err != nil {
+			t.Errorf("%s: the connection broke: %v", client, err)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drivers/kafka"}
@@ -53,7 +52,7 @@ func openBy(t testing.TB, options json.RawMessage,
 	r := &rig{t: t, topology: labtest.Topology(nil)}
 	env := labtest.Env(r.event)
 	env.DialManagement = aside
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, env)).(*session)
+	r.session = labtest.Open(t, driver{}, options, env).(*session)
 	labtest.TearDown(t, r.session, &r.topology)
 	return r
 }
@@ -87,15 +86,18 @@ func (r *rig) count(kind drivers.EventKind) (n int) {
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// heard records the callbacks of a publisher or consumer.
+// heard is a publisher or consumer that records its callbacks.
 type heard struct {
-	mu       sync.Mutex
-	tokens   []uint64
-	errs     []error
-	bodies   []string
-	streams  []uint32
-	broken   error
-	handling func()
+	drivers.Ended
+	consumer   drivers.Consumer
+	seldom     bool // the consumer acknowledges only at its end
+	unanswered int
+
+	mu      sync.Mutex
+	tokens  []uint64
+	errs    []error
+	bodies  []string
+	streams []uint32
 }
 
 func (n *heard) confirm(tokens []uint64, err error) {
@@ -106,22 +108,26 @@ func (n *heard) confirm(tokens []uint64, err error) {
 	}
 }
 
-func (n *heard) closed(err error) {
+func (n *heard) take(batch []drivers.Delivery) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.broken = err
-}
-
-func (n *heard) take(batch []drivers.Delivery) error {
-	if n.handling != nil {
-		n.handling()
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	for _, d := range batch {
 		n.bodies, n.streams = append(n.bodies, string(d.Body)), append(n.streams, d.Stream)
 	}
-	return nil
+	n.mu.Unlock()
+	if n.seldom {
+		n.unanswered += len(batch)
+	} else {
+		n.consumer.Ack(len(batch))
+	}
+}
+
+// close ends the consumer as the engine does.
+func (n *heard) close() {
+	n.consumer.Stop()
+	if n.unanswered > 0 {
+		n.consumer.Ack(n.unanswered)
+	}
+	_ = n.consumer.Close()
 }
 
 // settled returns the errors of all confirms so far.
@@ -137,21 +143,39 @@ func (n *heard) received() []string {
 	return append([]string(nil), n.bodies...)
 }
 
-func (r *rig) publisher(mode drivers.Mode) (legacy.Publisher, *heard) {
+// connect makes a connection.
+func (r *rig) connect(role drivers.Role) drivers.Conn {
 	r.t.Helper()
-	n := &heard{}
-	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: mode,
-		MaxInFlight: 1000, Batch: 25, Keyed: true,
-		Connection: legacy.Exclusive, OnConfirms: n.confirm, OnClosed: n.closed})
+	c, err := r.session.Connect(r.context(), drivers.ConnSpec{Role: role, Topology: r.topology, Node: drivers.AnyNode})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// publisher connects a publisher, on a connection of its own, whose keys select partitions.
+func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
+	r.t.Helper()
+	return r.publisherOn(r.connect(drivers.PublisherRole),
+		drivers.PublisherSpec{Mode: mode, MaxInFlight: 1000, Batch: 25, Keyed: true})
+}
+
+func (r *rig) publisherOn(c drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, *heard) {
+	r.t.Helper()
+	n := &heard{}
+	spec.Topology, spec.OnConfirms = r.topology, n.confirm
+	p, err := c.Publisher(r.context(), spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n.Ended = p
 	r.t.Cleanup(func() { _ = p.Close() })
 	return p, n
 }
 
 // send publishes bodies with the keys 0, 1, 2 …
-func (r *rig) send(p legacy.Publisher, bodies ...string) {
+func (r *rig) send(p drivers.Publisher, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
@@ -164,20 +188,30 @@ func (r *rig) send(p legacy.Publisher, bodies ...string) {
 	}
 }
 
-func (r *rig) consumer(change func(*legacy.ConsumerSpec), handling func()) (legacy.Consumer, *heard) {
+// consumer connects a consumer on a connection of its own.
+func (r *rig) consumer(prefetch int, seldom bool) *heard {
 	r.t.Helper()
-	n := &heard{handling: handling}
-	spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
-		OnClosed: n.closed}
-	if change != nil {
-		change(&spec)
-	}
-	c, err := r.session.Consumer(r.context(), spec, n.take)
-	if err != nil {
+	n := &heard{seldom: seldom}
+	if err := r.consume(n, prefetch); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c, n
+	return n
+}
+
+func (r *rig) consume(n *heard, prefetch int) (err error) {
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach}
+	connected := make(chan struct{})
+	n.consumer, err = r.connect(drivers.ConsumerRole).Consumer(r.context(), spec, func(batch []drivers.Delivery) {
+		<-connected
+		n.take(batch)
+	})
+	if err != nil {
+		return err
+	}
+	n.Ended = n.consumer
+	close(connected)
+	r.t.Cleanup(n.close)
+	return nil
 }
 
 // numbers returns n bodies "0", "1", ….

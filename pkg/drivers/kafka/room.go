@@ -27,23 +27,22 @@ type room struct {
 	flush           func()        // called before enter waits, so that linger does not limit the rate
 	wanted          atomic.Bool   // enter is waiting
 	freed           chan struct{} // signals enter to check again
-	shut            chan struct{} // closed: enter fails
+	conn            *conn
 }
 
-func newRoom(bounded bool, waiting *drivers.Waiting, flush func()) *room {
-	return &room{bounded: bounded, limit: maxWaiting, waiting: waiting, flush: flush, freed: make(chan struct{}, 1),
-		shut: make(chan struct{})}
+func newRoom(c *conn, spec drivers.PublisherSpec, flush func()) *room {
+	return &room{conn: c, bounded: !spec.Mode.Confirmed(), limit: maxWaiting, waiting: spec.Waiting, flush: flush,
+		freed: make(chan struct{}, 1)}
 }
 
-// enter counts a message of n bytes. It waits while the limits are exceeded. It fails if ctx, the room or the link
-// ends.
-func (r *room) enter(ctx context.Context, l *link, n int) error {
+// enter counts a message of n bytes. It waits while the limits are exceeded. It fails if ctx or the Conn ends.
+func (r *room) enter(ctx context.Context, n int) error {
 	for r.bounded && r.full(n) {
 		r.wanted.Store(true)
 		if !r.full(n) {
 			break
 		}
-		if err := r.wait(ctx, l); err != nil {
+		if err := r.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -52,7 +51,7 @@ func (r *room) enter(ctx context.Context, l *link, n int) error {
 	return nil
 }
 
-func (r *room) wait(ctx context.Context, l *link) error {
+func (r *room) wait(ctx context.Context) error {
 	r.flush()
 	r.waiting.Begin()
 	defer r.waiting.End()
@@ -61,10 +60,9 @@ func (r *room) wait(ctx context.Context, l *link) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-r.shut:
-	case <-l.ctx.Done():
+	case <-r.conn.ctx.Done():
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
-	return fmt.Errorf("publish: %w", drivers.ErrClosed)
 }
 
 func (r *room) full(n int) bool {
@@ -88,11 +86,9 @@ func (r *room) wake() {
 	}
 }
 
-var errNoAnswer = errors.New("the broker does not answer while a publisher ends")
-
-// empties waits for done. It calls giveUp first if the count of messages did not decrease within grace, and after three
-// times grace at the latest.
-func (r *room) empties(done <-chan struct{}, giveUp func()) {
+// empties waits for done. It breaks the Conn first if the count of messages did not decrease within grace, and after
+// three times grace at the latest.
+func (r *room) empties(done <-chan struct{}) {
 	ticker := time.NewTicker(grace)
 	defer ticker.Stop()
 	for left, rounds := r.messages.Load(), 1; ; rounds++ {
@@ -103,7 +99,7 @@ func (r *room) empties(done <-chan struct{}, giveUp func()) {
 		}
 		now := r.messages.Load()
 		if now >= left || rounds == 3 {
-			giveUp()
+			r.conn.broke(errors.New("the broker does not answer while a publisher ends"))
 			<-done
 			return
 		}
