@@ -149,11 +149,14 @@ func (c *conn) follow(ch *amqp.Channel, part *kit.State) {
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	go func() {
 		cause := c.cause(closes)
-		if c.session.isClosed() {
-			part.End()
-		} else {
-			part.Broke(cause)
+		select {
+		case <-c.Done():
+			if c.Err() == nil { // the connection was closed
+				part.End()
+			}
+		default:
 		}
+		part.Broke(cause)
 	}()
 }
 
