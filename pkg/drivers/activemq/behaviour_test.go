@@ -11,12 +11,22 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
-func open(t *testing.T, options json.RawMessage) legacy.Session {
+func open(t *testing.T, options json.RawMessage) drivers.Session {
 	t.Helper()
-	return legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(nil)))
+	return labtest.Open(t, driver{}, options, labtest.Env(nil))
+}
+
+// connect makes a connection. It is closed at the end of the test.
+func connect(t *testing.T, s drivers.Session, role drivers.Role, of drivers.Topology) drivers.Conn {
+	t.Helper()
+	c, err := s.Connect(labtest.Context(t), drivers.ConnSpec{Role: role, Topology: of, Node: drivers.AnyNode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func topology(queues, subscriptions int) drivers.Topology {
@@ -27,10 +37,10 @@ func topology(queues, subscriptions int) drivers.Topology {
 }
 
 // fill leaves n messages in queue 0 of every subscription.
-func fill(t *testing.T, s legacy.Session, of drivers.Topology, n int) {
+func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 	t.Helper()
-	p, err := s.Publisher(labtest.Context(t), legacy.PublisherSpec{Topology: of, Mode: drivers.FireAndForget,
-		Node: drivers.AnyNode, Connection: legacy.Exclusive})
+	p, err := connect(t, s, drivers.PublisherRole, of).Publisher(labtest.Context(t),
+		drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +56,7 @@ func fill(t *testing.T, s legacy.Session, of drivers.Topology, n int) {
 
 // await probes until all metrics of want have their values, and returns the last result. The test fails if they never
 // do.
-func await(t *testing.T, s legacy.Session, want map[string]float64) map[string]float64 {
+func await(t *testing.T, s drivers.Session, want map[string]float64) map[string]float64 {
 	t.Helper()
 	seen := map[string]float64{}
 	for end := time.Now().Add(labtest.Wait); ; time.Sleep(20 * time.Millisecond) {
@@ -80,7 +90,7 @@ func managed(t *testing.T) json.RawMessage {
 func TestTeardownEmptiesQueues(t *testing.T) {
 	plain, witness := open(t, single(t, `{}`)), open(t, managed(t))
 	of := topology(2, 2)
-	for _, s := range []legacy.Session{plain, witness} {
+	for _, s := range []drivers.Session{plain, witness} {
 		if err := s.Setup(labtest.Context(t), of); err != nil {
 			t.Fatal(err)
 		}
@@ -124,13 +134,13 @@ func TestProbeCounts(t *testing.T) {
 	}
 	fill(t, s, of, 25)
 	gate, received := make(chan struct{}), atomic.Int64{}
-	c, err := s.Consumer(labtest.Context(t), legacy.ConsumerSpec{
-		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: legacy.Exclusive,
-	}, func(batch []drivers.Delivery) error {
+	var c drivers.Consumer
+	c, err := connect(t, s, drivers.ConsumerRole, of).Consumer(labtest.Context(t), drivers.ConsumerSpec{
+		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach,
+	}, func(batch []drivers.Delivery) {
 		<-gate
 		received.Add(int64(len(batch)))
-		return nil
+		c.Ack(len(batch))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,11 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -20,11 +18,7 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately. A
 // session with the option jolokia is also a Prober and a Cleaner.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("activemq", raw)
 	if err != nil {
 		return nil, err
@@ -33,7 +27,7 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 	if err != nil {
 		return nil, fmt.Errorf("read activemq options: %w", err)
 	}
-	core, err := amqp10.Open(ctx, "ActiveMQ", o.Options, env)
+	core, err := amqp10.Open(ctx, "ActiveMQ", o.Options, amqp10.Addresses{Target: target, Source: source}, env)
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +48,4 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 type session struct {
 	*amqp10.Session
 	options options
-	task    atomic.Pointer[drivers.Topology] // topology that was used last, for Probe
-}
-
-// Publisher connects a publisher to its queue, or to the queues of all subscriptions at once.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	s.task.Store(&spec.Topology)
-	return s.Session.Publisher(ctx, spec, target(spec.Topology, spec.Queue))
-}
-
-// Consumer connects a consumer to the queue of its subscription.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	s.task.Store(&spec.Topology)
-	return s.Session.Consumer(ctx, spec, terminus(queue(spec.Topology, spec.Subscription, spec.Queue)), handle)
 }

@@ -23,7 +23,7 @@ var queueAttributes = []string{"QueueSize", "InFlightCount", "MemoryUsageByteCou
 // Probe reads metrics from Jolokia. Metrics of the JVM are missing if Jolokia does not permit reading them.
 func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	questions := []question{aboutMemory, aboutProcess, aboutStore}
-	task := s.task.Load()
+	task := s.Task.Load()
 	if task != nil {
 		questions = append(questions, question{Type: "read", MBean: queueBeans(task.Name + "."),
 			Attribute: queueAttributes})

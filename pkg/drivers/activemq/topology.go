@@ -20,6 +20,11 @@ func terminus(name string) amqp10.Terminus {
 	return amqp10.Terminus{Address: scheme + name, Capabilities: []string{"queue"}}
 }
 
+// source returns the queue of a consumer's subscription.
+func source(t drivers.Topology, subscription, q int) amqp10.Terminus {
+	return terminus(queue(t, subscription, q))
+}
+
 // target returns the destination of a publisher. With several subscriptions it is a composite destination: the broker
 // puts a copy of each message into every queue of it before it confirms.
 func target(t drivers.Topology, q int) amqp10.Terminus {
@@ -42,7 +47,7 @@ func queues(t drivers.Topology) []string {
 
 // Setup creates a queue per subscription and queue index, and empties existing ones.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	s.task.Store(&t)
+	s.Task.Store(&t)
 	return s.empty(ctx, "set up", queues(t))
 }
 

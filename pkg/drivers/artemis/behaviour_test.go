@@ -97,24 +97,21 @@ func TestFullAddressRejects(t *testing.T) {
 	if err := n.errors[0]; !errors.Is(err, drivers.ErrRejected) || !strings.Contains(err.Error(), "full") {
 		t.Errorf("the confirm of a refused message is %v", err)
 	}
-	if len(n.closed) > 0 {
-		t.Errorf("the link is said to be broken: %v", n.closed)
+	if err := p.Err(); err != nil {
+		t.Errorf("the link is said to be broken: %v", err)
 	}
 }
 
 // If another client removes a consumer's queue, its link is broken, although its connection is not.
 func TestRemovedUnderConsumer(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
-	_, n := r.consumer(10, nil)
+	c, _ := r.consumer(10, nil)
 	if err := r.session.Teardown(r.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the end of the link", func() bool {
-		return look(n,
-			func(n *diary) int { return len(n.closed) }) == 1
-	})
-	if !errors.Is(n.closed[0], drivers.ErrClosed) {
-		t.Errorf("the end of the link is %v", n.closed[0])
+	labtest.Eventually(t, "the end of the link", func() bool { return c.Err() != nil })
+	if !errors.Is(c.Err(), drivers.ErrClosed) {
+		t.Errorf("the end of the link is %v", c.Err())
 	}
 }
 

@@ -5,11 +5,9 @@ package artemis
 import (
 	"context"
 	"encoding/json"
-	"sync/atomic"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -18,16 +16,12 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("artemis", raw)
 	if err != nil {
 		return nil, err
 	}
-	core, err := amqp10.Open(ctx, "Artemis", o.Options, env)
+	core, err := amqp10.Open(ctx, "Artemis", o.Options, amqp10.Addresses{Target: o.target, Source: o.source}, env)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +32,6 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 type session struct {
 	*amqp10.Session
 	options options
-	task    atomic.Pointer[drivers.Topology] // topology that was used last, for Probe
 	grown   kit.Rates
 }
 
@@ -47,21 +40,3 @@ var _ interface {
 	drivers.Prober
 	drivers.Cleaner
 } = (*session)(nil)
-
-// Publisher connects a publisher to the address of its queue.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	s.task.Store(&spec.Topology)
-	return s.Session.Publisher(ctx, spec, amqp10.Terminus{
-		Address: address(spec.Topology, spec.Queue), Capabilities: s.options.capabilities(spec.Topology),
-	})
-}
-
-// Consumer connects a consumer to the queue of its subscription. The name contains both the address and the queue, so
-// that attaching creates nothing.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	s.task.Store(&spec.Topology)
-	from := address(spec.Topology, spec.Queue) + "::" + s.options.queue(spec.Topology, spec.Subscription, spec.Queue)
-	return s.Session.Consumer(ctx, spec, amqp10.Terminus{Address: from,
-		Capabilities: s.options.capabilities(spec.Topology)}, handle)
-}

@@ -35,7 +35,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		calls = append(calls, attribute("broker", name))
 	}
 	calls = append(calls, attribute("broker", opened))
-	task := s.task.Load()
+	task := s.Task.Load()
 	if task != nil && s.options.HA == replication {
 		calls = append(calls, attribute("broker", synced))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "Artemis", Parts: "artemis artemis-pair", Tests: "pkg/drivers/artemis"}
@@ -94,7 +93,7 @@ func newRig(t testing.TB, options json.RawMessage) *rig {
 		dials:  map[string]int{}}
 	env := labtest.Env(func(_ drivers.EventKind, detail string) { r.events <- detail })
 	env.Dial = r.dial
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, env)).(*session)
+	r.session = labtest.Open(t, driver{}, options, env).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }
@@ -108,14 +107,23 @@ func (r *rig) dialled(address string) int {
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// publisher connects a publisher that records its callbacks.
-func (r *rig) publisher(mode drivers.Mode) (legacy.Publisher, *diary) {
+// connect makes a connection.
+func (r *rig) connect(role drivers.Role) drivers.Conn {
+	r.t.Helper()
+	c, err := r.session.Connect(r.context(), drivers.ConnSpec{Role: role, Topology: r.topology, Node: drivers.AnyNode})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// publisher connects a publisher that records its confirms, over its own connection.
+func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	r.t.Helper()
 	n := &diary{}
-	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{
-		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode,
-		Connection: legacy.Exclusive,
-		OnConfirms: n.confirm, OnClosed: n.close,
+	p, err := r.connect(drivers.PublisherRole).Publisher(r.context(), drivers.PublisherSpec{
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, OnConfirms: n.confirm,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -124,24 +132,28 @@ func (r *rig) publisher(mode drivers.Mode) (legacy.Publisher, *diary) {
 	return p, n
 }
 
-// consumer connects a consumer that records its callbacks. Its handler waits for gate, if gate is not nil.
-func (r *rig) consumer(prefetch int, gate chan struct{}) (legacy.Consumer, *diary) {
+// consumer connects a consumer that records its deliveries and accepts them, over its own connection. Its handler waits
+// for gate, if gate is not nil.
+func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *diary) {
 	r.t.Helper()
 	n := &diary{}
-	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{
-		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
-		Connection: legacy.Exclusive,
-		OnClosed:   n.close,
-	}, func(batch []drivers.Delivery) error {
+	var c drivers.Consumer
+	ready := make(chan struct{})
+	c, err := r.connect(drivers.ConsumerRole).Consumer(r.context(), drivers.ConsumerSpec{
+		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach,
+	}, func(batch []drivers.Delivery) {
+		<-ready
 		n.enter()
 		if gate != nil {
 			<-gate
 		}
-		return n.take(batch)
+		n.take(batch)
+		c.Ack(len(batch))
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	close(ready)
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c, n
 }
@@ -151,7 +163,6 @@ type diary struct {
 	mu        sync.Mutex
 	confirmed int
 	errors    []error
-	closed    []error
 	called    int
 	received  int
 }
@@ -168,23 +179,16 @@ func (n *diary) confirm(tokens []uint64, err error) {
 	}
 }
 
-func (n *diary) close(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = append(n.closed, err)
-}
-
 func (n *diary) enter() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.called++
 }
 
-func (n *diary) take(batch []drivers.Delivery) error {
+func (n *diary) take(batch []drivers.Delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.received += len(batch)
-	return nil
 }
 
 // look reads a value of the diary under its lock.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/amqp10"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -17,6 +18,18 @@ func (o *options) queue(t drivers.Topology, subscription, queue int) string {
 		return fmt.Sprintf("%s.q%d.s%d", t.Name, queue, subscription)
 	}
 	return address(t, queue)
+}
+
+// target returns the terminus of a publisher: the address of its queue.
+func (o *options) target(t drivers.Topology, queue int) amqp10.Terminus {
+	return amqp10.Terminus{Address: address(t, queue), Capabilities: o.capabilities(t)}
+}
+
+// source returns the terminus of a consumer: the queue of its subscription. The name contains both the address and the
+// queue, so that attaching creates nothing.
+func (o *options) source(t drivers.Topology, subscription, queue int) amqp10.Terminus {
+	return amqp10.Terminus{Address: address(t, queue) + "::" + o.queue(t, subscription, queue),
+		Capabilities: o.capabilities(t)}
 }
 
 // queueConfig is the argument of the management operation createQueue.
@@ -32,7 +45,7 @@ type queueConfig struct {
 // Setup creates an address per queue, and on it a queue per subscription. It first removes existing addresses of these
 // names, with their messages and consumers.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	s.task.Store(&t)
+	s.Task.Store(&t)
 	if err := s.announce(ctx, t); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}

@@ -38,13 +38,13 @@ type asker struct {
 func (s *Session) Ask(ctx context.Context, address string, requests ...Request) ([]Reply, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	l, err := s.aside(ctx)
+	c, err := s.aside(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var replies []Reply
-	err = l.within(ctx, func() error {
-		if err := s.prepareAsker(ctx, l, address); err != nil {
+	err = c.within(ctx, func() error {
+		if err := s.prepareAsker(ctx, c, address); err != nil {
 			return err
 		}
 		for len(replies) < len(requests) {
@@ -59,18 +59,18 @@ func (s *Session) Ask(ctx context.Context, address string, requests ...Request) 
 	})
 	if err != nil {
 		s.dropAsker(ctx)
-		return nil, fmt.Errorf("query %s at %s: %w", address, l.address, err)
+		return nil, fmt.Errorf("query %s at %s: %w", address, c.address, err)
 	}
 	return replies, nil
 }
 
-func (s *Session) prepareAsker(ctx context.Context, l *link, address string) (err error) {
+func (s *Session) prepareAsker(ctx context.Context, c *conn, address string) (err error) {
 	if s.asker != nil && s.asker.to == address {
 		return nil
 	}
 	s.dropAsker(ctx)
 	a := &asker{to: address}
-	if a.session, err = l.NewSession(ctx, nil); err != nil {
+	if a.session, err = c.amqp.NewSession(ctx, nil); err != nil {
 		return err
 	}
 	s.asker = a

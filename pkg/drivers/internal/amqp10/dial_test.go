@@ -42,7 +42,7 @@ func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (t
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		start := time.Now()
-		_, err = Open(ctx, "Broker", o, drivers.Env{Dial: dial, Access: drivers.FullAccess()})
+		_, err = Open(ctx, "Broker", o, Addresses{}, drivers.Env{Dial: dial, Access: drivers.FullAccess()})
 		took = time.Since(start)
 		if err == nil {
 			t.Fatal("a session opens where no broker is")

@@ -23,18 +23,18 @@ const (
 func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	l, err := s.aside(ctx)
+	c, err := s.aside(ctx)
 	if err != nil {
 		return err
 	}
-	return l.within(ctx, func() error {
-		session, err := l.NewSession(ctx, nil)
+	return c.within(ctx, func() error {
+		session, err := c.amqp.NewSession(ctx, nil)
 		if err != nil {
-			return fmt.Errorf("empty queues at %s: %w", l.address, err)
+			return fmt.Errorf("empty queues at %s: %w", c.address, err)
 		}
 		err = kit.Each(len(queues), func(i int) error {
 			if err := purge(ctx, session, queues[i]); err != nil {
-				return fmt.Errorf("empty %s at %s: %w", queues[i].Address, l.address, err)
+				return fmt.Errorf("empty %s at %s: %w", queues[i].Address, c.address, err)
 			}
 			return nil
 		})

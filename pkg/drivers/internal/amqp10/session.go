@@ -7,7 +7,10 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
@@ -19,34 +22,43 @@ type Terminus struct {
 	Capabilities []string // the kind of the address: "queue" or "topic"
 }
 
+// Addresses returns the termini of a topology's queues.
+type Addresses struct {
+	Target func(t drivers.Topology, queue int) Terminus               // of publishers
+	Source func(t drivers.Topology, subscription, queue int) Terminus // of consumers
+}
+
 // Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
 type Session struct {
+	// Task is the topology that was used last, for Probe. Connect stores it, and Setup of the driver should.
+	Task atomic.Pointer[drivers.Topology]
+
 	options   Options
+	addresses Addresses
 	endpoints []kit.Endpoint
 	product   string // name of the product, for errors
 	env       drivers.Env
 	tls       *tls.Config
 
 	adminMu sync.Mutex
-	admin   *link // connection outside the measured path; replaced if it is broken
+	admin   *conn // connection outside the measured path; replaced if it is broken
 	asker   *asker
 
 	mu     sync.Mutex
 	closed bool
-	links  map[*link]struct{} // every open connection
-	shared map[int]*share
-	at     int // index of the endpoint that answered last
+	conns  map[*conn]struct{} // every open connection
+	at     int                // index of the endpoint that answered last
 }
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Session, error) {
+func Open(ctx context.Context, product string, o Options, addresses Addresses, env drivers.Env) (*Session, error) {
 	endpoints, err := o.endpoints()
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{
-		options: o, endpoints: endpoints, product: product, env: env,
-		links: map[*link]struct{}{}, shared: map[int]*share{},
+		options: o, addresses: addresses, endpoints: endpoints, product: product, env: env,
+		conns: map[*conn]struct{}{},
 	}
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, err
@@ -72,42 +84,49 @@ func (s *Session) Env() drivers.Env { return s.env }
 func (s *Session) Properties(ctx context.Context) (map[string]any, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	l, err := s.aside(ctx)
+	c, err := s.aside(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.Conn.Properties(), nil
+	return c.amqp.Properties(), nil
+}
+
+// Connect makes a connection for publishers or consumers.
+func (s *Session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	s.Task.Store(&spec.Topology)
+	c, err := s.dial(ctx, s.env.Dial)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // aside returns the connection for declarations and requests. It reconnects if that is broken. The caller holds
 // adminMu.
-func (s *Session) aside(ctx context.Context) (*link, error) {
-	if s.admin != nil && !s.admin.broken() {
+func (s *Session) aside(ctx context.Context) (*conn, error) {
+	if s.admin != nil && !over(s.admin.Done()) {
 		return s.admin, nil
 	}
-	l, err := s.dial(ctx, s.env.ManagementDialer())
+	c, err := s.dial(ctx, s.env.ManagementDialer())
 	if err != nil {
 		return nil, err
 	}
 	if s.admin != nil {
-		s.admin.close()
+		_ = s.admin.Close()
 	}
-	s.admin, s.asker = l, nil
-	return l, nil
+	s.admin, s.asker = c, nil
+	return c, nil
 }
 
 // Close closes all connections. The broker has a few seconds to answer.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	var open []*link
-	for l := range s.links {
-		open = append(open, l)
-	}
+	open := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, l := range open {
-		wg.Go(l.close)
+	for _, c := range open {
+		wg.Go(func() { _ = c.Close() })
 	}
 	wg.Wait()
 	return nil

@@ -107,7 +107,7 @@ func (s *settler) now(ctx context.Context, p *pending) bool {
 	}
 	s.token[0] = p.token
 	if err != nil {
-		err = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, s.of.lease.address, err)
+		err = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, s.of.conn.address, err)
 		s.of.spec.OnConfirms(s.token[:], err)
 		s.of.broke(err)
 		return true

@@ -25,12 +25,11 @@ const farewell = 3 * time.Second
 // connections at their first keep-alive.
 const writeLimit = time.Hour
 
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// link is one AMQP connection. A broken link is never reconnected.
-type link struct {
-	*amqp.Conn
-	owner   *Session
+// conn is one AMQP connection. Each of its publishers and consumers has an AMQP session of its own.
+type conn struct {
+	kit.State
+	amqp    *amqp.Conn
+	session *Session
 	raw     net.Conn
 	address string
 	once    sync.Once
@@ -38,11 +37,11 @@ type link struct {
 
 // dial connects to the endpoint that answered last, or to the next endpoint in the list that answers. If there is
 // another one, each attempt has a limited time, because a passive broker may accept a connection and never answer.
-func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
+func (s *Session) dial(ctx context.Context, dial kit.DialFunc) (*conn, error) {
 	s.mu.Lock()
 	first := s.at
 	s.mu.Unlock()
-	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*link, error) {
+	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*conn, error) {
 		if _, limited := ctx.Deadline(); !limited || len(s.endpoints) > 1 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, s.options.ConnectTimeout.Std())
@@ -52,11 +51,11 @@ func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 			return nil, drivers.ErrClosed
 		}
 		at := (first + i) % len(s.endpoints)
-		l, err := s.dialOne(ctx, dial, s.endpoints[at])
+		c, err := s.dialOne(ctx, dial, s.endpoints[at])
 		if err == nil {
 			s.answered(at)
 		}
-		return l, err
+		return c, err
 	})
 }
 
@@ -72,13 +71,13 @@ func (s *Session) answered(at int) {
 	}
 }
 
-func (s *Session) dialOne(ctx context.Context, dial dialFunc, e kit.Endpoint) (*link, error) {
+func (s *Session) dialOne(ctx context.Context, dial kit.DialFunc, e kit.Endpoint) (*conn, error) {
 	raw, err := dial(ctx, "tcp", e.Address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.Address, err)
 	}
-	l := &link{owner: s, raw: raw, address: e.Address}
-	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
+	c := &conn{session: s, raw: raw, address: e.Address}
+	if c.amqp, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
 		// either deadline may be noticed first: that of ctx or that of the connection
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -91,11 +90,12 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e kit.Endpoint) (*
 		}
 		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.Address, kit.Explain(err))
 	}
-	if err := s.adopt(l); err != nil {
-		l.close()
+	if err := s.adopt(c); err != nil {
+		_ = c.Close()
 		return nil, err
 	}
-	return l, nil
+	go c.watch()
+	return c, nil
 }
 
 func (s *Session) handshake(ctx context.Context, raw net.Conn, e kit.Endpoint) (*amqp.Conn, error) {
@@ -117,61 +117,84 @@ func (s *Session) handshake(ctx context.Context, raw net.Conn, e kit.Endpoint) (
 	return amqp.NewConn(ctx, conn, &o)
 }
 
-// adopt registers l in the session. It fails if the session is closed.
-func (s *Session) adopt(l *link) error {
+// adopt registers c in the session. It fails if the session is closed.
+func (s *Session) adopt(c *conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("connect to %s at %s: %w (the session is closed)", s.product, l.address, drivers.ErrClosed)
+		return fmt.Errorf("connect to %s at %s: %w (the session is closed)", s.product, c.address, drivers.ErrClosed)
 	}
-	s.links[l] = struct{}{}
+	s.conns[c] = struct{}{}
 	return nil
 }
 
-func (s *Session) forget(l *link) {
+func (s *Session) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.links, l)
+	delete(s.conns, c)
 }
 
-func (l *link) broken() bool {
-	select {
-	case <-l.Done():
-		return true
-	default:
-		return false
+// Publisher opens a link to the address of the queue.
+func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	to := c.session.addresses.Target(spec.Topology, spec.Queue)
+	p, err := newPublisher(ctx, c, spec, to)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: send to %s at %s: %w", to.Address, c.address, err)
 	}
+	return p, nil
 }
 
-// cause returns why the connection ended.
-func (l *link) cause() error {
-	if err := l.Err(); err != nil {
-		return fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, err)
+// Consumer opens a link from the queue. The queue exists already, so the broker keeps messages for it before and after
+// this call.
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
+	from := c.session.addresses.Source(spec.Topology, spec.Subscription, spec.Queue)
+	n, err := newConsumer(ctx, c, spec, from, handle)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: receive from %s at %s: %w", from.Address, c.address, err)
 	}
-	return fmt.Errorf("%w: %s closed the connection", drivers.ErrClosed, l.address)
+	return n, nil
 }
 
-// cut breaks the connection immediately.
-func (l *link) cut() { _ = l.raw.Close() }
+// Node returns the broker's address.
+func (c *conn) Node() string { return c.address }
 
-// close closes the connection, within a few seconds even if the broker does not answer. Links whose messages matter
-// must be closed before. Errors are ignored, because they contain nothing about messages.
-func (l *link) close() {
-	l.once.Do(func() {
-		if l.Conn != nil {
-			force := time.AfterFunc(farewell, l.cut)
-			_ = l.Conn.Close()
-			force.Stop()
-		}
-		l.cut()
-		l.owner.forget(l)
+// watch ends c when the connection ends.
+func (c *conn) watch() {
+	<-c.amqp.Done()
+	err := c.amqp.Err()
+	if err == nil {
+		err = errors.New("the broker closed the connection")
+	}
+	c.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.address, err))
+}
+
+// Cut closes the network connection.
+func (c *conn) Cut() { c.cut(errors.New("the connection was cut")) }
+
+func (c *conn) cut(reason error) {
+	c.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.address, reason))
+	_ = c.raw.Close()
+}
+
+// Close closes the connection, within a few seconds even if the broker does not answer. Errors are ignored, because they
+// contain nothing about messages.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.End()
+		force := time.AfterFunc(farewell, func() { _ = c.raw.Close() })
+		_ = c.amqp.Close()
+		force.Stop()
+		_ = c.raw.Close()
+		c.session.forget(c)
 	})
+	return nil
 }
 
 // within calls exchange, which uses the library. The library checks ctx only at some points, so within breaks the
 // connection if ctx ends first.
-func (l *link) within(ctx context.Context, exchange func() error) error {
-	stop := context.AfterFunc(ctx, l.cut)
+func (c *conn) within(ctx context.Context, exchange func() error) error {
+	stop := context.AfterFunc(ctx, func() { c.cut(ctx.Err()) })
 	err := exchange()
 	if !stop() {
 		return errors.Join(ctx.Err(), err)
@@ -179,21 +202,12 @@ func (l *link) within(ctx context.Context, exchange func() error) error {
 	return err
 }
 
-// end closes a link of this connection with AMQP's handshake, after which the broker has received everything that was
-// sent on it. It also closes the AMQP session if the connection stays open. If the broker does not answer, end breaks
-// the connection, because no other user gets an answer on it either.
-func (l *link) end(closeLink func(context.Context) error, session *amqp.Session, stays bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
-	defer cancel()
-	err := closeLink(ctx)
-	if stays && ctx.Err() == nil {
-		err = errors.Join(err, session.Close(ctx))
+// over reports whether something has ended.
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
-	if ctx.Err() != nil {
-		l.cut()
-	}
-	if err != nil {
-		return fmt.Errorf("close link at %s: %w", l.address, err)
-	}
-	return nil
 }
