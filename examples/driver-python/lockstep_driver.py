@@ -7,10 +7,18 @@ A driver gives serve() its description and a class of sessions:
         def setup(self, topology): ...
         def teardown(self, topology): ...
         def describe(self): ...                             # {"product": ..., "version": ...}
-        def publisher(self, topology, spec, out): ...       # an object with publish(first, messages), close() and abort()
-        def consumer(self, topology, spec, out): ...        # an object with settle(ack, refuse), close() and abort()
+        def connect(self, topology, spec, out): ...         # a connection
 
-Methods of a session run in a thread for each call; those of one publisher or consumer one after the other, in a thread of its own.
+    class Connection:
+        node = "host:port"                                  # of the broker; "" if there is not exactly one
+        def publisher(self, topology, spec, out): ...       # an object with publish(first, messages) and close()
+        def consumer(self, topology, spec, out): ...        # an object with ack(count), nack(count) and close()
+        def close(self): ...
+        def cut(self): ...                                  # breaks the connection without waiting for anything
+
+Lockstep decides who shares a connection, and when to acknowledge.
+Methods of a session or connection run in a thread for each call, except cut.
+Those of one publisher or consumer run one after the other, in a thread of its own.
 The thread that reads frames never waits for the broker, so that a broker that hangs does not look like a driver that hangs.
 docs/reference/driver-protocol.md describes the protocol.
 """
@@ -23,7 +31,7 @@ import struct
 import sys
 import threading
 
-CLOSE_SECONDS = 2  # until the link of a publisher or consumer that cannot close in order is broken
+CLOSE_SECONDS = 2  # until the connection of a publisher or consumer that cannot close in order is cut
 
 
 class DriverError(Exception):
@@ -98,6 +106,17 @@ class Lockstep:
         self._waiting.pop(header["id"]).put(header)
 
 
+class End:
+    """What a connection tells Lockstep."""
+
+    def __init__(self, channel, number):
+        self._channel, self._number = channel, number
+
+    def closed(self, message):
+        """The connection broke by itself: Lockstep fails what is outstanding and connects again."""
+        self._channel.send({"type": "closed", "conn": self._number, "message": message})
+
+
 class Confirms:
     """What a publisher tells Lockstep."""
 
@@ -119,7 +138,7 @@ class Confirms:
         self._channel.send({"type": "confirm", "publisher": self._number, "numbers": ranges, "kind": kind, "message": message})
 
     def closed(self, message):
-        """The link broke by itself: Lockstep fails what is outstanding and connects another publisher."""
+        """The publisher ended, and its connection did not."""
         self._channel.send({"type": "closed", "publisher": self._number, "message": message})
 
 
@@ -155,14 +174,16 @@ class Deliveries:
             self._channel.send({"type": "deliver", "consumer": self._number, "deliveries": entries}, b"".join(bodies))
 
     def closed(self, message):
+        """The consumer ended, and its connection did not."""
         self._channel.send({"type": "closed", "consumer": self._number, "message": message})
 
 
 class Worker:
     """Does what concerns one publisher or consumer, one thing after the other, in a thread of its own."""
 
-    def __init__(self, part):
-        self.part, self._jobs, self._ended = part, queue.SimpleQueue(), threading.Event()
+    def __init__(self, part, out, connection):
+        self.part, self.out, self._connection = part, out, connection
+        self._jobs, self._ended = queue.SimpleQueue(), threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self):
@@ -174,7 +195,7 @@ class Worker:
 
     def close(self, done):
         """Closes behind all that was asked before; if that takes too long, without it."""
-        timer = threading.Timer(CLOSE_SECONDS, self.part.abort)
+        timer = threading.Timer(CLOSE_SECONDS, self._connection.cut)
         timer.daemon = True
         timer.start()
 
@@ -195,8 +216,8 @@ class Server:
         self._lockstep = Lockstep(self._channel)
         self._session = None
         self._window = None
-        self._workers, self._lock = {}, threading.Lock()  # of publishers and consumers, by number
-        self._outlets = {}
+        self._connections, self._workers = {}, {}  # by number; workers are of publishers and consumers
+        self._outlets = {}  # of consumers, by number: used before their worker is there
 
     def run(self):
         while True:
@@ -209,8 +230,14 @@ class Server:
         kind = header["type"]
         if kind == "publish":
             self._publish(header, body)
+        elif kind in ("ack", "nack"):
+            self._answered(kind, header)
         elif kind == "handled":
             self._handled(header)
+        elif kind == "cut":
+            connection = self._connections.get(header["conn"])
+            if connection:
+                connection.cut()
         elif kind == "ping":
             self._channel.send({"type": "done", "id": header["id"]})
         elif kind == "close":
@@ -241,21 +268,24 @@ class Server:
             self._lockstep.dir = header.get("dir", "")
             self._session = self._session_class(header["options"], self._lockstep)
             return None
-        if kind == "publisher":
-            out = Confirms(self._channel, header["publisher"])
-            return self._connected(header["publisher"], self._session.publisher(header["topology"], header["spec"], out))
-        if kind == "consumer":
-            out = self._outlets[header["consumer"]] = Deliveries(self._channel, header["consumer"], self._window)
-            return self._connected(header["consumer"], self._session.consumer(header["topology"], header["spec"], out))
+        if kind == "connect":
+            connection = self._session.connect(header["topology"], header["spec"], End(self._channel, header["conn"]))
+            self._connections[header["conn"]] = connection
+            return {"node": connection.node}
+        if kind in ("publisher", "consumer"):
+            connection, number = self._connections[header["conn"]], header[kind]
+            if kind == "publisher":
+                out = Confirms(self._channel, number)
+            else:
+                out = self._outlets[number] = Deliveries(self._channel, number, self._window)
+            part = getattr(connection, kind)(header["topology"], header["spec"], out)
+            self._workers[number] = Worker(part, out, connection)
+            return None
         arguments = {"setup": ("topology",), "teardown": ("topology",), "describe": (), "probe": (), "leftovers": ("prefix",), "cleanup": ("leftovers",)}
         method = getattr(self._session, kind, None)
         if method is None or kind not in arguments:
             raise Unsupported("this driver knows no %s" % kind)
         return method(*(header.get(name) for name in arguments[kind]))
-
-    def _connected(self, number, part):
-        with self._lock:
-            self._workers[number] = Worker(part)
 
     def _publish(self, header, body):
         worker, first, messages, at = self._workers[header["publisher"]], header["first"], [], 0
@@ -268,31 +298,43 @@ class Server:
                 worker.part.publish(first, messages)
             except Closed:
                 pass  # said by the link
-            worker.part.out.taken(len(messages), len(body))
+            worker.out.taken(len(messages), len(body))
+        worker.do(job)
+
+    def _answered(self, kind, header):
+        worker = self._workers.get(header["consumer"])
+        if worker is None:
+            return
+
+        def job():
+            try:
+                getattr(worker.part, kind)(header["count"])
+            except Closed:
+                pass  # said by the link
         worker.do(job)
 
     def _handled(self, header):
-        worker, ack, refuse = self._workers.get(header["consumer"]), header["ack"], header["refuse"]
-        if worker is None:
-            return
-        self._outlets[header["consumer"]].handled(header["count"], header["bytes"])
-        if ack or refuse:
-            def job():
-                try:
-                    worker.part.settle(ack, refuse)
-                except Closed:
-                    pass
-            worker.do(job)
+        outlet = self._outlets.get(header["consumer"])
+        if outlet:
+            outlet.handled(header["count"], header["bytes"])
 
     def _close(self, header):
-        number = header.get("publisher") or header.get("consumer")
-        with self._lock:
-            worker = self._workers.pop(number, None)
-        self._outlets.pop(number, None)
-
         def done():
             self._channel.send({"type": "done", "id": header["id"]})
-        worker.close(done) if worker else done()
+
+        number = header.get("publisher") or header.get("consumer")
+        self._outlets.pop(number, None)
+        worker = self._workers.pop(number, None)
+        connection = self._connections.pop(header.get("conn"), None)
+        if worker:
+            worker.close(done)
+        elif connection:
+            def close():
+                connection.close()
+                done()
+            threading.Thread(target=close, daemon=True).start()
+        else:
+            done()
 
 
 def serve(description, session_class):

@@ -14,7 +14,7 @@ from nats_link import Link
 GRACE = 1.5  # seconds to close in order
 
 DESCRIPTION = {
-    "protocol": 3,
+    "protocol": 4,
     "name": "nats-python",
     "version": "1",
     "doc": "NATS JetStream, by a driver in Python: the example of a driver in another language.",
@@ -51,31 +51,12 @@ def stream(topology, queue):
 class Session:
     def __init__(self, options, lockstep):
         self.options, self.lockstep = options, lockstep
-        self._lock, self._shared = threading.Lock(), {}
+        self._lock = threading.Lock()
         self._admin = Link(options["url"], lockstep)
         self._topology = None
 
-    def join(self, number):
-        """The link of a connection number; -1 is one of its own."""
-        if number == -1:
-            link = Link(self.options["url"], self.lockstep)
-            link.uses = 1
-            return link
-        with self._lock:
-            link = self._shared.get(number)
-            if link is None or link.broken:
-                link = self._shared[number] = Link(self.options["url"], self.lockstep)
-            link.uses += 1
-            return link
-
-    def leave(self, link):
-        with self._lock:
-            link.uses -= 1
-            if link.uses:
-                return
-            for number in [n for n, shared in self._shared.items() if shared is link]:
-                del self._shared[number]
-        link.close()
+    def connect(self, topology, spec, out):
+        return Connection(self, out)
 
     def request(self, subject, payload=None):
         with self._lock:
@@ -145,31 +126,38 @@ class Session:
         for x in leftovers or []:
             self._delete(x["name"])
 
+
+class Connection:
+    def __init__(self, session, out):
+        self.session = session
+        self.link = Link(session.options["url"], session.lockstep, out.closed)
+        self.node = self.link.address
+
     def publisher(self, topology, spec, out):
-        self.request("STREAM.INFO." + stream(topology, spec["queue"]))
-        return Publisher(self, topology, spec, out)
+        self.session.request("STREAM.INFO." + stream(topology, spec["queue"]))
+        return Publisher(self.link, topology, spec, out)
 
     def consumer(self, topology, spec, out):
-        self.request("CONSUMER.INFO.%s.s%d" % (stream(topology, spec["queue"]), spec["subscription"]))
-        return Consumer(self, topology, spec, out)
+        self.session.request("CONSUMER.INFO.%s.s%d" % (stream(topology, spec["queue"]), spec["subscription"]))
+        return Consumer(self.link, topology, spec, out)
+
+    def close(self):
+        self.link.close()
+
+    def cut(self):
+        self.link.close()
 
 
 class Publisher:
-    def __init__(self, session, topology, spec, out):
-        self.session, self.out = session, out
+    def __init__(self, link, topology, spec, out):
+        self.link, self.out = link, out
         self.subject = stream(topology, spec["queue"]).encode()
         self.confirmed = spec["mode"] not in ("fire-and-forget", "connection-per-message")
         self.settled, self.outstanding = threading.Condition(), 0
-        self.link = session.join(spec["connection"])
-        try:
-            if self.confirmed:
-                self.inbox = self.link.inbox()
-                self.subscription = self.link.subscribe(self.inbox + b".*", self.on_confirm)
-                self.link.flush(GRACE)
-            self.link.watch(self, out.closed)
-        except Closed:
-            session.leave(self.link)
-            raise
+        if self.confirmed:
+            self.inbox = self.link.inbox()
+            self.subscription = self.link.subscribe(self.inbox + b".*", self.on_confirm)
+            self.link.flush(GRACE)
 
     def publish(self, first, messages):
         """The reply subject of a message ends in its number: that is where its confirm goes."""
@@ -204,7 +192,6 @@ class Publisher:
             self.settled.notify()
 
     def close(self):
-        self.link.unwatch(self)
         try:
             if self.confirmed:
                 with self.settled:
@@ -214,31 +201,21 @@ class Publisher:
                 self.link.flush(GRACE)
         except Closed:
             pass
-        self.session.leave(self.link)
-
-    def abort(self):
-        self.link.breaks("it takes nothing more")
 
 
 class Consumer:
     """Asks for so many messages that at no time more than the prefetch are asked for or not acknowledged."""
 
-    def __init__(self, session, topology, spec, out):
-        self.session, self.out, self.prefetch = session, out, spec["prefetch"]
+    def __init__(self, link, topology, spec, out):
+        self.link, self.out, self.prefetch = link, out, spec["prefetch"]
         self.lock, self.asked, self.replies = threading.Lock(), 0, collections.deque()
         self.next = b"$JS.API.CONSUMER.MSG.NEXT.%s.s%d" % (stream(topology, spec["queue"]).encode(), spec["subscription"])
         self.closing = False
-        self.link = session.join(spec["connection"])
-        try:
-            self.inbox = self.link.inbox()
-            self.subscription = self.link.subscribe(self.inbox, self.on_messages)
-            self.link.watch(self, out.closed)
-            with self.lock:
-                self.pull()
-            self.link.flush(GRACE)
-        except Closed:
-            session.leave(self.link)
-            raise
+        self.inbox = link.inbox()
+        self.subscription = link.subscribe(self.inbox, self.on_messages)
+        with self.lock:
+            self.pull()
+        link.flush(GRACE)
 
     def pull(self):
         """Asks for what there is place for, if it is half of the prefetch or nothing else would come."""
@@ -270,32 +247,30 @@ class Consumer:
         left = headers.partition(b"Nats-Pending-Messages: ")[2].partition(b"\r\n")[0]
         self.asked -= int(left) if left else self.asked
 
-    def settle(self, ack, refuse):
-        self.answer([(ack, b"+ACK"), (refuse, b"-NAK")])
+    def ack(self, count):
+        self.answer(count, b"+ACK")
 
-    def answer(self, answers):
+    def nack(self, count):
+        self.answer(count, b"-NAK")
+
+    def answer(self, count, word):
+        """Answers the oldest messages without an answer."""
         with self.lock:
             parts = []
-            for count, word in answers:
-                for _ in range(count):
-                    parts.append(b"PUB %s %d\r\n%s\r\n" % (self.replies.popleft(), len(word), word))
+            for _ in range(count):
+                parts.append(b"PUB %s %d\r\n%s\r\n" % (self.replies.popleft(), len(word), word))
             self.link.send(b"".join(parts))
             self.pull()
 
     def close(self):
-        """Gives back what was not handled."""
-        self.link.unwatch(self)
+        """Gives back what has no answer."""
         self.closing = True
         try:
             self.link.unsubscribe(self.subscription, GRACE)
-            self.answer([(len(self.replies), b"-NAK")])
+            self.nack(len(self.replies))
             self.link.flush(GRACE)
         except Closed:
             pass
-        self.session.leave(self.link)
-
-    def abort(self):
-        self.link.breaks("it takes nothing more")
 
 
 if __name__ == "__main__":

@@ -12,16 +12,15 @@ TIMEOUT = 10  # seconds to connect, and for an answer of JetStream
 
 
 class Link:
-    """One connection. When it breaks it stays so, and those who watch it are told."""
+    """One connection. When it breaks it stays so, and on_break(why) is called, unless it was closed here."""
 
-    def __init__(self, url, lockstep):
+    def __init__(self, url, lockstep, on_break=lambda why: None):
         at = urllib.parse.urlsplit(url)
         self.address = "%s:%d" % (at.hostname, at.port or 4222)
-        self.uses = 0
         self.broken = None  # why
-        self._own = False
+        self._on_break = on_break
         self._sending, self._lock = threading.Lock(), threading.Lock()
-        self._subscriptions, self._watchers, self._pongs, self._answers = {}, {}, [], {}
+        self._subscriptions, self._pongs, self._answers = {}, [], {}
         self._last = 0
         try:
             self._socket = socket.create_connection(lockstep.forward(self.address), timeout=TIMEOUT)
@@ -173,24 +172,18 @@ class Link:
                 answer[1] = message
                 answer[0].set()
 
-    def watch(self, who, tell):
-        """tell(why) is called once if the link breaks by itself."""
-        with self._lock:
-            if not self.broken:
-                self._watchers[who] = tell
-                return
-        tell(self.broken)
-
-    def unwatch(self, who):
-        with self._lock:
-            self._watchers.pop(who, None)
-
     def breaks(self, why):
+        if self._end(why):
+            self._on_break(self.broken)
+
+    def close(self):
+        self._end("closed")
+
+    def _end(self, why):
         with self._lock:
             if self.broken:
-                return
+                return False
             self.broken = "NATS at %s: %s" % (self.address, why)
-            watchers, self._watchers = self._watchers, {}
             pongs, self._pongs = self._pongs, []
         try:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever reads or writes
@@ -199,10 +192,4 @@ class Link:
         self._socket.close()
         for event in pongs + [answer[0] for answer in list(self._answers.values())]:
             event.set()
-        if not self._own:
-            for tell in watchers.values():
-                tell(self.broken)
-
-    def close(self):
-        self._own = True
-        self.breaks("closed")
+        return True

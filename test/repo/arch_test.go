@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"internal/schematest":          {"pkg/drivers"},
 	"pkg/drivers/drivertest":       {"pkg/drivers", "pkg/drivers/kit", "internal/schematest"},
 	"pkg/drivers/eventstore":       {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/requests", "pkg/drivers/internal/legacy"},
-	"pkg/drivers/external":         {"internal/procs", "pkg/drivers", "pkg/drivers/internal/legacy"},
+	"pkg/drivers/external":         {"internal/procs", "pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/kit":              {"pkg/drivers"},
 	"pkg/drivers/internal/legacy":  {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit"},

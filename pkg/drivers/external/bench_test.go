@@ -9,7 +9,6 @@ import (
 
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -19,11 +18,7 @@ import (
 func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{128, 4096} {
 		b.Run(fmt.Sprintf("external/%d", size), func(b *testing.B) {
-			s, err := legacy.Wrap(openChild(b, "good", usual), nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			benchmark(b, s, size)
+			benchmark(b, openChild(b, "good", usual), size)
 		})
 		b.Run(fmt.Sprintf("loopback/%d", size), func(b *testing.B) {
 			s, err := loopback.Driver{}.Open(context.Background(),
@@ -43,35 +38,22 @@ func benchmark(b *testing.B, s drivers.Session, size int) {
 		b.Fatal(err)
 	}
 	var received atomic.Int64
-	connect := func(role drivers.Role) drivers.Conn {
-		conn, err := s.Connect(ctx, drivers.ConnSpec{Role: role, Topology: oneQueue})
-		if err != nil {
-			b.Fatal(err)
-		}
-		return conn
-	}
 	var c drivers.Consumer
 	ready := make(chan struct{})
-	c, err := connect(drivers.ConsumerRole).Consumer(ctx,
-		drivers.ConsumerSpec{Topology: oneQueue, Batch: 100, Ack: drivers.AckEach}, func(ds []drivers.Delivery) {
+	c = consume(b, s, drivers.ConsumerSpec{Topology: oneQueue, Batch: 100, Ack: drivers.AckEach},
+		func(ds []drivers.Delivery) {
 			<-ready
 			c.Ack(len(ds))
 			received.Add(int64(len(ds)))
 		})
 	close(ready)
-	if err != nil {
-		b.Fatal(err)
-	}
 	places := make(chan struct{}, 1000)
-	p, err := connect(drivers.PublisherRole).Publisher(ctx, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+	p := publish(b, s, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		OnConfirms: func(tokens []uint64, _ error) {
 			for range tokens {
 				<-places
 			}
 		}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	body := make([]byte, size)
 	b.SetBytes(int64(size))
 	b.ReportAllocs()

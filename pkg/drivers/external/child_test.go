@@ -45,6 +45,7 @@ type child struct {
 	how      string
 	in       *bufio.Reader
 	out      *bufio.Writer
+	conn     uint64 // the last one
 	consumer uint64
 	sent     int
 	window   int      // unhandled deliveries
@@ -67,6 +68,7 @@ func (c *child) note(who string, header, body []byte) {
 type heard struct {
 	Type      string            `json:"type"`
 	ID        uint64            `json:"id"`
+	Conn      uint64            `json:"conn"`
 	Publisher uint64            `json:"publisher"`
 	Consumer  uint64            `json:"consumer"`
 	First     uint64            `json:"first"`
@@ -123,6 +125,10 @@ func (c *child) hear(h heard, body []byte) {
 		if c.how == "hangs" {
 			return
 		}
+	case "connect":
+		c.conn = h.Conn
+		c.say(nil, `{"type":"done","id":%d,"result":{"node":"broker:1"}}`, h.ID)
+		return
 	case "consumer":
 		c.consumer = h.Consumer
 	case "publish":
@@ -132,7 +138,7 @@ func (c *child) hear(h heard, body []byte) {
 		c.window -= h.Count
 		c.pump()
 		return
-	case "cancel":
+	case "cancel", "ack", "nack", "cut":
 		return
 	case "describe":
 		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID,
@@ -175,7 +181,7 @@ func (c *child) hello(h heard) {
 		os.Exit(3)
 	}
 	c.say(nil,
-		`{"type":"done","id":%d,"result":{"protocol":3,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
+		`{"type":"done","id":%d,"result":{"protocol":4,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {
@@ -207,6 +213,9 @@ func (c *child) publish(h heard, body []byte) {
 			os.Exit(7)
 		}
 	case "takes nothing":
+		return
+	case "disconnects":
+		c.say(nil, `{"type":"closed","conn":%d,"message":"reset by broker:1"}`, c.conn)
 		return
 	case "garbage":
 		c.now("\x00\x00\x00\x05nojs")
@@ -310,12 +319,43 @@ func newChild(t testing.TB, how string, limit limits) *Driver {
 
 func openChild(t testing.TB, how string, limit limits) *session {
 	t.Helper()
-	s, err := newChild(t, how, limit).open(context.Background(), json.RawMessage(`{}`), drivers.Env{})
+	s, err := newChild(t, how, limit).Open(context.Background(), json.RawMessage(`{}`), drivers.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s.(*session)
+}
+
+// connect makes a connection. It is closed at the end of the test.
+func connect(t testing.TB, s drivers.Session, role drivers.Role, topology drivers.Topology) drivers.Conn {
+	t.Helper()
+	c, err := s.Connect(context.Background(), drivers.ConnSpec{Role: role, Topology: topology, Node: drivers.AnyNode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// publish makes a publisher with a connection of its own.
+func publish(t testing.TB, s drivers.Session, spec drivers.PublisherSpec) drivers.Publisher {
+	t.Helper()
+	p, err := connect(t, s, drivers.PublisherRole, spec.Topology).Publisher(context.Background(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// consume makes a consumer with a connection of its own.
+func consume(t testing.TB, s drivers.Session, spec drivers.ConsumerSpec, handle drivers.Handler) drivers.Consumer {
+	t.Helper()
+	c, err := connect(t, s, drivers.ConsumerRole, spec.Topology).Consumer(context.Background(), spec, handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 var oneQueue = drivers.Topology{Name: "test", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}

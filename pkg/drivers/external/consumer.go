@@ -1,32 +1,29 @@
 package external
 
 import (
-	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
+	"lockstep/pkg/drivers/kit"
 )
 
-// consumer calls the handler from its own goroutine. It decides what to acknowledge, and when, so that this is the same
-// for every driver.
+// consumer calls the handler from its own goroutine.
 type consumer struct {
-	link   *link
+	kit.State
+	conn   *conn
 	id     uint64
-	spec   legacy.ConsumerSpec
-	handle legacy.Handler
-	notice *legacy.Notice
+	spec   drivers.ConsumerSpec
+	handle drivers.Handler
 
 	arrived chan struct{} // capacity 1: deliveries are queued
-	stop    chan struct{} // closed by Close
+	stop    chan struct{} // closed by Stop
 	ended   chan struct{} // closed after the last call of the handler
-	once    sync.Once
-	halted  sync.Once
+	stopped sync.Once
+	once    sync.Once // Close
 
-	note    *parcel // last note; used only by the goroutine of run
-	unacked int     // accepted and not acknowledged messages; used only by the goroutine of run
+	passed  *parcel // last frame about handled deliveries; used only by run
+	answers *parcel // last ack or nack; used only by Ack and Nack
 
 	mu      sync.Mutex
 	over    bool
@@ -35,9 +32,9 @@ type consumer struct {
 	bytes   int
 }
 
-func newConsumer(l *link, spec legacy.ConsumerSpec, handle legacy.Handler) *consumer {
-	return &consumer{link: l, id: l.handle(), spec: spec, handle: handle, notice: legacy.NewNotice(spec.OnClosed),
-		arrived: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+func newConsumer(on *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	return &consumer{conn: on, id: on.link.handle(), spec: spec, handle: handle, arrived: make(chan struct{}, 1),
+		stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // deliver queues deliveries. The reader calls it. An error is a protocol error of the driver.
@@ -70,126 +67,92 @@ func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
 	return nil
 }
 
-// run calls the handler until Close.
+// run calls the handler until Stop.
 func (c *consumer) run() {
 	defer close(c.ended)
-	var tick <-chan time.Time
-	if c.spec.Ack == drivers.AckInterval {
-		ticker := time.NewTicker(max(c.spec.AckInterval, time.Millisecond))
-		defer ticker.Stop()
-		tick = ticker.C
-	}
 	for {
 		select {
 		case <-c.stop:
 			return
-		case <-tick:
-			c.acknowledge()
 		case <-c.arrived:
-			for c.next(tick) {
+			for c.next() {
 			}
 		}
 	}
 }
 
-// next handles one batch. It returns false if the queue is empty or the consumer has ended.
-func (c *consumer) next(tick <-chan time.Time) bool {
+// next handles one batch. It returns false if the queue is empty or the consumer is stopped.
+func (c *consumer) next() bool {
 	select {
 	case <-c.stop:
 		return false
-	case <-tick:
-		c.acknowledge()
 	default:
 	}
 	c.mu.Lock()
 	n := min(len(c.queue), c.spec.Batch)
 	batch := c.queue[:n:n]
 	c.queue = c.queue[n:]
-	over := c.over
 	c.mu.Unlock()
-	if n == 0 || over {
+	if n == 0 {
 		return false
 	}
 	size := 0
 	for _, d := range batch {
 		size += len(d.Body)
 	}
-	err := c.handle(batch)
+	c.handle(batch)
 	c.mu.Lock()
 	c.waiting, c.bytes = c.waiting-n, c.bytes-size
 	c.mu.Unlock()
-	c.settle(n, size, err)
+	c.passed = c.conn.link.out.count(c.passed, tally{typeHandled, c.id, n, size})
 	return true
 }
 
-// settle reports the result of a batch to the driver.
-func (c *consumer) settle(n, size int, refused error) {
-	h := handled{consumer: c.id, count: n, bytes: size}
-	switch {
-	case c.spec.Ack == drivers.AckAutomatic:
-	case refused != nil:
-		h.ack, h.refused, c.unacked = c.unacked, n, 0
-	default:
-		c.unacked += n
-		if c.due() {
-			h.ack, c.unacked = c.unacked, 0
-		}
-	}
-	c.note = c.link.out.settle(c.note, h)
-}
+// Ack makes the driver accept the n oldest unanswered deliveries.
+func (c *consumer) Ack(n int) { c.answer(typeAck, n) }
 
-// due reports whether to acknowledge now. It returns true also if the prefetch is used up, so that no more messages
-// could arrive.
-func (c *consumer) due() bool {
-	switch c.spec.Ack {
-	case drivers.AckEach:
-		return true
-	case drivers.AckEvery:
-		return c.unacked >= c.spec.AckEvery || (c.spec.Prefetch > 0 && c.unacked >= c.spec.Prefetch)
-	}
-	return false
-}
+// Nack makes the driver reject the n oldest unanswered deliveries.
+func (c *consumer) Nack(n int) { c.answer(typeNack, n) }
 
-func (c *consumer) acknowledge() {
-	if c.unacked > 0 {
-		c.note = c.link.out.settle(c.note, handled{consumer: c.id, ack: c.unacked})
-		c.unacked = 0
+func (c *consumer) answer(kind string, n int) {
+	c.mu.Lock()
+	over := c.over
+	c.mu.Unlock()
+	if !over {
+		c.answers = c.conn.link.out.count(c.answers, tally{kind: kind, consumer: c.id, count: n})
 	}
 }
 
-// halt prevents further calls of the handler. It does not wait for a running call.
-func (c *consumer) halt() {
-	c.halted.Do(func() { close(c.stop) })
-	c.drop()
-}
-
+// drop drops queued deliveries, which cannot be answered any more.
 func (c *consumer) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over, c.queue = true, nil
 }
 
-// broke reports that the link to the broker, or the driver's process, is lost. Queued deliveries are dropped, because
-// they cannot be acknowledged any more.
-func (c *consumer) broke(why error) {
+func (c *consumer) on() *conn { return c.conn }
+
+// lose ends the consumer because of why, or because its connection was closed.
+func (c *consumer) lose(why error) {
 	c.drop()
-	c.notice.Broke(why)
+	end(&c.State, why)
 }
 
-// Close waits for the handler, acknowledges the messages that it accepted, and makes the driver return the others to
-// the broker.
+// Stop prevents further calls of the handler, and waits for the running one.
+func (c *consumer) Stop() {
+	c.stopped.Do(func() { close(c.stop) })
+	<-c.ended
+}
+
+// Close stops, and makes the driver send all answers and return the unanswered messages to the broker.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
-		c.notice.End()
-		c.halt()
-		<-c.ended
-		c.acknowledge()
-		ctx, cancel := context.WithTimeout(context.Background(), c.link.limit.close)
-		defer cancel()
-		if _, err := c.link.call(ctx, outbound{Type: "close", Consumer: c.id}); err != nil {
-			c.link.log.Debug("close consumer", "err", err) // if it matters, the session reports more
+		c.End()
+		c.Stop()
+		if err := c.conn.link.close(outbound{Consumer: c.id}); err != nil {
+			c.conn.link.log.Debug("close consumer", "err", err) // if it matters, the session reports more
 		}
-		c.link.forget(c.id)
+		c.drop()
 	})
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // ledger counts a publisher's callbacks.
@@ -22,12 +21,9 @@ type ledger struct {
 	accepted map[uint64]bool
 	confirms map[uint64]error
 	again    int
-	closed   chan error
 }
 
-func newLedger() *ledger {
-	return &ledger{accepted: map[uint64]bool{}, confirms: map[uint64]error{}, closed: make(chan error, 10)}
-}
+func newLedger() *ledger { return &ledger{accepted: map[uint64]bool{}, confirms: map[uint64]error{}} }
 
 func (l *ledger) onConfirms(tokens []uint64, err error) {
 	l.mu.Lock()
@@ -40,9 +36,9 @@ func (l *ledger) onConfirms(tokens []uint64, err error) {
 	}
 }
 
-func (l *ledger) spec() legacy.PublisherSpec {
-	return legacy.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
-		OnConfirms: l.onConfirms, OnClosed: func(err error) { l.closed <- err }}
+func (l *ledger) spec() drivers.PublisherSpec {
+	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+		OnConfirms: l.onConfirms}
 }
 
 // A process that violates the protocol or ends is the end of its session. Every accepted message has one confirm, which
@@ -70,19 +66,11 @@ func TestFaultyWhilePublishing(t *testing.T) {
 			t.Parallel()
 			s := openChild(t, how, quick)
 			block := make(chan struct{})
-			gone := make(chan error, 1)
-			consumer, err := s.Consumer(t.Context(),
-				legacy.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach,
-					OnClosed: func(err error) { gone <- err }},
-				func([]drivers.Delivery) error { <-block; return nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := consume(t, s, drivers.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach},
+				func([]drivers.Delivery) { <-block })
 			l := newLedger()
-			p, err := s.Publisher(t.Context(), l.spec())
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := publish(t, s, l.spec())
+			var err error
 			for n := uint64(0); err == nil && n < 1_000_000; n++ {
 				if err = p.Publish(t.Context(), drivers.Message{Token: 1000 + n, Body: []byte("body")}); err == nil {
 					l.accepted[1000+n] = true
@@ -91,34 +79,35 @@ func TestFaultyWhilePublishing(t *testing.T) {
 			if !errors.Is(err, drivers.ErrClosed) {
 				t.Errorf("Publish ends with %v, not ErrClosed", err)
 			}
-			why := await(t, l.closed, "OnClosed of the publisher")
+			why := ended(t, p, "publisher")
 			for _, part := range want {
 				if !strings.Contains(why.Error(), part) {
 					t.Errorf("%q is not in the error: %v", part, why)
 				}
 			}
-			if err := await(t, gone, "OnClosed of the consumer"); !errors.Is(err, drivers.ErrClosed) {
-				t.Errorf("the consumer is told %v, not ErrClosed", err)
+			if err := ended(t, c, "consumer"); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("the consumer ends with %v, not ErrClosed", err)
 			}
 			close(block)
-			if err := errors.Join(p.Close(), consumer.Close()); err != nil {
+			if err := errors.Join(p.Close(), c.Close()); err != nil {
 				t.Error(err)
 			}
 			l.check(t)
-			if _, err := s.Publisher(t.Context(), l.spec()); !errors.Is(err, drivers.ErrClosed) {
-				t.Errorf("another publisher gives %v, not ErrClosed", err)
+			if _, err := s.Connect(t.Context(), drivers.ConnSpec{Topology: oneQueue}); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("another connection gives %v, not ErrClosed", err)
 			}
 		})
 	}
 }
 
-func await(t *testing.T, from <-chan error, what string) error {
+// ended waits for the end of a part and returns its reason.
+func ended(t *testing.T, part drivers.Ended, what string) error {
 	t.Helper()
 	select {
-	case err := <-from:
-		return err
+	case <-part.Done():
+		return part.Err()
 	case <-time.After(60 * time.Second):
-		t.Fatalf("%s: not within a minute", what)
+		t.Fatalf("end of the %s: not within a minute", what)
 		return nil
 	}
 }
@@ -144,8 +133,66 @@ func (l *ledger) check(t *testing.T) {
 		}
 	}
 	t.Logf("%d accepted, %d failed", len(l.accepted), failed)
-	if len(l.closed) > 0 {
-		t.Errorf("OnClosed is called again")
+}
+
+// A connection ends with all its publishers and consumers, and no others: when the driver reports its end, and by Cut,
+// although the driver accepts nothing.
+func TestEndOfAConnection(t *testing.T) {
+	noLeaks(t)
+	for how, want := range map[string]string{"disconnects": "reset by broker:1", "takes nothing": "was cut"} {
+		t.Run(how, func(t *testing.T) {
+			s := openChild(t, how, quick)
+			other := consume(t, s, drivers.ConsumerSpec{Topology: oneQueue, Batch: 1, Ack: drivers.AckEach},
+				func([]drivers.Delivery) {})
+			conn := connect(t, s, drivers.PublisherRole, oneQueue)
+			if conn.Node() != "broker:1" {
+				t.Errorf("its node is %q, want broker:1", conn.Node())
+			}
+			l, second := newLedger(), newLedger()
+			p, err := conn.Publisher(t.Context(), l.spec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := conn.Publisher(t.Context(), second.spec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocked := make(chan error)
+			go func() {
+				for n := uint64(0); ; n++ {
+					if err := p.Publish(t.Context(), drivers.Message{Token: n}); err != nil {
+						blocked <- err
+						return
+					}
+					l.accepted[n] = true
+				}
+			}()
+			if how == "takes nothing" {
+				conn.Cut()
+			}
+			if err := <-blocked; !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("Publish ends with %v, not ErrClosed", err)
+			}
+			for _, part := range []drivers.Ended{conn, p, q} {
+				if err := ended(t, part, "connection or publisher"); !errors.Is(err, drivers.ErrClosed) ||
+					!strings.Contains(err.Error(), want) {
+					t.Errorf("the reason is %v, not ErrClosed with %q", err, want)
+				}
+			}
+			l.check(t)
+			if _, err := conn.Publisher(t.Context(), l.spec()); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("another publisher gives %v, not ErrClosed", err)
+			}
+			if err := errors.Join(p.Close(), q.Close(), conn.Close()); err != nil {
+				t.Error(err)
+			}
+			if err := other.Err(); err != nil {
+				t.Errorf("another connection ended: %v", err)
+			}
+			if err := other.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -209,11 +256,8 @@ func TestHangingIsKilled(t *testing.T) {
 	limit := quick
 	limit.ping, limit.pings = 60*time.Millisecond, 50
 	s := openChild(t, "hangs", limit)
-	l := newLedger()
-	if _, err := s.Publisher(t.Context(), l.spec()); err != nil {
-		t.Fatal(err)
-	}
-	if err := await(t, l.closed, "the end of a driver that hangs"); !strings.Contains(err.Error(),
+	p := publish(t, s, newLedger().spec())
+	if err := ended(t, p, "publisher of a driver that hangs"); !strings.Contains(err.Error(),
 		"no word on a ping") {
 		t.Errorf("it ends with %v", err)
 	}
@@ -259,10 +303,8 @@ func TestBackpressure(t *testing.T) {
 	noLeaks(t)
 	s := openChild(t, "takes nothing", quick)
 	for _, size := range []int{1, 64 << 10} {
-		p, err := s.Publisher(t.Context(), newLedger().spec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := publish(t, s, newLedger().spec())
+		var err error
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		n := 0
 		for err == nil {
@@ -276,10 +318,7 @@ func TestBackpressure(t *testing.T) {
 		}
 		_ = p.Close()
 	}
-	p, err := s.Publisher(t.Context(), newLedger().spec())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := publish(t, s, newLedger().spec())
 	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, maxMessage+1)}); err == nil ||
 		!strings.Contains(err.Error(), "accepts at most") {
 		t.Errorf("a message beyond the bound gives %v", err)

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
-
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // FuzzReadFrame proves that any input is a frame within the limits that is encoded again without a difference, or an
@@ -41,18 +39,17 @@ func FuzzHear(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"type":"done","id":1}`, `{"type":"taken","publisher":1,"count":-1}`,
 		`{"type":"confirm","publisher":1,"numbers":[[0,18446744073709551615]]}`,
 		`{"type":"confirm","publisher":1,"numbers":[[1,0]]}`,
-		`{"type":"deliver","consumer":2,"deliveries":[[4294967295,9,0]]}`, `{"type":"closed","consumer":2}`,
+		`{"type":"deliver","consumer":2,"deliveries":[[4294967295,9,0]]}`, `{"type":"closed","consumer":2}`, `{"type":"closed","conn":3}`,
 		`{"type":"closed","publisher":1}`, `{"type":"return","publisher":1}`, `{"type":"event"}`, `{"type":"forward"}`,
 		`{"type":"confirm","publisher":1,"numbers":[[0,1]],"kind":"rejected"}`} {
 		f.Add([]byte(seed), []byte("body"))
 	}
 	f.Fuzz(func(t *testing.T, header, body []byte) {
 		var before, after runtime.MemStats
-		l := &link{out: newOutbox(), lastHandle: 2}
-		l.publishers = map[uint64]*publisher{1: {link: l, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1),
-			notice: legacy.NewNotice(nil)}}
-		l.consumers = map[uint64]*consumer{2: {link: l, id: 2, arrived: make(chan struct{}, 1),
-			notice: legacy.NewNotice(nil)}}
+		l := &link{out: newOutbox(), lastHandle: 3}
+		c := &conn{link: l, id: 3}
+		l.parts = map[uint64]part{1: &publisher{conn: c, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1)},
+			2: &consumer{conn: c, id: 2, arrived: make(chan struct{}, 1)}, 3: c}
 		runtime.ReadMemStats(&before)
 		_ = l.hear(frame{header, body})
 		runtime.ReadMemStats(&after)

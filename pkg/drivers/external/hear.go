@@ -21,15 +21,25 @@ func (l *link) hear(f frame) error {
 	case typeForward, typeEvent:
 		return l.hearAsking(s)
 	case typeTaken, typeConfirm, typeReturn:
-		return l.hearPublisher(s, f.body)
-	case typeDeliver:
-		return l.hearConsumer(s, func(c *consumer) error { return c.deliver(s.Deliveries, f.body) })
-	case typeClosed:
-		err, _ := failure("closed", s.Message)
-		if s.Consumer != 0 {
-			return l.hearConsumer(s, func(c *consumer) error { c.broke(err); return nil })
+		p, err := find[*publisher](l, s, s.Publisher)
+		if p == nil || err != nil {
+			return err
 		}
-		return l.hearPublisher(s, nil)
+		return p.hear(s, f.body)
+	case typeDeliver:
+		c, err := find[*consumer](l, s, s.Consumer)
+		if c == nil || err != nil {
+			return err
+		}
+		return c.deliver(s.Deliveries, f.body)
+	case typeClosed:
+		p, err := find[part](l, s, max(s.Conn, s.Publisher, s.Consumer))
+		if p == nil || err != nil {
+			return err
+		}
+		why, _ := failure("closed", s.Message)
+		p.lose(why)
+		return nil
 	}
 	return fmt.Errorf("there is no message of type %.100q", s.Type)
 }
@@ -63,49 +73,15 @@ func (l *link) hearAnswer(s inbound) error {
 	return nil
 }
 
-// known returns an error if a handle was never used. It returns nil for a publisher or consumer that has ended: its
-// late frames are ignored. The caller holds mu.
-func (l *link) known(s inbound, handle uint64) error {
+// find returns the part of a frame. It returns nil for one that has ended: its late frames are ignored. A handle that was
+// never used is an error.
+func find[P part](l *link, s inbound, handle uint64) (P, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, _ := l.parts[handle].(P)
 	if handle == 0 || handle > l.lastHandle {
-		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher,
-			s.Consumer)
+		return p, fmt.Errorf("%s is of connection %d, publisher %d and consumer %d, which there never were", s.Type, s.Conn,
+			s.Publisher, s.Consumer)
 	}
-	return nil
-}
-
-func (l *link) hearConsumer(s inbound, do func(*consumer) error) error {
-	l.mu.Lock()
-	c, err := l.consumers[s.Consumer], l.known(s, s.Consumer)
-	l.mu.Unlock()
-	if c == nil || err != nil {
-		return err
-	}
-	return do(c)
-}
-
-func (l *link) hearPublisher(s inbound, body []byte) error {
-	l.mu.Lock()
-	p, err := l.publishers[s.Publisher], l.known(s, s.Publisher)
-	l.mu.Unlock()
-	if p == nil || err != nil {
-		return err
-	}
-	switch s.Type {
-	case typeTaken:
-		return p.taken(s.Count, s.Bytes)
-	case typeReturn:
-		return p.returned(body)
-	case typeClosed:
-		err, _ := failure("closed", s.Message)
-		p.broke(err)
-		return nil
-	}
-	var refusal error
-	if s.Kind != "" {
-		if s.Kind != "closed" && s.Kind != "rejected" {
-			return fmt.Errorf("confirm has kind %.100q: want closed or rejected, or none", s.Kind)
-		}
-		refusal, _ = failure(s.Kind, s.Message)
-	}
-	return p.confirm(s.Numbers, refusal)
+	return p, nil
 }

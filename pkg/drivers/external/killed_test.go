@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // parentOf makes this test binary run a program with a session of such a child, until it is killed.
@@ -23,8 +22,8 @@ const parentOf = "LOCKSTEP_TEST_PARENT_OF"
 func beParent(how string) {
 	d, err := newDriver(context.Background(), "child", childCommand(how), quick, nil)
 	if err == nil {
-		var s legacy.Session
-		if s, err = d.open(context.Background(), json.RawMessage(`{}`), drivers.Env{}); err == nil {
+		var s drivers.Session
+		if s, err = d.Open(context.Background(), json.RawMessage(`{}`), drivers.Env{}); err == nil {
 			fmt.Println(s.(*session).link.proc.number())
 			select {}
 		}

@@ -2,24 +2,28 @@ package external
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/kit"
 )
 
 // limits are timeouts for a driver's process. Tests shorten them.
 type limits struct {
 	hello time.Duration // for the answer to hello
 	call  time.Duration // for any request, in addition to its context
-	close time.Duration // for closing a publisher or consumer
+	close time.Duration // for closing a connection, publisher or consumer
 	ping  time.Duration // interval of pings
 	pings int           // intervals without an answer until the process counts as dead
 }
@@ -41,13 +45,29 @@ type link struct {
 	mu         sync.Mutex
 	serve      func(inbound) error // handles forwards and events; nil before a session is opened
 	fault      error               // protocol error for which the process was killed
-	cause      error               // why no more frames arrive; set before done is closed
+	cause      error               // why nothing can be opened any more; set before done is closed
 	lastID     uint64
 	lastHandle uint64
 	// answers by request ID; each is called once, usually by the reader
-	waiting    map[uint64]func(json.RawMessage, error)
-	publishers map[uint64]*publisher
-	consumers  map[uint64]*consumer
+	waiting map[uint64]func(json.RawMessage, error)
+	parts   map[uint64]part // open connections, publishers and consumers, by handle
+}
+
+// part is a connection, publisher or consumer.
+type part interface {
+	drivers.Ended
+	on() *conn // its connection
+	// lose ends it because of why, which wraps ErrClosed. nil: its connection or session is closed.
+	lose(why error)
+}
+
+// end is the end of a part.
+func end(s *kit.State, why error) {
+	if why == nil {
+		s.End()
+	} else {
+		s.Broke(why)
+	}
 }
 
 // begin starts a driver's process and reads its description.
@@ -64,8 +84,7 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 		return fail(err)
 	}
 	l := &link{name: name, proc: proc, log: log, limit: limit, out: newOutbox(), done: make(chan struct{}),
-		waiting: map[uint64]func(json.RawMessage, error){}, publishers: map[uint64]*publisher{},
-		consumers: map[uint64]*consumer{}}
+		waiting: map[uint64]func(json.RawMessage, error){}, parts: map[uint64]part{}}
 	l.over.Go(func() {
 		if err := l.out.write(proc.stdin, l.done); err != nil {
 			// the process has ended or is ending: the reader reports the cause
@@ -132,7 +151,7 @@ func (l *link) read() {
 	l.conclude()
 }
 
-// conclude reports to all callers, publishers and consumers that no more frames arrive, and why.
+// conclude reports to all callers and parts that no more frames arrive, and why.
 func (l *link) conclude() {
 	_ = l.proc.stdin.Close()
 	timer := time.AfterFunc(exitGrace, l.proc.kill) // a process that has closed its standard output is of no use
@@ -143,18 +162,15 @@ func (l *link) conclude() {
 	if l.fault != nil {
 		l.cause = fmt.Errorf("%w: driver %s broke the protocol: %w; %w", drivers.ErrClosed, l.name, l.fault, l.proc.err)
 	}
-	cause, waiting, publishers, consumers := l.cause, l.waiting, l.publishers, l.consumers
-	l.waiting, l.publishers, l.consumers = nil, nil, nil
+	cause, waiting, parts := l.cause, l.waiting, l.parts
+	l.waiting, l.parts = nil, nil
 	l.mu.Unlock()
 	close(l.done)
 	for _, answer := range waiting {
 		answer(nil, cause)
 	}
-	for _, p := range publishers {
-		p.broke(cause)
-	}
-	for _, c := range consumers {
-		c.broke(cause)
+	for _, p := range parts {
+		p.lose(cause)
 	}
 }
 
@@ -256,7 +272,7 @@ func (l *link) callOr(ctx context.Context, request outbound, late func()) (json.
 	return nil, ctx.Err()
 }
 
-// handle returns a new number for a publisher or consumer.
+// handle returns a new number for a part.
 func (l *link) handle() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,9 +280,78 @@ func (l *link) handle() uint64 {
 	return l.lastHandle
 }
 
+// open adds a part, and makes the driver open it. If ctx ends before the answer and the driver succeeds later, it is
+// closed.
+func (l *link) open(ctx context.Context, doing string, request outbound, p part) (json.RawMessage, error) {
+	if err := l.add(request.handle(), p); err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	closing := outbound{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer}
+	if closing.handle() == 0 {
+		closing.Conn = request.Conn
+	}
+	result, err := l.callOr(ctx, request, func() { l.ask(closing, func(json.RawMessage, error) {}) })
+	if err != nil {
+		l.forget(request.handle())
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return result, nil
+}
+
+// add adds a part before it is open, because its frames may arrive before the answer.
+func (l *link) add(handle uint64, p part) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-p.on().Done():
+		return cmp.Or(p.on().Err(), fmt.Errorf("connection: %w", drivers.ErrClosed))
+	default:
+	}
+	if l.cause != nil {
+		return l.cause
+	}
+	l.parts[handle] = p
+	return nil
+}
+
+// of returns the publishers and consumers of a connection. The connection must have ended, so that none is added.
+func (l *link) of(c *conn) (all []part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.parts {
+		if p != part(c) && p.on() == c {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// shut ends all parts because the session is closed. None is added from then on.
+func (l *link) shut() {
+	l.mu.Lock()
+	if l.cause == nil {
+		l.cause = fmt.Errorf("session: %w", drivers.ErrClosed)
+	}
+	parts := slices.Collect(maps.Values(l.parts))
+	clear(l.parts)
+	l.mu.Unlock()
+	for _, p := range parts {
+		p.lose(nil)
+	}
+}
+
+// close makes the driver close the part of request, within limits.close, and forgets it.
+func (l *link) close(request outbound) error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.limit.close)
+	defer cancel()
+	request.Type = "close"
+	_, err := l.call(ctx, request)
+	l.forget(request.handle())
+	return err
+}
+
 func (l *link) forget(handle uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.publishers, handle)
-	delete(l.consumers, handle)
+	delete(l.parts, handle)
 }

@@ -3,24 +3,26 @@ package external
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"sync"
 )
 
-// parcel is a frame that waits to be written. Messages and notes are added to a waiting parcel, so that a busy driver
+// parcel is a frame that waits to be written. Messages and numbers are added to a waiting parcel, so that a busy driver
 // receives few and large frames.
 type parcel struct {
 	header, body []byte
 	batch, flush bool // the header contains messages and is not complete yet
-	note         *handled
+	tally        *tally
 	gone         bool // taken by the writer: nothing may be added
 }
 
-// handled reports the result of deliveries to a driver.
-type handled struct {
-	consumer                   uint64
-	count, bytes, ack, refused int
+// tally is a frame about a number of deliveries of a consumer: handled, ack or nack.
+type tally struct {
+	kind         string
+	consumer     uint64
+	count, bytes int // without bytes in ack and nack
 }
 
 // outbox is the queue of frames to write, in order. Its users bound its size: by the windows of publishers and
@@ -92,17 +94,15 @@ func (o *outbox) open(batch *parcel, publisher, number uint64) *parcel {
 	return batch
 }
 
-// settle adds h to the waiting note last, or to a new note. It returns the note. A note with a rejection is never
-// extended, because the order of results matters.
-func (o *outbox) settle(last *parcel, h handled) *parcel {
+// count adds t to the waiting parcel last if that has the same kind, or to a new parcel. It returns the parcel.
+func (o *outbox) count(last *parcel, t tally) *parcel {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if last != nil && !last.gone && last.note.refused == 0 {
-		n := last.note
-		n.count, n.bytes, n.ack, n.refused = n.count+h.count, n.bytes+h.bytes, n.ack+h.ack, h.refused
+	if last != nil && !last.gone && last.tally.kind == t.kind {
+		last.tally.count, last.tally.bytes = last.tally.count+t.count, last.tally.bytes+t.bytes
 		return last
 	}
-	last = &parcel{note: &h}
+	last = &parcel{tally: &t}
 	o.wait = append(o.wait, last)
 	o.signal()
 	return last
@@ -143,8 +143,8 @@ func (o *outbox) write(w io.Writer, stop <-chan struct{}) error {
 // finish returns the complete header.
 func (p *parcel) finish() []byte {
 	switch {
-	case p.note != nil:
-		return p.note.header()
+	case p.tally != nil:
+		return p.tally.header()
 	case p.flush:
 		return append(p.header, `],"flush":true}`...)
 	case p.batch:
@@ -153,17 +153,10 @@ func (p *parcel) finish() []byte {
 	return p.header
 }
 
-func (h *handled) header() []byte {
-	b := append(make([]byte, 0, 96), `{"type":"handled","consumer":`...)
-	b = strconv.AppendUint(b, h.consumer, 10)
-	for _, x := range []struct {
-		name string
-		n    int
-	}{{"count", h.count}, {"bytes", h.bytes}, {"ack", h.ack}, {"refuse", h.refused}} {
-		b = append(b, `,"`...)
-		b = append(b, x.name...)
-		b = append(b, `":`...)
-		b = strconv.AppendInt(b, int64(x.n), 10)
+func (t *tally) header() []byte {
+	b := fmt.Appendf(make([]byte, 0, 96), `{"type":%q,"consumer":%d,"count":%d`, t.kind, t.consumer, t.count)
+	if t.kind == typeHandled {
+		b = fmt.Appendf(b, `,"bytes":%d`, t.bytes)
 	}
 	return append(b, '}')
 }

@@ -1,21 +1,22 @@
 package external
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
+	"lockstep/pkg/drivers/kit"
 )
 
 // publisher numbers its messages from 0. Confirms contain these numbers, so that tokens never pass through the numbers
 // of another language.
 type publisher struct {
-	link   *link
+	kit.State
+	conn   *conn
 	id     uint64
-	spec   legacy.PublisherSpec
-	notice *legacy.Notice
+	spec   drivers.PublisherSpec
 	flushs bool
 
 	room chan struct{} // capacity 1: messages were taken, or the publisher has ended
@@ -75,7 +76,7 @@ func (p *publisher) offer(m drivers.Message) (bool, error) {
 		p.account.add(m.Token)
 	}
 	p.untaken, p.unbytes = p.untaken+1, p.unbytes+len(m.Body)
-	p.batch = p.link.out.message(p.batch, p.id, p.next, m.Key, m.Body)
+	p.batch = p.conn.link.out.message(p.batch, p.id, p.next, m.Key, m.Body)
 	p.next++
 	return true, nil
 }
@@ -95,10 +96,28 @@ func (p *publisher) Flush(ctx context.Context) error {
 		return fmt.Errorf("flush: %w", p.end)
 	}
 	if p.flushs {
-		p.link.out.flush(p.batch, p.id, p.next)
+		p.conn.link.out.flush(p.batch, p.id, p.next)
 		p.batch = nil
 	}
 	return ctx.Err()
+}
+
+// hear processes one frame of the driver about the publisher.
+func (p *publisher) hear(s inbound, body []byte) error {
+	switch s.Type {
+	case typeTaken:
+		return p.taken(s.Count, s.Bytes)
+	case typeReturn:
+		return p.returned(body)
+	}
+	var refusal error
+	if s.Kind != "" {
+		if s.Kind != "closed" && s.Kind != "rejected" {
+			return fmt.Errorf("confirm has kind %.100q: want closed or rejected, or none", s.Kind)
+		}
+		refusal, _ = failure(s.Kind, s.Message)
+	}
+	return p.confirm(s.Numbers, refusal)
 }
 
 func (p *publisher) taken(count, bytes int) error {
@@ -176,26 +195,25 @@ func (p *publisher) settle(why error) {
 	}
 }
 
-// broke reports that the link to the broker, or the driver's process, is lost.
-func (p *publisher) broke(why error) {
-	p.settle(why)
-	p.notice.Broke(why)
+func (p *publisher) on() *conn { return p.conn }
+
+// lose ends the publisher because of why, or because its connection was closed.
+func (p *publisher) lose(why error) {
+	p.settle(cmp.Or(why, fmt.Errorf("publisher: %w", drivers.ErrClosed)))
+	end(&p.State, why)
 }
 
 // Close makes the driver send and confirm the remaining messages, within limits.close. Then it fails the others.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
-		p.notice.End()
+		p.End()
 		p.stop(fmt.Errorf("publisher: %w", drivers.ErrClosed))
-		ctx, cancel := context.WithTimeout(context.Background(), p.link.limit.close)
-		defer cancel()
-		_, err := p.link.call(ctx, outbound{Type: "close", Publisher: p.id})
+		err := p.conn.link.close(outbound{Publisher: p.id})
 		why := fmt.Errorf("%w before the confirm came", drivers.ErrClosed)
 		if err != nil {
 			why = fmt.Errorf("%w: close publisher: %w", drivers.ErrClosed, err)
 		}
 		p.settle(why)
-		p.link.forget(p.id)
 	})
 	return nil
 }

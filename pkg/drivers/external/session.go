@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // maxForwards and maxEvents are the maximum numbers of forwards and events per session.
@@ -46,10 +45,6 @@ var _ interface {
 
 // Open starts a process of the driver, which opens a session.
 func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, options, env))
-}
-
-func (d *Driver) open(ctx context.Context, options json.RawMessage, env drivers.Env) (legacy.Session, error) {
 	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {
 		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.description.Name)
 	}
@@ -104,63 +99,22 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return s.do(ctx, "tear down "+t.Name, outbound{Type: "teardown", Topology: topologyOf(t)})
 }
 
-// Publisher makes the driver connect a publisher.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: legacy.NewNotice(spec.OnClosed),
-		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
-	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
-		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
-		Batch:      spec.Batch,
-		Persistent: spec.Persistent, Mandatory: spec.Mandatory, Keyed: spec.Keyed}}
-	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
+// Connect makes the driver make a connection.
+func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	c := &conn{session: s, link: s.link, id: s.link.handle()}
+	request := outbound{Type: "connect", Conn: c.id, Topology: topologyOf(spec.Topology), Spec: connWords{Role: spec.Role,
+		Node: spec.Node, Ordinal: spec.Ordinal, Subscription: spec.Subscription, Queue: spec.Queue}}
+	result, err := s.link.open(ctx, "connect", request, c)
+	if err != nil {
 		return nil, err
 	}
-	return p, nil
-}
-
-// Consumer makes the driver connect a consumer.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	c := newConsumer(s.link, spec, handle)
-	request := outbound{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
-		place: place{spec.Queue, spec.Node, spec.Ordinal, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
-		Batch: c.spec.Batch,
-		Ack:   spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
-	if err := s.connect(ctx, "connect consumer", request, func() { s.link.consumers[c.id] = c }); err != nil {
-		return nil, err
+	var at struct{ Node string }
+	if len(result) > 0 && json.Unmarshal(result, &at) != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("connect: the driver's answer is %.200s: return an object with the node, or nothing", result)
 	}
-	go c.run()
+	c.node = bounded(at.Node)
 	return c, nil
-}
-
-// connect opens a publisher or consumer. If ctx ends before the answer and the driver succeeds later, it is closed.
-func (s *session) connect(ctx context.Context, doing string, request outbound, add func()) error {
-	s.link.mu.Lock()
-	err := s.link.cause
-	if err == nil {
-		s.mu.Lock()
-		if s.closed {
-			err = fmt.Errorf("session: %w", drivers.ErrClosed)
-		}
-		s.mu.Unlock()
-	}
-	if err == nil {
-		add() // its frames may arrive before the answer
-	}
-	s.link.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	handle := max(request.Publisher, request.Consumer)
-	_, err = s.link.callOr(ctx, request, func() {
-		s.link.ask(outbound{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer},
-			func(json.RawMessage, error) {})
-	})
-	if err != nil {
-		s.link.forget(handle)
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return nil
 }
 
 // serve processes a forward or event of the driver. The reader calls it, so it does not block. An error is a protocol
@@ -215,25 +169,14 @@ func (s *session) forward(request inbound) {
 	_ = s.link.out.put(outbound{Type: "done", ID: request.ID, Local: local})
 }
 
-// Close closes all publishers and consumers and ends the process, without waiting for confirms.
+// Close closes all connections and ends the process, without waiting for confirms.
 func (s *session) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
 		s.cancel()
-		s.link.mu.Lock()
-		publishers, consumers := s.link.publishers, s.link.consumers
-		s.link.publishers, s.link.consumers = map[uint64]*publisher{}, map[uint64]*consumer{}
-		s.link.mu.Unlock()
-		for _, p := range publishers {
-			p.notice.End()
-			p.settle(fmt.Errorf("session: %w", drivers.ErrClosed))
-		}
-		for _, c := range consumers {
-			c.notice.End()
-			c.halt()
-		}
+		s.link.shut()
 		s.link.end()
 		s.asking.Wait()
 	})

@@ -1,17 +1,17 @@
 package external
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"lockstep/pkg/drivers"
 )
 
 // protocol is the version of the protocol, which docs/reference/driver-protocol.md describes.
-const protocol = 3
+const protocol = 4
 
 // inbound is the header of frames from a driver's process. Type determines which fields are used.
 type inbound struct {
@@ -20,6 +20,7 @@ type inbound struct {
 	Result     json.RawMessage `json:"result"`  // done
 	Kind       string          `json:"kind"`    // failed, event; confirm: kind of error
 	Message    string          `json:"message"` // failed, closed, confirm
+	Conn       uint64          `json:"conn"`    // closed
 	Publisher  uint64          `json:"publisher"`
 	Consumer   uint64          `json:"consumer"`
 	Count      int             `json:"count"`      // taken
@@ -43,11 +44,19 @@ const (
 	typeForward = "forward"
 )
 
+// The types of frames about deliveries, to a driver's process.
+const (
+	typeHandled = "handled"
+	typeAck     = "ack"
+	typeNack    = "nack"
+)
+
 // outbound is the header of frames to a driver's process: requests, answers and messages without an answer. outbox.go
 // writes the frequent ones by hand.
 type outbound struct {
 	Type      string `json:"type"`
 	ID        uint64 `json:"id,omitempty"`
+	Conn      uint64 `json:"conn,omitempty"`
 	Publisher uint64 `json:"publisher,omitempty"`
 	Consumer  uint64 `json:"consumer,omitempty"`
 
@@ -57,7 +66,7 @@ type outbound struct {
 	Window   *window         `json:"window,omitempty"`   // open
 	Topology *topology       `json:"topology,omitempty"`
 
-	Spec any `json:"spec,omitempty"` // publisherWords or consumerWords
+	Spec any `json:"spec,omitempty"` // connWords, publisherWords or consumerWords
 
 	Prefix    string     `json:"prefix,omitempty"`    // leftovers
 	Leftovers []leftover `json:"leftovers,omitempty"` // cleanup
@@ -66,6 +75,9 @@ type outbound struct {
 	Local   string `json:"local,omitempty"`   // done: answer to a forward
 	Message string `json:"message,omitempty"` // failed: answer to a forward
 }
+
+// handle returns the number of the part that a request is about.
+func (o outbound) handle() uint64 { return cmp.Or(o.Publisher, o.Consumer, o.Conn) }
 
 // window is the maximum of what may be sent and not yet taken, per publisher and per consumer.
 type window struct {
@@ -86,15 +98,18 @@ type topology struct {
 
 func topologyOf(t drivers.Topology) *topology { w := topology(t); return &w }
 
-type place struct {
-	Queue      int          `json:"queue"`
-	Node       drivers.Node `json:"node"`
-	Ordinal    int          `json:"ordinal"`    // node "spread": the connection goes to endpoint ordinal modulo endpoints
-	Connection int          `json:"connection"` // -1: exclusive
+type connWords struct {
+	Role drivers.Role `json:"role"`
+	Node drivers.Node `json:"node"`
+	// node "spread": the connection goes to endpoint ordinal modulo endpoints
+	Ordinal int `json:"ordinal"`
+	// nodes "leader" and "follower": of this queue
+	Subscription int `json:"subscription"`
+	Queue        int `json:"queue"`
 }
 
 type publisherWords struct {
-	place
+	Queue       int          `json:"queue"`
 	Mode        drivers.Mode `json:"mode"`
 	MaxInFlight int          `json:"maxInFlight"`
 	Batch       int          `json:"batch"`
@@ -104,13 +119,12 @@ type publisherWords struct {
 }
 
 type consumerWords struct {
-	place
+	Queue        int         `json:"queue"`
 	Subscription int         `json:"subscription"`
 	Prefetch     int         `json:"prefetch"`
 	Batch        int         `json:"batch"`
 	Ack          drivers.Ack `json:"ack"`
-	AckEvery     int         `json:"ackEvery,omitempty"`
-	AckInterval  int64       `json:"ackIntervalMS,omitempty"` // milliseconds
+	Nack         bool        `json:"nack"`
 }
 
 type binding struct {
@@ -129,8 +143,6 @@ type metric struct {
 	Node  string  `json:"node"`
 	Value float64 `json:"value"`
 }
-
-func milliseconds(d time.Duration) int64 { return d.Milliseconds() }
 
 // maxText is the maximum length of a driver's messages and details, in bytes.
 const maxText = 4 << 10
