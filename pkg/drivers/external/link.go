@@ -55,7 +55,6 @@ type link struct {
 
 // part is a connection, publisher or consumer.
 type part interface {
-	drivers.Ended
 	on() *conn // its connection
 	// lose ends it because of why, which wraps ErrClosed. nil: its connection or session is closed.
 	lose(why error)

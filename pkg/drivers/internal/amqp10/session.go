@@ -6,7 +6,6 @@ package amqp10
 import (
 	"context"
 	"crypto/tls"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -63,9 +62,6 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, err
 	}
-	if s.env.Log == nil {
-		s.env.Log = slog.New(slog.DiscardHandler)
-	}
 	if s.env.Event == nil {
 		s.env.Event = func(drivers.EventKind, string) {}
 	}
@@ -77,7 +73,7 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	return s, nil
 }
 
-// Env returns the Env of Open. Log and Event are never nil.
+// Env returns the Env of Open. Event is never nil.
 func (s *Session) Env() drivers.Env { return s.env }
 
 // Properties returns the properties that the broker sends when a connection opens.

@@ -24,14 +24,15 @@ type settler struct {
 	token [1]uint64 // buffer of OnConfirms
 
 	mu      sync.Mutex
+	more    sync.Cond // waiting or ending has changed
 	waiting []pending
 	ending  bool
-	wake    chan struct{} // contains a token if there is a new message
 	ended   chan struct{}
 }
 
 func newSettler(p *publisher) *settler {
-	s := &settler{of: p, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &settler{of: p, ended: make(chan struct{})}
+	s.more.L = &s.mu
 	go s.run()
 	return s
 }
@@ -40,18 +41,8 @@ func newSettler(p *publisher) *settler {
 func (s *settler) add(p pending) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, p)
-	first := len(s.waiting) == 1
 	s.mu.Unlock()
-	if first {
-		s.signal()
-	}
-}
-
-func (s *settler) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.more.Signal()
 }
 
 // finish waits until everything is settled. The link must be closed. It may be called on nil.
@@ -62,7 +53,7 @@ func (s *settler) finish() {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
-	s.signal()
+	s.more.Signal()
 	<-s.ended
 }
 
@@ -71,17 +62,16 @@ func (s *settler) run() {
 	var batch []pending
 	for {
 		s.mu.Lock()
+		for len(s.waiting) == 0 && !s.ending {
+			s.more.Wait()
+		}
 		batch, s.waiting = s.waiting, batch[:0]
-		ending := s.ending
 		s.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
 		for i := range batch {
 			s.now(context.Background(), &batch[i])
-		}
-		if len(batch) == 0 {
-			if ending {
-				return
-			}
-			<-s.wake
 		}
 		clear(batch)
 	}
