@@ -16,7 +16,6 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/test/eventstored/server"
 )
 
@@ -42,7 +41,7 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 		labtest.Eventually(t, "some confirms", func() bool { all, _ := n.confirms(); return all > 200 })
 		before := r.dials.Load()
 		kill()
-		labtest.Eventually(t, "both ends to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+		labtest.Eventually(t, "both ends to hear of it", func() bool { return p.Err() != nil && c.Err() != nil })
 		start := time.Now()
 		if err := errors.Join(p.Close(), c.Close()); err != nil {
 			t.Error(err)
@@ -59,7 +58,7 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 		}
 		for _, err := range n.errors {
 			if !errors.Is(err, drivers.ErrClosed) {
-				t.Fatalf("a confirm over a broken link: %v", err)
+				t.Fatalf("a confirm over a broken connection: %v", err)
 			}
 		}
 		if again := r.dials.Load() - before; again > 0 {
@@ -76,13 +75,13 @@ func TestStandInComesBack(t *testing.T) {
 	address := labtest.FreeAddress(t)
 	kill := standIn(t, address)
 	r := newRig(t, reached(t, address, `{}`), nil)
-	p, n := r.publisher(drivers.ConfirmEach, nil)
+	p, _ := r.publisher(drivers.ConfirmEach, nil)
 	in := &heard{}
 	c := r.consumer(in, nil)
 	r.send(p, 3, 10)
 	kill()
 	labtest.Eventually(t, "an idle publisher and consumer to hear of it",
-		func() bool { return n.ends() == 1 && in.ends() == 1 })
+		func() bool { return p.Err() != nil && c.Err() != nil })
 	_, _ = p.Close(), c.Close()
 	if err := r.session.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("Setup without a server: %v", err)
@@ -91,7 +90,7 @@ func TestStandInComesBack(t *testing.T) {
 	defer kill()
 	r.setup()
 	r.consumer(in, nil)
-	p, n = r.publisher(drivers.ConfirmEach, nil)
+	p, _ = r.publisher(drivers.ConfirmEach, nil)
 	before := in.received()
 	r.send(p, 3, 10)
 	labtest.Eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
@@ -124,13 +123,13 @@ func TestStandInRefusesALargeAppend(t *testing.T) {
 				t.Errorf("%s: %v, want ErrRejected", mode, err)
 			}
 		}
-		if n.ends() > 0 {
-			t.Errorf("%s: a refusal broke the link", mode)
+		if err := p.Err(); err != nil {
+			t.Errorf("%s: a refusal broke the connection: %v", mode, err)
 		}
 	}
 }
 
-// An append that timed out on the server may have been written: it counts as a broken link, not as rejected.
+// An append that timed out on the server may have been written: it counts as a broken connection, not as rejected.
 func TestAppendInDoubt(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.Internal, codes.Unknown} {
 		_, address := inProcess(t, server.Options{
@@ -145,7 +144,7 @@ func TestAppendInDoubt(t *testing.T) {
 			t.Errorf("%s: confirmed with %v, want ErrClosed", code, n.errors)
 		}
 		n.mu.Unlock()
-		labtest.Eventually(t, "the publisher to hear that its link is of no use", func() bool { return n.ends() == 1 })
+		labtest.Eventually(t, "the publisher to hear that its connection is of no use", func() bool { return p.Err() != nil })
 	}
 }
 
@@ -197,7 +196,7 @@ func TestStandInThatDoesNotAnswer(t *testing.T) {
 	if !errors.Is(n.errors[0], drivers.ErrClosed) {
 		t.Errorf("no answer in time: %v, want ErrClosed", n.errors[0])
 	}
-	labtest.Eventually(t, "the end of the link", func() bool { return n.ends() == 1 })
+	labtest.Eventually(t, "the end of the connection", func() bool { return p.Err() != nil })
 	start := time.Now()
 	_ = p.Close()
 	if took := time.Since(start); labtest.IsLong() && took > 3*time.Second {
@@ -212,7 +211,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	r.send(p, 1, 10)
 	in := &heard{}
 	// If acknowledgements are repeatedly late, the server delivers the event twice more and then parks it.
-	r.consumer(in, func(s *legacy.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
+	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack = drivers.AckInterval })
 	labtest.Eventually(t, "the message three times", func() bool { return in.received() == 3 })
 	time.Sleep(250 * time.Millisecond)
 	if n := in.received(); n != 3 {
@@ -229,22 +228,18 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 func TestStandInConnectionIsFull(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
+	on := r.connect(drivers.AnyNode)
 	for range callsPerConnection {
-		r.consumer(&heard{}, nil)
+		r.consumerOn(on, &heard{}, nil)
 	}
-	spec := legacy.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Connection: 1}
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach}
 	ctx, cancel := contextFor(r, 300*time.Millisecond)
 	defer cancel()
-	_, err := r.session.Consumer(ctx, spec, (&heard{}).handle)
+	_, err := on.Consumer(ctx, spec, (&heard{}).handle)
 	if err == nil || !strings.Contains(err.Error(), "100 calls") {
 		t.Errorf("consumer 101 of a connection: %v", err)
 	}
-	spec.Connection = 2
-	c, err := r.session.Consumer(r.ctx, spec, (&heard{}).handle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Close()
+	r.consumer(&heard{}, nil)
 }
 
 // A consumer that closes after all acknowledgements leaves nothing pending, also if the last acknowledgements exceed
@@ -252,15 +247,17 @@ func TestStandInConnectionIsFull(t *testing.T) {
 func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
-	p, n := r.publisher(drivers.ConfirmBatch, func(s *legacy.PublisherSpec) { s.Batch = 1000 })
+	p, n := r.publisher(drivers.ConfirmBatch, func(s *drivers.PublisherSpec) { s.Batch = 1000 })
 	const all = 6000
 	r.send(p, all, 10)
 	labtest.Eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
 	in := &heard{}
-	c := r.consumer(in, func(s *legacy.ConsumerSpec) {
-		s.Ack, s.AckEvery, s.Batch, s.Prefetch = drivers.AckEvery, 2*all, 100, 2*all
+	c := r.consumer(in, func(s *drivers.ConsumerSpec) {
+		s.Ack, s.Batch, s.Prefetch = drivers.AckEvery, 100, 2*all
 	})
 	labtest.Eventually(t, "messages", func() bool { return in.received() == all })
+	c.Stop()
+	c.Ack(all)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -298,10 +295,10 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 		t.Queues, t.Subscriptions, t.Consumers = 2, 2,
 			4
 	})
-	p, _ := r.publisher(drivers.ConfirmEach, func(s *legacy.PublisherSpec) { s.Queue = 1 })
+	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
 	release := make(chan struct{})
-	blocked := &heard{react: func(drivers.Delivery) error { <-release; return nil }}
-	r.consumer(blocked, func(s *legacy.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
+	blocked := &heard{react: func() { <-release }}
+	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
 	defer close(release)
 	metrics := func() map[string]float64 {
 		all, err := r.session.Probe(r.ctx)

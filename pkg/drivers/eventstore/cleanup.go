@@ -23,13 +23,13 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if prefix == "" {
 		return nil, errors.New("look for leftovers: give the beginning of their names")
 	}
-	l, err := s.admin(ctx)
+	c, err := s.admin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for leftovers of %q: %w", prefix, err)
 	}
-	groups, err := l.client.ListAllPersistentSubscriptions(ctx, kurrentdb.ListPersistentSubscriptionsOptions{})
+	groups, err := c.client.ListAllPersistentSubscriptions(ctx, kurrentdb.ListPersistentSubscriptionsOptions{})
 	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
-		return nil, fmt.Errorf("list persistent subscriptions: %w", l.explain(ctx, err))
+		return nil, fmt.Errorf("list persistent subscriptions: %w", c.explain(ctx, err))
 	}
 	names := make([]string, len(groups))
 	for i, g := range groups {
@@ -40,14 +40,14 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Cleanup deletes groups and their streams. Missing ones are not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	l, err := s.admin(ctx)
+	c, err := s.admin(ctx)
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
 	return kit.Cleanup(these, map[string]func([]string) error{kind: func(names []string) error {
 		return kit.Each(len(names), func(i int) error {
 			stream, group, _ := strings.Cut(names[i], separator)
-			return l.remove(ctx, stream, group)
+			return c.remove(ctx, stream, group)
 		})
 	}})
 }

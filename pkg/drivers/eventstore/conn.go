@@ -27,39 +27,52 @@ const (
 	callsPerConnection = 100
 )
 
-// link is one client of the library, with one connection to one node. A broken link is never reconnected.
-type link struct {
-	requests.Link
+// conn is one client of the library, with one connection to one node. A broken conn is never reconnected.
+type conn struct {
+	*requests.Conn
+	session *session
 	address string
 	local   string // where the client connects to
-	number  string // in links
+	number  string // in conns
 	client  *kurrentdb.Client
 	version kurrentdb.ServerVersion
 	used    atomic.Bool   // the client has connected, or tries to
 	room    chan struct{} // limits concurrent appends
 }
 
+// Connect connects to the first of the node's current endpoints that answers.
+func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	c, err := s.reach(ctx, spec.Node, s.env.Forward)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // forwarding returns a local address from which connections are forwarded to address.
 type forwarding = func(ctx context.Context, address string) (local string, err error)
 
 // connect connects to one node.
-func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwarding) (*link, error) {
+func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwarding) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	l := &link{address: e.Address, number: strconv.FormatUint(number.Add(1), 10),
-		room: make(chan struct{}, s.options.Concurrency)}
+	c := &conn{Conn: requests.NewConn(), session: s, address: e.Address,
+		number: strconv.FormatUint(number.Add(1), 10), room: make(chan struct{}, s.options.Concurrency)}
 	err := ctx.Err()
 	if err == nil {
-		l.local, err = forward(ctx, e.Address)
+		c.local, err = forward(ctx, e.Address)
 	}
 	if err == nil {
-		err = l.handshake(ctx, s.security)
+		err = c.handshake(ctx, s.security)
 	}
 	if err != nil {
-		l.Close()
+		_ = c.Close()
 		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.Address, s.diagnose(ctx, e, err))
 	}
-	return l, nil
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.Address, err)
+	}
+	return c, nil
 }
 
 // diagnose finds out why a connection failed, because the client sees only the local address.
@@ -76,25 +89,25 @@ func (s *session) diagnose(ctx context.Context, e kit.Endpoint, seen error) erro
 }
 
 // handshake starts the client and requests the server's version.
-func (l *link) handshake(ctx context.Context, security security) (err error) {
-	links.Store(l.number, l)
+func (c *conn) handshake(ctx context.Context, security security) (err error) {
+	conns.Store(c.number, c)
 	// gRPC uses no proxy for a path with a loopback address.
-	server := l.address
+	server := c.address
 	if security.tls != nil && security.tls.ServerName != "" {
 		server = security.tls.ServerName
 	}
-	target := scheme + "://" + server + "/127.0.0.1#" + l.number
-	l.client, err = kurrentdb.NewClient(security.configuration(target))
+	target := scheme + "://" + server + "/127.0.0.1#" + c.number
+	c.client, err = kurrentdb.NewClient(security.configuration(target))
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = l.client.Close() }) // the library's request has no context
-	version, err := l.client.GetServerVersion()
+	stop := context.AfterFunc(ctx, func() { _ = c.client.Close() }) // the library's request has no context
+	version, err := c.client.GetServerVersion()
 	if !stop() {
 		return ctx.Err()
 	}
 	if err != nil {
-		if cause := l.Err(); cause != nil {
+		if cause := c.Err(); cause != nil {
 			err = cause // the library's error does not have the reason any more
 		}
 		if security.tls != nil {
@@ -102,22 +115,27 @@ func (l *link) handshake(ctx context.Context, security security) (err error) {
 		}
 		return fmt.Errorf("%w (is tls=true or tls=false in the url as the server has it?)", err)
 	}
-	if l.version = *version; version.IsBelow(23, 10, 0) {
-		return fmt.Errorf("server version %s is not supported: use 23.10 or later", versionText(l.version))
+	if c.version = *version; version.IsBelow(23, 10, 0) {
+		return fmt.Errorf("server version %s is not supported: use 23.10 or later", versionText(c.version))
 	}
 	return nil
 }
 
-// fail breaks the link. Only the first cause has an effect.
-func (l *link) fail(cause error) { l.Broke(fmt.Errorf("%s: %w", l.address, cause)) }
+// fail breaks the conn. Only the first cause has an effect.
+func (c *conn) fail(cause error) { c.Broke(fmt.Errorf("%s: %w", c.address, cause)) }
+
+// Node returns the address of the node.
+func (c *conn) Node() string { return c.address }
 
 // Close closes the connection.
-func (l *link) Close() {
-	l.End()
-	links.Delete(l.number)
-	if l.client != nil {
-		_ = l.client.Close() // never fails
+func (c *conn) Close() error {
+	c.End()
+	conns.Delete(c.number)
+	c.session.conns.Remove(c)
+	if c.client == nil {
+		return nil
 	}
+	return c.client.Close()
 }
 
 // aside is a forwarding outside the measured path, for one connection.
@@ -148,54 +166,49 @@ func (s *session) aside(ctx context.Context, address string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// join returns the link for a node and a connection number, which may be shared. The caller must call leave.
-func (s *session) join(ctx context.Context, node drivers.Node, number int) (l *link, leave func(), err error) {
-	return s.links.Take(number, func() (*link, error) { return s.reach(ctx, node, s.env.Forward) })
-}
-
 // reach connects to the first of the node's current endpoints that answers.
-func (s *session) reach(ctx context.Context, node drivers.Node, forward forwarding) (*link, error) {
+func (s *session) reach(ctx context.Context, node drivers.Node, forward forwarding) (*conn, error) {
 	at, err := s.place(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	return kit.InTurn(ctx, len(at), func(ctx context.Context, i int) (*link, error) {
+	return kit.InTurn(ctx, len(at), func(ctx context.Context, i int) (*conn, error) {
 		return s.connect(ctx, at[i], forward)
 	})
 }
 
 // verdict interprets an error of the library. It returns an error that wraps ErrRejected if the broker rejected the
-// request. It breaks the link if the library would reconnect, or if it is unknown whether an event was written.
-func (l *link) verdict(ctx context.Context, err error) error {
-	if cause := l.Err(); cause != nil {
+// request. It breaks the conn if the library would reconnect, or if it is unknown whether an event was written.
+func (c *conn) verdict(ctx context.Context, err error) error {
+	if cause := c.Err(); cause != nil {
 		return cause
 	}
 	var known *kurrentdb.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return fmt.Errorf("%s: %w", l.address, err)
+		return fmt.Errorf("%s: %w", c.address, err)
 	case errors.Is(err, io.EOF):
 		// The server ended the call before it had received all events. The library does not read the reason. The
 		// server rejected the events if the connection still works.
-		if _, broken := l.client.Gossip(ctx); broken != nil {
-			l.fail(err)
-			return l.Err()
+		if _, broken := c.client.Gossip(ctx); broken != nil {
+			c.fail(err)
+			return c.Err()
 		}
 	case errors.As(err, &known):
 		switch known.Code() {
 		case kurrentdb.ErrorUnavailable, kurrentdb.ErrorCodeConnectionClosed, kurrentdb.ErrorCodeNotLeader,
 			kurrentdb.ErrorCodeDeadlineExceeded, kurrentdb.ErrorAborted:
-			l.fail(err)
-			return l.Err()
+			c.fail(err)
+			return c.Err()
 		case kurrentdb.ErrorCodeUnknown:
 			// The server failed, or its nodes did not answer it in time: the event may have been written.
 			if code := status.Code(known.Err()); code == codes.Unknown || code == codes.Internal {
-				l.fail(err)
-				return l.Err()
+				c.fail(err)
+				return c.Err()
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
+	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, c.address, err)
 }
 
 // is reports whether an error of the library has this code.
@@ -204,13 +217,13 @@ func is(err error, code kurrentdb.ErrorCode) bool {
 	return errors.As(err, &known) && known.Code() == code
 }
 
-// explain adds a fix to errors of administrative requests. It breaks the link as verdict does.
-func (l *link) explain(ctx context.Context, err error) error {
+// explain adds a fix to errors of administrative requests. It breaks the conn as verdict does.
+func (c *conn) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	_ = l.verdict(ctx, err)
-	cause := l.Err()
+	_ = c.verdict(ctx, err)
+	cause := c.Err()
 	switch {
 	case cause != nil && is(err, kurrentdb.ErrorCodeNotLeader):
 		return fmt.Errorf("%w (only the leader has persistent subscriptions: give the urls of all nodes, and node: \"any\")", cause)

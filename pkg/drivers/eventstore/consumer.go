@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,73 +14,61 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
+	"lockstep/pkg/drivers/kit"
 )
 
 // maxAcknowledged is the maximum number of events in one acknowledgement.
 const maxAcknowledged = 2000
 
+// consumer is a subscriber of a group. It can end before its connection: when the server drops the subscription.
 type consumer struct {
-	name          string // name under which the server lists the consumer
-	stream, group string
-	spec          legacy.ConsumerSpec
-	link          *link
-	leave         func()
-	handle        legacy.Handler
-	sub           *kurrentdb.PersistentSubscription
-	cancel        context.CancelFunc // ends the subscription
-	inbox         chan *kurrentdb.EventAppeared
+	kit.State
+	conn   *conn
+	name   string // name under which the server lists the consumer
+	stream string
+	group  string
+	spec   drivers.ConsumerSpec
+	handle drivers.Handler
+	sub    *kurrentdb.PersistentSubscription
+	cancel context.CancelFunc // ends the subscription
+	inbox  chan *kurrentdb.EventAppeared
 
-	batch     []drivers.Delivery
-	events    []*kurrentdb.ResolvedEvent // events of batch
-	unacked   []*kurrentdb.ResolvedEvent // accepted, to be acknowledged every n or at an interval
-	answered  int64                      // number of acknowledged and rejected events
-	answering atomic.Int64               // start of sending the current answer, on the clock of start; 0: none
+	batch []drivers.Delivery // used only by run
 
-	notice *legacy.Notice
-	stop   chan struct{}
-	lost   chan struct{} // closed when receive, and with it the subscription, has ended
-	ran    chan struct{} // closed when run has ended
-	once   sync.Once
+	mu         sync.Mutex
+	unanswered []*kurrentdb.ResolvedEvent // events that were passed to the handler
+
+	answered  int64        // number of acknowledged and rejected events; used by Ack, Nack and Close
+	answering atomic.Int64 // start of sending the current answer, on the clock of start; 0: none
+
+	stop              chan struct{} // closed by Stop
+	lost              chan struct{} // closed when receive, and with it the subscription, has ended
+	ran               chan struct{} // closed when run has ended
+	stopping, closing sync.Once
 }
 
 // Consumer joins the group of its subscription and queue. Setup created it, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	c, err := s.consumer(ctx, spec, handle)
-	if err != nil {
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	c.session.used(spec.Topology)
+	n := &consumer{
+		conn: c, name: uuid.NewString(), stream: streamName(spec.Topology, spec.Queue),
+		group: groupName(spec.Topology, spec.Subscription), spec: spec, handle: handle,
+		inbox: make(chan *kurrentdb.EventAppeared, spec.Prefetch),
+		stop:  make(chan struct{}), lost: make(chan struct{}), ran: make(chan struct{}),
+	}
+	if err := n.subscribe(ctx); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	return c, nil
+	go n.receive()
+	go n.run()
+	return n, nil
 }
 
-func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (*consumer, error) {
-	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
-	if err != nil {
-		return nil, err
-	}
-	s.used(spec.Topology)
-	c := &consumer{
-		name: uuid.NewString(), stream: streamName(spec.Topology, spec.Queue),
-		group: groupName(spec.Topology, spec.Subscription), spec: spec, link: on, leave: leave, handle: handle,
-		notice: legacy.NewNotice(spec.OnClosed), inbox: make(chan *kurrentdb.EventAppeared, spec.Prefetch),
-		stop: make(chan struct{}), lost: make(chan struct{}), ran: make(chan struct{}),
-	}
-	if err := c.subscribe(ctx); err != nil {
-		leave()
-		return nil, err
-	}
-	go c.receive()
-	go c.run()
-	on.Join(c)
-	return c, nil
-}
-
-// subscribe joins the group. ctx limits the joining only, not the subscription.
+// subscribe joins the group. ctx limits the joining only. The subscription ends with the connection.
 func (c *consumer) subscribe(ctx context.Context) error {
-	own, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "connection-name", c.name))
+	own, cancel := context.WithCancel(metadata.AppendToOutgoingContext(c.conn.Context(), "connection-name", c.name))
 	stop := context.AfterFunc(ctx, cancel)
-	sub, err := c.link.client.SubscribeToPersistentSubscription(own, c.stream, c.group,
+	sub, err := c.conn.client.SubscribeToPersistentSubscription(own, c.stream, c.group,
 		kurrentdb.SubscribeToPersistentSubscriptionOptions{BufferSize: uint32(c.spec.Prefetch)})
 	if !stop() {
 		err = fmt.Errorf("%w (over one connection EventStoreDB takes %d calls at a time, subscriptions included)",
@@ -88,20 +77,14 @@ func (c *consumer) subscribe(ctx context.Context) error {
 	if err != nil {
 		cancel()
 		if ctx.Err() == nil {
-			err = c.link.explain(ctx, err)
+			err = c.conn.explain(ctx, err)
 		}
-		return fmt.Errorf("join persistent subscription %s to stream %s at %s: %w", c.group, c.stream, c.link.address,
+		return fmt.Errorf("join persistent subscription %s to stream %s at %s: %w", c.group, c.stream, c.conn.address,
 			err)
 	}
 	c.sub, c.cancel = sub, cancel
 	return nil
 }
-
-// Broke reports the end of the link or of the subscription.
-func (c *consumer) Broke(cause error) { c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause)) }
-
-// Abandon prevents a call of OnClosed, for a session that is being closed.
-func (c *consumer) Abandon() { c.notice.End() }
 
 // receive puts the events that the server sends into the inbox, until the subscription ends. The server sends no more
 // than the prefetch, and events whose answers are overdue.
@@ -109,30 +92,38 @@ func (c *consumer) receive() {
 	defer close(c.lost)
 	for {
 		e := c.sub.Recv()
-		if e.SubscriptionDropped != nil {
-			c.Broke(fmt.Errorf("%s: subscription dropped: %w", c.link.address, e.SubscriptionDropped.Error))
+		switch {
+		case e.SubscriptionDropped != nil:
+			c.dropped(e.SubscriptionDropped.Error)
 			return
-		}
-		if e.EventAppeared == nil {
+		case e.EventAppeared == nil:
 			continue
 		}
 		select {
 		case c.inbox <- e.EventAppeared:
-		case <-c.stop:
+		case <-c.ran:
 			return
 		}
 	}
 }
 
-// run delivers and answers events until the consumer is closed or the subscription ends.
+// dropped ends the consumer, for the reason of the connection if that has ended.
+func (c *consumer) dropped(why error) {
+	select {
+	case <-c.conn.Done():
+		if why = c.conn.Err(); why == nil {
+			c.End()
+			return
+		}
+	default:
+		why = fmt.Errorf("%s: subscription dropped: %w", c.conn.address, why)
+	}
+	c.Broke(why)
+}
+
+// run passes events to the handler until the consumer is stopped or the subscription ends.
 func (c *consumer) run() {
 	defer close(c.ran)
-	var interval <-chan time.Time
-	if c.spec.Ack == drivers.AckInterval {
-		ticker := time.NewTicker(c.spec.AckInterval)
-		defer ticker.Stop()
-		interval = ticker.C
-	}
 	for {
 		select {
 		case <-c.stop: // takes precedence over the inbox
@@ -142,8 +133,6 @@ func (c *consumer) run() {
 		select {
 		case e := <-c.inbox:
 			c.pass(e)
-		case <-interval:
-			c.acknowledge()
 		case <-c.lost:
 			return
 		case <-c.stop:
@@ -154,117 +143,116 @@ func (c *consumer) run() {
 
 // pass passes an event to the handler, together with others that are in the inbox already, up to the batch size.
 func (c *consumer) pass(e *kurrentdb.EventAppeared) {
-	c.batch, c.events = c.batch[:0], c.events[:0]
-	for {
+	c.batch = c.batch[:0]
+	c.mu.Lock()
+	for e != nil {
 		again := drivers.No
 		if e.RetryCount > 0 {
 			again = drivers.Yes
 		}
 		c.batch = append(c.batch, drivers.Delivery{Body: e.Event.Event.Data, Redelivered: again,
 			Stream: uint32(c.spec.Queue)})
-		c.events = append(c.events, e.Event)
-		if len(c.batch) >= c.spec.Batch {
-			break
+		c.unanswered = append(c.unanswered, e.Event)
+		e = nil
+		if len(c.batch) < c.spec.Batch {
+			select {
+			case e = <-c.inbox:
+			default:
+			}
 		}
-		select {
-		case e = <-c.inbox:
-			continue
-		default:
-		}
-		break
 	}
-	c.settle(c.handle(c.batch))
+	c.mu.Unlock()
+	c.handle(c.batch)
 }
 
-// settle answers the batch that was handled, or stores its events for a later acknowledgement. Errors of sending are
-// ignored: they end the subscription, which receive reports.
-func (c *consumer) settle(refused error) {
-	c.answering.Store(int64(time.Since(start)))
-	defer c.answering.Store(0)
-	switch {
-	case refused != nil:
-		c.answered += int64(len(c.events))
-		_ = c.sub.Nack("refused", kurrentdb.NackActionRetry, c.events...)
-	case c.spec.Ack == drivers.AckEach:
-		c.answered += int64(len(c.events))
-		for i := range c.events {
-			_ = c.sub.Ack(c.events[i : i+1]...)
-		}
-	default:
-		c.unacked = append(c.unacked, c.events...)
-		if c.spec.Ack == drivers.AckEvery && (len(c.unacked) >= c.spec.AckEvery || len(c.unacked) >= c.spec.Prefetch) {
-			c.acknowledge()
-		}
+// Ack acknowledges events: each by a request of its own, or all by a list. Errors of sending end the subscription, which
+// receive reports.
+func (c *consumer) Ack(count int) {
+	most := maxAcknowledged
+	if c.spec.Ack == drivers.AckEach {
+		most = 1
 	}
+	c.answer(count, most, c.sub.Ack)
+}
+
+// Nack rejects events. The server sends them again.
+func (c *consumer) Nack(count int) {
+	c.answer(count, maxAcknowledged, func(events ...*kurrentdb.ResolvedEvent) error {
+		return c.sub.Nack("refused", kurrentdb.NackActionRetry, events...)
+	})
 }
 
 // start is the zero of the clock of answering.
 var start = time.Now()
 
-// acknowledge acknowledges all events that were accepted and not yet acknowledged.
-func (c *consumer) acknowledge() {
-	for rest := c.unacked; len(rest) > 0; {
-		n := min(len(rest), maxAcknowledged)
-		c.answered += int64(n)
-		_ = c.sub.Ack(rest[:n]...)
-		rest = rest[n:]
+// answer sends the answers to the oldest unanswered events, up to most in a request. After Stop, it waits for the server
+// up to grace.
+func (c *consumer) answer(count, most int, send func(...*kurrentdb.ResolvedEvent) error) {
+	select {
+	case <-c.ran:
+		hard := time.AfterFunc(grace, c.cancel)
+		defer hard.Stop()
+	default:
+		c.answering.Store(int64(time.Since(start)))
+		defer c.answering.Store(0)
 	}
-	clear(c.unacked)
-	c.unacked = c.unacked[:0]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered += int64(count)
+	for events := range slices.Chunk(c.unanswered[:count], most) {
+		_ = send(events...)
+	}
+	c.unanswered = slices.Delete(c.unanswered, 0, count)
 }
 
-// Close waits for the handler and acknowledges the accepted events. The server delivers the others to another consumer.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
-		close(c.stop)
-		c.finish()
-		c.link.Part(c)
-		c.leave()
-	})
-	return nil
-}
-
-// finish waits for the handler without a limit, and for the server up to grace.
-func (c *consumer) finish() {
+// Stop waits for the handler without a limit, and for the answers that it sends up to grace.
+func (c *consumer) Stop() {
+	c.stopping.Do(func() { close(c.stop) })
 	look := time.NewTicker(grace / 20)
 	defer look.Stop()
-	for running := true; running; {
+	for {
 		select {
 		case <-c.ran:
-			running = false
+			return
 		case <-look.C:
 			if since := c.answering.Load(); since > 0 && time.Since(start)-time.Duration(since) > grace {
 				c.cancel()
 			}
 		}
 	}
-	if c.link.Err() == nil {
-		hard := time.AfterFunc(grace, c.cancel)
-		c.acknowledge()
-		if c.answered > 0 {
+}
+
+// Close ends the subscription. The server delivers the unanswered events to another consumer.
+func (c *consumer) Close() error {
+	c.Stop()
+	c.closing.Do(func() {
+		c.End()
+		if c.answered > 0 && c.conn.Context().Err() == nil {
+			hard := time.AfterFunc(grace, c.cancel)
 			c.awaitAnswers()
+			hard.Stop()
 		}
-		hard.Stop()
-	}
-	_ = c.sub.Close() // never returns an error
-	<-c.lost
+		_ = c.sub.Close() // never returns an error
+		<-c.lost
+		c.cancel()
+	})
+	return nil
 }
 
 // awaitAnswers waits until the server has processed all answers. The server does not confirm them, and closing the
 // subscription may overtake them. But it reports how many events it has sent to a subscriber, and how many of those are
 // unanswered.
 func (c *consumer) awaitAnswers() {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	ctx, cancel := context.WithTimeout(c.conn.Context(), grace)
 	defer cancel()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for wait := time.Millisecond; ; wait *= 2 {
 		<-pause.C
-		groups, err := c.link.client.ListPersistentSubscriptionsForStream(ctx, c.stream,
+		groups, err := c.conn.client.ListPersistentSubscriptionsForStream(ctx, c.stream,
 			kurrentdb.ListPersistentSubscriptionsOptions{})
 		if err != nil {
-			_ = c.link.verdict(ctx, err) // breaks the link if necessary
+			_ = c.conn.verdict(ctx, err) // breaks the connection if necessary
 			return
 		}
 		processed := true // also if the server does not list this subscriber

@@ -18,17 +18,17 @@ const standInID = "lockstep-stand-in"
 // Describe reports the server's product and version, the settings of this session, and the members of a cluster.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "EventStoreDB", Settings: s.describeSettings()}
-	l, err := s.admin(ctx)
+	c, err := s.admin(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe EventStoreDB: %w", err)
 	}
-	if d.Version = versionText(l.version); l.version.Major >= 25 {
+	if d.Version = versionText(c.version); c.version.Major >= 25 {
 		d.Product = "KurrentDB" // name of the product since version 25
 	}
-	members, err := l.client.Gossip(ctx)
+	members, err := c.client.Gossip(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe EventStoreDB: query %s for the members of the cluster: %w",
-			l.address, err)
+			c.address, err)
 	}
 	for _, m := range members {
 		if m.GetInstanceId().GetString_() == standInID {

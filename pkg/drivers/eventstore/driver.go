@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
 )
 
 const (
@@ -29,11 +27,7 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("eventstore", raw)
 	if err != nil {
 		return nil, err
@@ -62,11 +56,11 @@ type session struct {
 	security  security
 	env       drivers.Env
 
-	links requests.Links[*link]
+	conns kit.Conns
 	grown kit.Rates
 
 	adminMu   sync.Mutex
-	adminLink *link // nil: not connected
+	adminConn *conn // nil: not connected
 
 	mu       sync.Mutex
 	topology drivers.Topology // topology that was used last, for Probe
@@ -78,22 +72,22 @@ var _ interface {
 	drivers.Cleaner
 } = (*session)(nil)
 
-// admin returns the link to the leader for declarations and metrics. It reconnects if that link is broken.
-func (s *session) admin(ctx context.Context) (*link, error) {
+// admin returns the connection to the leader for declarations and metrics. It connects again after that broke.
+func (s *session) admin(ctx context.Context) (*conn, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	if s.adminLink != nil && s.adminLink.Err() == nil {
-		return s.adminLink, nil
+	if s.adminConn != nil && s.adminConn.Err() != nil {
+		_ = s.adminConn.Close()
+		s.adminConn = nil
 	}
-	if s.adminLink != nil {
-		s.links.Drop(s.adminLink)
-		s.adminLink = nil
+	if s.adminConn == nil {
+		c, err := s.reach(ctx, drivers.AnyNode, s.aside)
+		if err != nil {
+			return nil, err
+		}
+		s.adminConn = c
 	}
-	l, err := s.links.Open(func() (*link, error) { return s.reach(ctx, drivers.AnyNode, s.aside) })
-	if err == nil {
-		s.adminLink = l
-	}
-	return l, err
+	return s.adminConn, nil
 }
 
 // used stores a topology for Probe.
@@ -105,6 +99,6 @@ func (s *session) used(t drivers.Topology) {
 
 // Close closes all connections. Requests that wait for an answer fail.
 func (s *session) Close() error {
-	s.links.Close()
+	s.conns.Close()
 	return nil
 }

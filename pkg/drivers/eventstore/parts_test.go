@@ -16,7 +16,6 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/test/eventstored/server"
 )
 
@@ -57,15 +56,13 @@ func TestStandInCluster(t *testing.T) {
 		t.Errorf("Describe: %+v, %v", d, err)
 	}
 	at := func(node drivers.Node) string {
-		p, n := r.publisher(drivers.ConfirmEach, func(s *legacy.PublisherSpec) {
-			s.Node, s.Connection = node,
-				legacy.Exclusive
-		})
+		on := r.connect(node)
+		p, n := r.publisherOn(on, drivers.ConfirmEach, nil)
 		r.send(p, 1, 10)
 		if _, failed := n.confirms(); failed > 0 {
 			t.Errorf("node %s: %v", node, n.errors)
 		}
-		return p.(*publisher).link.address
+		return on.Node()
 	}
 	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, nodeLeader: leader, nodeFollower: follower,
 		"0": follower, "1": leader} {
@@ -81,11 +78,15 @@ func TestStandInCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer checked.Close()
-	_, err = checked.Connect(r.ctx, drivers.ConnSpec{Role: drivers.ConsumerRole, Topology: r.topology, Node: "0"})
+	on, err := checked.Connect(r.ctx, drivers.ConnSpec{Role: drivers.ConsumerRole, Topology: r.topology, Node: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = on.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach}, nil)
 	if !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("a consumer at the follower: %v", err)
 	}
-	alone := legacy.Of(labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env()))
+	alone := labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env())
 	if err := alone.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), "give the urls of all nodes") {
 		t.Errorf("set up at the follower: %v", err)
 	}

@@ -62,10 +62,10 @@ func addressOf(m *gossip.MemberInfo) string {
 func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
 	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (members []*gossip.MemberInfo, err error) {
 		e := s.endpoints[i]
-		l, err := s.connect(ctx, e, s.aside)
+		c, err := s.connect(ctx, e, s.aside)
 		if err == nil {
-			members, err = l.client.Gossip(ctx)
-			l.Close()
+			members, err = c.client.Gossip(ctx)
+			_ = c.Close()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("query %s for the members of the cluster: %w", e.Address, err)

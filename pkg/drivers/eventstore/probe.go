@@ -64,14 +64,14 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 
 // groups requests the groups of a stream from the leader.
 func (s *session) groups(ctx context.Context, stream string) ([]kurrentdb.PersistentSubscriptionInfo, error) {
-	l, err := s.admin(ctx)
+	c, err := s.admin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := l.client.ListPersistentSubscriptionsForStream(ctx, stream,
+	groups, err := c.client.ListPersistentSubscriptionsForStream(ctx, stream,
 		kurrentdb.ListPersistentSubscriptionsOptions{})
 	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
-		return nil, fmt.Errorf("list the groups of stream %s: %w", stream, l.explain(ctx, err))
+		return nil, fmt.Errorf("list the groups of stream %s: %w", stream, c.explain(ctx, err))
 	}
 	return groups, nil
 }

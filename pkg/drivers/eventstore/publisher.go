@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -30,43 +28,25 @@ const (
 )
 
 type publisher struct {
-	*requests.Publisher
-	link    *link
+	conn    *conn
 	stream  string
 	options kurrentdb.AppendToStreamOptions
 	id      uuid.UUID // its first half is the first half of all event IDs
 	events  atomic.Uint64
 }
 
-// Publisher connects a publisher. spec decides which connection it uses.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	p, err := s.publisher(ctx, spec)
-	if err != nil {
-		return nil, fmt.Errorf("connect publisher: %w", err)
-	}
-	return p, nil
-}
-
-func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*publisher, error) {
-	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
-	if err != nil {
-		return nil, err
-	}
+// Publisher connects a publisher.
+func (c *conn) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	s := c.session
 	s.used(spec.Topology)
 	timeout := s.options.Confirm.Std()
-	p := &publisher{link: on, stream: streamName(spec.Topology, spec.Queue),
+	p := &publisher{conn: c, stream: streamName(spec.Topology, spec.Queue),
 		options: kurrentdb.AppendToStreamOptions{Deadline: &timeout}}
 	_, _ = rand.Read(p.id[:8]) // never fails
-	p.Publisher = requests.New(requests.Plan{
-		Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)),
+	return requests.New(requests.Plan{
+		Conn: c.Conn, Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)),
 		Most: s.options.AppendBatch, Patience: timeout,
-		Leave: func() {
-			on.Part(p.Publisher)
-			leave()
-		},
-	})
-	on.Join(p.Publisher)
-	return p, nil
+	}), nil
 }
 
 // lane returns the function that sends one append at a time. Its waiting time includes the time that the library itself
@@ -101,13 +81,13 @@ func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 // where the end of each call wakes up all waiting calls. With 400 appends, that reduces the throughput by two thirds.
 func (p *publisher) append(ctx context.Context, events []kurrentdb.EventData) error {
 	select {
-	case p.link.room <- struct{}{}:
-		defer func() { <-p.link.room }()
+	case p.conn.room <- struct{}{}:
+		defer func() { <-p.conn.room }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if _, err := p.link.client.AppendToStream(ctx, p.stream, p.options, events...); err != nil {
-		return p.link.verdict(ctx, err)
+	if _, err := p.conn.client.AppendToStream(ctx, p.stream, p.options, events...); err != nil {
+		return p.conn.verdict(ctx, err)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // rig is a session with a topology. Both are removed at the end of the test.
@@ -34,7 +33,7 @@ func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology
 			change(t)
 		}
 	})
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, r.env())).(*session)
+	r.session = labtest.Open(t, driver{}, options, r.env()).(*session)
 	r.setup()
 	return r
 }
@@ -102,8 +101,7 @@ type heard struct {
 	confirmed int
 	errors    []error
 	got       []drivers.Delivery
-	closed    []error
-	react     func(drivers.Delivery) error
+	react     func()
 }
 
 func (n *heard) onConfirms(tokens []uint64, err error) {
@@ -117,13 +115,7 @@ func (n *heard) onConfirms(tokens []uint64, err error) {
 	}
 }
 
-func (n *heard) onClosed(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = append(n.closed, err)
-}
-
-func (n *heard) handle(batch []drivers.Delivery) error {
+func (n *heard) handle(batch []drivers.Delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range batch {
@@ -131,9 +123,8 @@ func (n *heard) handle(batch []drivers.Delivery) error {
 		n.got = append(n.got, d)
 	}
 	if n.react != nil {
-		return n.react(batch[0])
+		n.react()
 	}
-	return nil
 }
 
 func (n *heard) confirms() (all, failed int) {
@@ -148,23 +139,31 @@ func (n *heard) received() int {
 	return len(n.got)
 }
 
-func (n *heard) ends() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.closed)
+// connect makes a connection, which is closed with the session.
+func (r *rig) connect(node drivers.Node) *conn {
+	r.t.Helper()
+	c, err := r.session.Connect(r.ctx, drivers.ConnSpec{Node: node})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c.(*conn)
 }
 
-func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (legacy.Publisher, *heard) {
+// publisher connects a publisher over a connection of its own.
+func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
+	r.t.Helper()
+	return r.publisherOn(r.connect(drivers.AnyNode), mode, change)
+}
+
+func (r *rig) publisherOn(on *conn, mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
-	spec := legacy.PublisherSpec{
-		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
-		OnConfirms: n.onConfirms, OnClosed: n.onClosed,
-	}
+	spec := drivers.PublisherSpec{Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true,
+		OnConfirms: n.onConfirms}
 	if change != nil {
 		change(&spec)
 	}
-	p, err := r.session.Publisher(r.ctx, spec)
+	p, err := on.Publisher(r.ctx, spec)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -172,25 +171,37 @@ func (r *rig) publisher(mode drivers.Mode, change func(*legacy.PublisherSpec)) (
 	return p, n
 }
 
-func (r *rig) consumer(n *heard, change func(*legacy.ConsumerSpec)) legacy.Consumer {
+// consumer connects a consumer over a connection of its own. With AckEach, it acknowledges each batch.
+func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
 	r.t.Helper()
-	spec := legacy.ConsumerSpec{
-		Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: 1,
-		OnClosed: n.onClosed,
-	}
+	return r.consumerOn(r.connect(drivers.AnyNode), n, change)
+}
+
+func (r *rig) consumerOn(on *conn, n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
+	r.t.Helper()
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach}
 	if change != nil {
 		change(&spec)
 	}
-	c, err := r.session.Consumer(r.ctx, spec, n.handle)
+	var c drivers.Consumer
+	ready := make(chan struct{})
+	c, err := on.Consumer(r.ctx, spec, func(batch []drivers.Delivery) {
+		<-ready
+		n.handle(batch)
+		if spec.Ack == drivers.AckEach {
+			c.Ack(len(batch))
+		}
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	close(ready)
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 // send publishes n messages of a size.
-func (r *rig) send(p legacy.Publisher, n, size int) {
+func (r *rig) send(p drivers.Publisher, n, size int) {
 	r.t.Helper()
 	for i := range n {
 		if err := p.Publish(r.ctx, drivers.Message{Token: uint64(i), Body: make([]byte, size)}); err != nil {

@@ -33,9 +33,9 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 
 // Teardown deletes groups and streams. The streams are soft-deleted, so that their names can be used again.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	err := s.eachQueue(ctx, t, func(ctx context.Context, l *link, t drivers.Topology, queue int) error {
+	err := s.eachQueue(ctx, t, func(ctx context.Context, c *conn, t drivers.Topology, queue int) error {
 		for subscription := range t.Subscriptions {
-			if err := l.remove(ctx, streamName(t, queue), groupName(t, subscription)); err != nil {
+			if err := c.remove(ctx, streamName(t, queue), groupName(t, subscription)); err != nil {
 				return err
 			}
 		}
@@ -49,25 +49,25 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 
 // eachQueue calls do for all queues, a few at a time.
 func (s *session) eachQueue(ctx context.Context, t drivers.Topology,
-	do func(ctx context.Context, l *link, t drivers.Topology, queue int) error) error {
-	l, err := s.admin(ctx)
+	do func(ctx context.Context, c *conn, t drivers.Topology, queue int) error) error {
+	c, err := s.admin(ctx)
 	if err != nil {
 		return err
 	}
-	return kit.Each(t.Queues, func(queue int) error { return do(ctx, l, t, queue) })
+	return kit.Each(t.Queues, func(queue int) error { return do(ctx, c, t, queue) })
 }
 
-func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queue int) error {
+func (s *session) declare(ctx context.Context, c *conn, t drivers.Topology, queue int) error {
 	stream := streamName(t, queue)
-	last, exists, err := l.last(ctx, stream)
+	last, exists, err := c.last(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if s.options.MaxCount > 0 {
 		var m kurrentdb.StreamMetadata
 		m.SetMaxCount(s.options.MaxCount)
-		if _, err := l.client.SetStreamMetadata(ctx, stream, kurrentdb.AppendToStreamOptions{}, m); err != nil {
-			return fmt.Errorf("limit stream %s: %w", stream, l.explain(ctx, err))
+		if _, err := c.client.SetStreamMetadata(ctx, stream, kurrentdb.AppendToStreamOptions{}, m); err != nil {
+			return fmt.Errorf("limit stream %s: %w", stream, c.explain(ctx, err))
 		}
 	}
 	settings := s.options.settings()
@@ -78,23 +78,23 @@ func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queu
 	}
 	for subscription := range t.Subscriptions {
 		group := groupName(t, subscription)
-		err := l.client.CreatePersistentSubscription(ctx, stream, group, o)
+		err := c.client.CreatePersistentSubscription(ctx, stream, group, o)
 		if is(err, kurrentdb.ErrorCodeResourceAlreadyExists) {
-			if err := l.removeGroup(ctx, stream, group); err != nil {
+			if err := c.removeGroup(ctx, stream, group); err != nil {
 				return err
 			}
-			err = l.client.CreatePersistentSubscription(ctx, stream, group, o)
+			err = c.client.CreatePersistentSubscription(ctx, stream, group, o)
 		}
 		if err != nil {
-			return fmt.Errorf("create persistent subscription %s to stream %s: %w", group, stream, l.explain(ctx, err))
+			return fmt.Errorf("create persistent subscription %s to stream %s: %w", group, stream, c.explain(ctx, err))
 		}
 	}
 	return nil
 }
 
 // last returns the revision of the last event of a stream that can be read.
-func (l *link) last(ctx context.Context, stream string) (revision uint64, exists bool, err error) {
-	reading, err := l.client.ReadStream(ctx, stream,
+func (c *conn) last(ctx context.Context, stream string) (revision uint64, exists bool, err error) {
+	reading, err := c.client.ReadStream(ctx, stream,
 		kurrentdb.ReadStreamOptions{Direction: kurrentdb.Backwards, From: kurrentdb.End{}}, 1)
 	var event *kurrentdb.ResolvedEvent
 	if err == nil {
@@ -108,29 +108,29 @@ func (l *link) last(ctx context.Context, stream string) (revision uint64, exists
 		is(err, kurrentdb.ErrorCodeStreamDeleted):
 		return 0, false, nil
 	}
-	return 0, false, fmt.Errorf("read the end of stream %s: %w", stream, l.explain(ctx, err))
+	return 0, false, fmt.Errorf("read the end of stream %s: %w", stream, c.explain(ctx, err))
 }
 
-func (l *link) removeGroup(ctx context.Context, stream, group string) error {
-	err := l.client.DeletePersistentSubscription(ctx, stream, group, kurrentdb.DeletePersistentSubscriptionOptions{})
+func (c *conn) removeGroup(ctx context.Context, stream, group string) error {
+	err := c.client.DeletePersistentSubscription(ctx, stream, group, kurrentdb.DeletePersistentSubscriptionOptions{})
 	if err != nil && !is(err, kurrentdb.ErrorCodeResourceNotFound) {
-		return fmt.Errorf("delete persistent subscription %s to stream %s: %w", group, stream, l.explain(ctx, err))
+		return fmt.Errorf("delete persistent subscription %s to stream %s: %w", group, stream, c.explain(ctx, err))
 	}
 	return nil
 }
 
 // remove deletes a stream, if it exists, together with its limits, and then a group. Without a group, Leftovers would
 // not find the stream.
-func (l *link) remove(ctx context.Context, stream, group string) error {
-	_, exists, err := l.last(ctx, stream)
+func (c *conn) remove(ctx context.Context, stream, group string) error {
+	_, exists, err := c.last(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if exists {
-		_, err = l.client.DeleteStream(ctx, stream, kurrentdb.DeleteStreamOptions{})
+		_, err = c.client.DeleteStream(ctx, stream, kurrentdb.DeleteStreamOptions{})
 		if err != nil && !is(err, kurrentdb.ErrorCodeStreamDeleted) {
-			return fmt.Errorf("delete stream %s: %w", stream, l.explain(ctx, err))
+			return fmt.Errorf("delete stream %s: %w", stream, c.explain(ctx, err))
 		}
 	}
-	return l.removeGroup(ctx, stream, group)
+	return c.removeGroup(ctx, stream, group)
 }

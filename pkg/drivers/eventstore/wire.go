@@ -12,18 +12,20 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
+
+	"lockstep/pkg/drivers/requests"
 )
 
 // The library has no dialer hook, and both the library and gRPC reconnect by themselves. But the library accepts an
-// address that selects a gRPC resolver. This resolver returns the local address of the link, names the server for TLS,
-// and lets a link connect once. It also selects a balancer, which is gRPC's own and reports the end of the connection.
+// address that selects a gRPC resolver. This resolver returns the local address of the conn, names the server for TLS,
+// and lets a conn connect once. It also selects a balancer, which is gRPC's own and reports the end of the connection.
 
 // scheme is the scheme of addresses "lockstep-eventstore://SERVER/127.0.0.1#NUMBER", and the name of the balancer.
 const scheme = "lockstep-eventstore"
 
-// links are the links in use, by number.
+// conns are the connections in use, by number.
 var (
-	links  sync.Map
+	conns  sync.Map
 	number atomic.Uint64
 )
 
@@ -39,15 +41,15 @@ func (resolving) OverrideAuthority(target resolver.Target) string { return targe
 func (resolving) ResolveNow(resolver.ResolveNowOptions)           {}
 func (resolving) Close()                                          {}
 
-func (resolving) Build(target resolver.Target, conn resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver,
+func (resolving) Build(target resolver.Target, to resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver,
 	error) {
-	l, ok := links.Load(target.URL.Fragment)
-	if !ok || l.(*link).used.Swap(true) {
-		return nil, errors.New("a link connects only once")
+	c, ok := conns.Load(target.URL.Fragment)
+	if !ok || c.(*conn).used.Swap(true) {
+		return nil, errors.New("a conn connects only once")
 	}
-	return resolving{}, conn.UpdateState(resolver.State{
-		Addresses:     []resolver.Address{{Addr: l.(*link).local}},
-		ServiceConfig: conn.ParseServiceConfig(`{"loadBalancingConfig": [{"` + scheme + `": {}}]}`),
+	return resolving{}, to.UpdateState(resolver.State{
+		Addresses:     []resolver.Address{{Addr: c.(*conn).local}},
+		ServiceConfig: to.ParseServiceConfig(`{"loadBalancingConfig": [{"` + scheme + `": {}}]}`),
 	})
 }
 
@@ -55,18 +57,18 @@ type watching struct{}
 
 func (watching) Name() string { return scheme }
 
-func (watching) Build(conn balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
-	l, ok := links.Load(o.Target.URL.Fragment)
+func (watching) Build(to balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
+	c, ok := conns.Load(o.Target.URL.Fragment)
 	if !ok {
-		l = &link{} // closed meanwhile
+		c = &conn{Conn: requests.NewConn()} // closed meanwhile
 	}
-	return balancer.Get(pickfirst.Name).Build(&watched{ClientConn: conn, link: l.(*link)}, o)
+	return balancer.Get(pickfirst.Name).Build(&watched{ClientConn: to, conn: c.(*conn)}, o)
 }
 
-// watched breaks a link when its connection ends, and lets later calls fail. gRPC calls it from one goroutine at a time.
+// watched breaks a conn when its connection ends, and lets later calls fail. gRPC calls it from one goroutine at a time.
 type watched struct {
 	balancer.ClientConn
-	link         *link
+	conn         *conn
 	ready, ended bool
 }
 
@@ -76,7 +78,7 @@ func (w *watched) UpdateState(state balancer.State) {
 	ready := state.ConnectivityState == connectivity.Ready
 	if w.ready && !ready {
 		w.ended = true
-		w.link.fail(errEnded)
+		w.conn.fail(errEnded)
 	}
 	if w.ready = ready; w.ended {
 		// pickfirst would connect again with the next call, and the library after "unavailable".

@@ -21,7 +21,6 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -30,9 +29,7 @@ import (
 func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
 	options := labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
 	r := newRig(t, options, nil)
-	_, err := r.session.Publisher(r.context(), legacy.PublisherSpec{
-		Topology: r.topology, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: 1,
-	})
+	_, err := r.connect().Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.FireAndForget})
 	if !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "unacknowledged: false") {
 		t.Errorf("a publisher without confirms gives %v, want ErrUnsupported and what to set", err)
 	}
@@ -65,7 +62,7 @@ func (c *commands) of(name string) (some []bson.Raw) {
 }
 
 // watched connects a client with these options, and records its commands.
-func watched(t *testing.T, o *options) (*link, *commands) {
+func watched(t *testing.T, o *options) (*mongo.Client, *commands) {
 	t.Helper()
 	c := &commands{}
 	settings, err := o.client()
@@ -77,7 +74,7 @@ func watched(t *testing.T, o *options) (*link, *commands) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connected.Disconnect(context.Background()) })
-	return &link{client: connected, address: "here"}, c
+	return connected, c
 }
 
 // The write concern of a label is sent to the server, once, and without a transaction that the library could repeat.
@@ -99,8 +96,8 @@ func TestWriteConcernsAreSent(t *testing.T) {
 		t.Run(c.options, func(t *testing.T) {
 			r := newRig(t, standIn(t, c.options), nil)
 			on, sent := watched(t, &r.session.options)
-			spec := legacy.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
-			i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
+			spec := drivers.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
+			i := &inserter{into: r.session.inserted(on, spec), ids: newIDs(),
 				options: r.session.insertOptions(spec)}
 			if n, err := i.send(r.context(), []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}},
 				make([]error, 2)); n != 2 || err != nil {
@@ -141,9 +138,9 @@ func TestPartOfAnInsertIsRefused(t *testing.T) {
 	} {
 		r := newRig(t, standIn(t, `{}`), nil)
 		r.session.options.Ordered = c.ordered
-		spec := legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+		spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
 		on, _ := watched(t, &r.session.options)
-		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
+		i := &inserter{into: r.session.inserted(on, spec), ids: newIDs(),
 			options: r.session.insertOptions(spec), ordered: c.ordered}
 		later := time.Now().Add(time.Hour).UnixNano() // the ids depend only on it
 		four := []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}}
@@ -177,10 +174,10 @@ func TestWriteConcernErrorRejectsAll(t *testing.T) {
 		}
 	}
 	if !refused(mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64}}) {
-		t.Error("an answer counts as a broken link")
+		t.Error("an answer counts as a broken connection")
 	}
 	if refused(mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 91}}) {
-		t.Error("a server that shuts down is no broken link")
+		t.Error("a server that shuts down is no broken connection")
 	}
 }
 
@@ -266,9 +263,9 @@ func TestLimitsAreFilled(t *testing.T) {
 	env := labtest.Env(nil)
 	env.Dial = stile.dial
 	topology := labtest.Topology(nil)
-	s := legacy.Of(labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env))
+	s := labtest.Open(t, driver{}, standIn(t, `{"insertBatch": 2, "confirmTimeout": "2m", "visibility": "5m"}`), env)
 	labtest.SetUp(t, s, &topology)
-	p, err := s.Publisher(labtest.Context(t), legacy.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+	p, err := connect(t, s).Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
 		MaxInFlight: 20, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -281,14 +278,8 @@ func TestLimitsAreFilled(t *testing.T) {
 	labtest.Eventually(t, "ten inserts of two messages at the same time", func() bool { return stile.of("insert") >= 10 })
 	_ = p.Close()
 	var handled atomic.Int32
-	c, err := s.Consumer(labtest.Context(t), legacy.ConsumerSpec{Topology: topology, Prefetch: 20, Batch: 5,
-		Ack: drivers.AckEach}, func(batch []drivers.Delivery) error {
-		handled.Add(int32(len(batch)))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acknowledging(t, connect(t, s), drivers.ConsumerSpec{Topology: topology, Prefetch: 20, Batch: 5,
+		Ack: drivers.AckEach}, func(batch []drivers.Delivery) { handled.Add(int32(len(batch))) })
 	labtest.Eventually(t, "20 claims at the same time", func() bool { return stile.of("findAndModify") >= 20 })
 	labtest.Eventually(t, "20 messages", func() bool { return handled.Load() == 20 })
 	labtest.Eventually(t, "20 deletes at the same time", func() bool { return stile.of("delete") >= 20 })
@@ -305,10 +296,10 @@ func (t *turnstile) of(command string) int {
 func TestClaimsBeginAnywhere(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
 	on, sent := watched(t, &r.session.options)
-	c := &consumer{link: on, visibility: time.Minute,
-		from: on.client.Database(r.session.options.Database).Collection(collectionName(r.topology, 0, 0))}
-	spec := legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
-	i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
+	c := &consumer{visibility: time.Minute,
+		from: on.Database(r.session.options.Database).Collection(collectionName(r.topology, 0, 0))}
+	spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+	i := &inserter{into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
 	const n = 30
 	batch := make([]drivers.Message, n)
 	for at := range batch {
@@ -342,6 +333,35 @@ func TestClaimsBeginAnywhere(t *testing.T) {
 	}
 }
 
+// Without confirms, each publisher of a connection has its own client. The next one uses the client of a closed one.
+func TestUnconfirmedPublishersHaveTheirOwnClient(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	on := r.connect()
+	var open []drivers.Publisher
+	for _, c := range []struct{ closed, clients int }{{0, 1}, {0, 2}, {1, 2}, {0, 3}, {2, 3}} {
+		for range c.closed {
+			if err := open[0].Close(); err != nil {
+				t.Fatal(err)
+			}
+			open = open[1:]
+		}
+		p, err := on.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.FireAndForget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, p)
+		if n := len(on.clients); n != c.clients {
+			t.Errorf("%d publishers have %d clients, want %d", len(open), n, c.clients)
+		}
+	}
+	for _, p := range open {
+		_ = p.Close()
+	}
+}
+
 // If the server does not honour the label's write concern, the description reports it, and one event.
 func TestWriteConcernIsNotHonoured(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
@@ -371,7 +391,7 @@ func TestMissingCollectionOfASubscription(t *testing.T) {
 	if err := r.session.drop(r.context(), []string{missing}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology,
+	if _, err := r.connect().Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
 		Mode: drivers.ConfirmEach}); !errors.Is(err, errNotSetUp) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("without the collection of subscription 1, a publisher gives %v", err)
 	}
@@ -380,7 +400,7 @@ func TestMissingCollectionOfASubscription(t *testing.T) {
 // Metrics are those of the task's collections. Claimed messages count as unacknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
-	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
+	p, err := r.connect().Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
 		Batch: 5, OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -392,19 +412,14 @@ func TestProbeCountsMessages(t *testing.T) {
 		}
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
-	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1,
-		Prefetch: 1, Ack: drivers.AckEach},
-		func([]drivers.Delivery) error {
-			select {
-			case entered <- struct{}{}:
-			case <-release:
-			}
-			<-release
-			return nil
-		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acknowledging(t, r.connect(), drivers.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1,
+		Prefetch: 1, Ack: drivers.AckEach}, func([]drivers.Delivery) {
+		select {
+		case entered <- struct{}{}:
+		case <-release:
+		}
+		<-release
+	})
 	<-entered
 	metrics, err := r.session.Probe(r.context())
 	close(release)
@@ -424,7 +439,7 @@ func TestProbeCountsMessages(t *testing.T) {
 // After the visibility timeout, another consumer can claim a message, which is then marked as redelivered.
 func TestVisibilityEnds(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "300ms"}`), nil)
-	p, err := r.session.Publisher(r.context(), legacy.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach,
+	p, err := r.connect().Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach,
 		OnConfirms: func([]uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -434,18 +449,13 @@ func TestVisibilityEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	release, came := make(chan struct{}), make(chan drivers.Tristate, 10)
-	consume := func() legacy.Consumer {
-		c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 1,
-			Ack: drivers.AckEach, Connection: 7},
-			func(batch []drivers.Delivery) error {
+	on := r.connect()
+	consume := func() drivers.Consumer {
+		return acknowledging(t, on, drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Ack: drivers.AckEach},
+			func(batch []drivers.Delivery) {
 				came <- batch[0].Redelivered
 				<-release
-				return nil
 			})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
 	}
 	first := consume()
 	if said := <-came; said != drivers.No {

@@ -1,6 +1,7 @@
 package mongodb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
@@ -21,7 +21,7 @@ import (
 
 const (
 	// heartbeat is the interval at which the library checks each member, on a separate connection. That is how an idle
-	// link detects that it broke.
+	// conn detects that it broke.
 	heartbeat = 2 * time.Second
 	// dialTimeout is the maximum time of a connection attempt.
 	dialTimeout = 10 * time.Second
@@ -36,58 +36,121 @@ func (d contextDialer) DialContext(ctx context.Context, network, address string)
 	return d.dial(ctx, network, address)
 }
 
-// link is one client of the library. It has a connection to each member of the replica set for monitoring, and one to
-// the primary per concurrent request. If the library repeats failed inserts, it also replaces broken connections, and the
-// link breaks with the first request that it gives up. Otherwise a link breaks with its first broken connection.
-type link struct {
-	requests.Link
+// conn is one client of the library, and more clients for publishers without confirms. A client has a connection to each
+// member of the replica set for monitoring, and one to the primary per concurrent request. If the library repeats failed
+// inserts, it also replaces broken connections, and a conn breaks with the first request that it gives up. Otherwise a
+// conn breaks with its first broken connection.
+type conn struct {
+	*requests.Conn
 	session *session
 	address string // for messages
+	dial    dialing
 	client  *mongo.Client
-	up      atomic.Bool // connected: from now on, a broken connection breaks the link
+
+	mu      sync.Mutex
+	clients []*mongo.Client // all, also those that are being connected
+	unused  []*mongo.Client // connected clients that no publisher without confirms uses
 }
 
-// connect creates a link and waits until a primary answers.
-func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
+// Connect makes a connection.
+func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn, error) {
+	c, err := s.connect(ctx, s.env.Dial)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect makes a connection, and waits until a primary answers.
+func (s *session) connect(ctx context.Context, dial dialing) (*conn, error) {
 	o, err := s.options.client()
 	if err != nil {
 		return nil, err
 	}
-	o.TLSConfig = s.tls
-	l := &link{session: s, address: strings.Join(o.Hosts, ",")}
-	if err := l.open(ctx, o, dial); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("connect to MongoDB at %s: %w", l.address, kit.Explain(err))
+	c := &conn{Conn: requests.NewConn(), session: s, address: strings.Join(o.Hosts, ","), dial: dial}
+	if err = s.conns.Add(c); err == nil {
+		c.client, err = c.open(ctx)
 	}
-	return l, nil
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("connect to MongoDB at %s: %w", c.address, kit.Explain(err))
+	}
+	c.unused = append(c.unused, c.client)
+	return c, nil
 }
 
-func (l *link) open(ctx context.Context, o *client.ClientOptions, dial dialing) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// open connects a client.
+func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
+	o, err := c.session.options.client()
+	if err != nil {
+		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	o.TLSConfig = c.session.tls
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	start := newStart(o.Hosts, giveUp)
-	repeats := l.session.options.repeats()
-	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(contextDialer{dial}).SetAppName("lockstep").
+	var up atomic.Bool // connected: from now on, a broken connection breaks the conn
+	repeats := c.session.options.repeats()
+	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(contextDialer{c.dial}).SetAppName("lockstep").
 		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetMaxPoolSize(0).
-		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: l.onPool})
-	var err error
-	if l.client, err = mongo.Connect(o); err != nil {
-		return err
-	}
-	if err := l.client.Ping(ctx, nil); err != nil {
-		if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
-			return cause
+		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
+		if up.Load() {
+			c.onPool(e)
 		}
-		return err
+	}})
+	client, err := mongo.Connect(o)
+	if err != nil {
+		return nil, err
+	}
+	if !c.add(client) {
+		_ = client.Disconnect(ctx)
+		return nil, cmp.Or(c.Err(), drivers.ErrClosed)
+	}
+	if err := client.Ping(ctx, nil); err != nil {
+		if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+			return nil, cause
+		}
+		return nil, err
 	}
 	start.over()
-	l.up.Store(true)
-	return nil
+	up.Store(true)
+	return client, nil
+}
+
+// add registers a client, which Close disconnects. It returns false if the conn has ended.
+func (c *conn) add(client *mongo.Client) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Context().Err() != nil {
+		return false
+	}
+	c.clients = append(c.clients, client)
+	return true
+}
+
+// own returns a client that no other publisher without confirms uses.
+func (c *conn) own(ctx context.Context) (*mongo.Client, error) {
+	c.mu.Lock()
+	if n := len(c.unused); n > 0 {
+		client := c.unused[n-1]
+		c.unused = c.unused[:n-1]
+		c.mu.Unlock()
+		return client, nil
+	}
+	c.mu.Unlock()
+	return c.open(ctx)
+}
+
+// giveBack ends the use of a client that own returned.
+func (c *conn) giveBack(client *mongo.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unused = append(c.unused, client)
 }
 
 // start makes a connection attempt fail when no host can be reached, instead of waiting until one can.
@@ -131,43 +194,47 @@ func (s *start) over() {
 	s.failed = nil
 }
 
-// onPool breaks or records the link after a connection broke: the library then gives up all connections to that server.
-func (l *link) onPool(e *event.PoolEvent) {
-	if e.Type == event.ConnectionPoolCleared && l.up.Load() {
-		cause := e.Error
-		if cause == nil {
-			cause = errors.New("its connections were given up")
-		}
-		cause = fmt.Errorf("MongoDB at %s: %w", e.Address, cause)
-		if l.session.options.repeats() {
-			l.session.env.Event(drivers.EventNotice, fmt.Sprintf("connections broke: %v; the library connects again", cause))
-			return
-		}
-		l.Broke(cause)
-	}
-}
-
-// Close closes all connections. If the link works and is unused, it ends the library's sessions first.
-func (l *link) Close() {
-	first, idle := l.End()
-	if !first || l.client == nil {
+// onPool breaks the conn, or reports an event, after a connection broke: the library then gives up all connections to
+// that server.
+func (c *conn) onPool(e *event.PoolEvent) {
+	if e.Type != event.ConnectionPoolCleared {
 		return
 	}
+	cause := e.Error
+	if cause == nil {
+		cause = errors.New("its connections were given up")
+	}
+	cause = fmt.Errorf("MongoDB at %s: %w", e.Address, cause)
+	if c.session.options.repeats() {
+		c.session.env.Event(drivers.EventNotice, fmt.Sprintf("connections broke: %v; the library connects again", cause))
+		return
+	}
+	c.Broke(cause)
+}
+
+// Node returns "": the library connects to every member.
+func (c *conn) Node() string { return "" }
+
+// Close closes all connections. If the conn works, it ends the library's sessions first.
+func (c *conn) Close() error {
+	worked := c.End()
+	c.session.conns.Remove(c)
 	ctx, cancel := context.WithTimeout(context.Background(), grace/2)
 	defer cancel()
-	if !idle {
+	if !worked {
 		cancel()
 	}
-	_ = l.client.Disconnect(ctx)
+	c.mu.Lock()
+	clients := c.clients
+	c.clients = nil
+	c.mu.Unlock()
+	for _, client := range clients {
+		_ = client.Disconnect(ctx)
+	}
+	return nil
 }
 
-// take returns the link of a connection number, which may be shared, or a new one for legacy.Exclusive. The caller
-// must call leave.
-func (s *session) take(ctx context.Context, number int) (l *link, leave func(), err error) {
-	return s.links.Take(number, func() (*link, error) { return s.connect(ctx, s.env.Dial) })
-}
-
-// refused reports whether the server answered a command with an error. Any other error means that the link is broken.
+// refused reports whether the server answered a command with an error. Any other error means that the conn is broken.
 func refused(err error) bool {
 	var answered mongo.ServerError
 	if !errors.As(err, &answered) || mongo.IsNetworkError(err) {

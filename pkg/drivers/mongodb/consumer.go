@@ -12,13 +12,12 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
 // consumer sends the requests of a requests.Consumer: claims, deletes, and updates that give messages back.
 type consumer struct {
-	link       *link
+	address    string // for messages
 	from       *mongo.Collection
 	queue      uint32
 	visibility time.Duration
@@ -35,42 +34,28 @@ const refusedPause = 200 * time.Millisecond
 // default size of the connection pool in the libraries of MongoDB.
 const maxConcurrent = 100
 
+// maxSettled is the maximum number of messages of one delete, if a delete may have several.
+const maxSettled = 10_000
+
 // Consumer connects a consumer. Setup created its collection, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	c, err := s.consumer(ctx, spec, handle)
-	if err != nil {
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := c.session.exist(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	return c, nil
-}
-
-func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
-		return nil, err
-	}
-	on, leave, err := s.take(ctx, spec.Connection)
-	if err != nil {
-		return nil, err
-	}
-	o := &s.options
-	c := &consumer{link: on, queue: uint32(spec.Queue), visibility: o.Visibility.Std(), poll: o.PollInterval.Std(),
-		sorted: o.Order == orderInsertion, automatic: spec.Ack == drivers.AckAutomatic,
-		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
+	o := &c.session.options
+	n := &consumer{address: c.address, queue: uint32(spec.Queue), visibility: o.Visibility.Std(),
+		poll: o.PollInterval.Std(), sorted: o.Order == orderInsertion, automatic: spec.Ack == drivers.AckAutomatic,
+		from: c.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
 			client.Collection().SetWriteConcern(o.claimConcern(spec.Topology.Persistent)))}
 	plan := requests.ConsumerPlan[lease]{
-		Spec: spec, Handle: handle, Link: &on.Link, Leave: leave,
-		Receiver: c.receiver, Receivers: o.claimers(spec.Prefetch), Most: 1,
+		Conn: c.Conn, Spec: spec, Handle: handle,
+		Receiver: n.receiver, Receivers: o.claimers(spec.Prefetch), Most: 1,
 		ReceivePatience: o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}
-	if !c.automatic {
-		plan.Settle, plan.MostSettled = c.settle, 1
-		switch spec.Ack {
-		case drivers.AckEvery:
-			plan.MostSettled = spec.AckEvery
-		case drivers.AckInterval:
-			plan.MostSettled = 10_000
+	if !n.automatic {
+		plan.Settle, plan.MostSettled = n.settle, 1
+		if spec.Ack != drivers.AckEach {
+			plan.MostSettled = maxSettled
 		}
 		plan.Settlers = min(maxConcurrent, requests.Concurrent(spec.Prefetch, plan.MostSettled))
 	}
@@ -103,9 +88,9 @@ func (c *consumer) receiver() requests.Receive[lease] {
 		empty = c.sorted || found == nil
 		switch {
 		case err != nil && refused(err):
-			return nil, refusedPause, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
+			return nil, refusedPause, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.address, err)
 		case err != nil:
-			return nil, 0, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
+			return nil, 0, fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.address, err)
 		case found == nil:
 			return nil, c.poll, nil
 		}
@@ -151,17 +136,17 @@ func (c *consumer) claim(ctx context.Context, now time.Time, filter bson.D) (*re
 	return &requests.Received[lease]{Delivery: d, Key: lease{id: m.id, until: until}}, nil
 }
 
-// settle deletes messages that the handler accepted, and gives others back.
+// settle deletes accepted messages, and gives others back.
 func (c *consumer) settle(ctx context.Context, leases []lease, how requests.Settling) error {
 	if how == requests.Accepted {
 		if err := c.remove(ctx, leases); err != nil {
-			return fmt.Errorf("acknowledge %d messages of %s at %s: %w", len(leases), c.from.Name(), c.link.address, err)
+			return fmt.Errorf("acknowledge %d messages of %s at %s: %w", len(leases), c.from.Name(), c.address, err)
 		}
 		return nil
 	}
 	for _, l := range leases {
 		if err := c.giveBack(ctx, l, how); err != nil {
-			return fmt.Errorf("give back a message of %s at %s: %w", c.from.Name(), c.link.address, err)
+			return fmt.Errorf("give back a message of %s at %s: %w", c.from.Name(), c.address, err)
 		}
 	}
 	return nil

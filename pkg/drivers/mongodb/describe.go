@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // server is the description of a server.
@@ -129,29 +128,29 @@ var errAnswers = errors.New("this server answers writes with w: 0, which the pro
 
 // checkSilence returns an error if the server answers writes with w: 0. It checks once per session, by a delete of
 // nothing: the library would take an answer to it for the answer to the next request.
-func (s *session) checkSilence(ctx context.Context, spec legacy.PublisherSpec) error {
+func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) error {
 	s.silence.Lock()
 	defer s.silence.Unlock()
 	if s.silent {
 		return nil
 	}
-	l, leave, err := s.take(ctx, legacy.Exclusive)
+	by, err := s.connect(ctx, s.env.Dial)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	db := l.client.Database(s.options.Database)
+	defer by.Close()
+	db := by.client.Database(s.options.Database)
 	c := db.Collection(collectionName(spec.Topology, 0, spec.Queue),
 		client.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 	if _, err := c.DeleteOne(ctx, bson.D{{Key: fieldID, Value: "nothing"}}); err != nil {
-		return fmt.Errorf("try a write with w: 0 at %s: %w", l.address, err)
+		return fmt.Errorf("try a write with w: 0 at %s: %w", by.address, err)
 	}
 	answer, err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
 	if err != nil {
-		return fmt.Errorf("try a write with w: 0 at %s: %w", l.address, err)
+		return fmt.Errorf("try a write with w: 0 at %s: %w", by.address, err)
 	}
 	if _, is := answer.Lookup("version").StringValueOK(); !is {
-		return fmt.Errorf("mode %q at %s: %w: %w", spec.Mode, l.address, drivers.ErrUnsupported, errAnswers)
+		return fmt.Errorf("mode %q at %s: %w: %w", spec.Mode, by.address, drivers.ErrUnsupported, errAnswers)
 	}
 	s.silent = true
 	return nil

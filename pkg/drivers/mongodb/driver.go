@@ -14,12 +14,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
 )
 
-// grace is the maximum time for an orderly end of a consumer or link.
+// grace is the maximum time for an orderly end of a connection.
 const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
@@ -27,11 +25,7 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("mongodb", raw)
 	if err != nil {
 		return nil, err
@@ -61,7 +55,7 @@ type session struct {
 	tls     *tls.Config // nil: no TLS
 	server  server      // description of the server that answered Open
 
-	links        requests.Links[*link]
+	conns        kit.Conns
 	admin, aside spare // for declarations, and for probes
 	grown        kit.Rates
 
@@ -79,33 +73,33 @@ var _ interface {
 	drivers.Cleaner
 } = (*session)(nil)
 
-// spare is a link that is opened on demand, and again after it broke.
+// spare is a connection that is made on demand, and again after it broke.
 type spare struct {
 	mu   sync.Mutex
 	dial dialing
-	link *link
+	conn *conn
 }
 
-// database returns the database over a spare link.
+// database returns the database over a spare connection.
 func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, error) {
 	by.mu.Lock()
 	defer by.mu.Unlock()
-	if by.link == nil || by.link.Err() != nil {
-		if by.link != nil {
-			s.links.Drop(by.link)
-			by.link = nil
-		}
-		l, err := s.links.Open(func() (*link, error) { return s.connect(ctx, by.dial) })
+	if by.conn != nil && by.conn.Err() != nil {
+		_ = by.conn.Close()
+		by.conn = nil
+	}
+	if by.conn == nil {
+		c, err := s.connect(ctx, by.dial)
 		if err != nil {
 			return nil, err
 		}
-		by.link = l
+		by.conn = c
 	}
-	return by.link.client.Database(s.options.Database), nil
+	return by.conn.client.Database(s.options.Database), nil
 }
 
 // Close closes all connections. Requests that wait for an answer fail.
 func (s *session) Close() error {
-	s.links.Close()
+	s.conns.Close()
 	return nil
 }

@@ -14,57 +14,44 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
-// Publisher connects a publisher. Without confirms, the publisher has its own link. Then the answer to a request after
+// Publisher connects a publisher. Without confirms, the publisher has its own client. Then the answer to a request after
 // the last insert, on the same connection, shows that the server has received all inserts.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	p, err := s.publisher(ctx, spec)
+func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	client, err := c.clientOf(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	return p, nil
-}
-
-func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*requests.Publisher, error) {
-	err := s.exist(ctx, spec.Topology, spec.Queue)
-	if err == nil && !spec.Mode.Confirmed() {
-		err = s.checkSilence(ctx, spec)
-	}
-	if err != nil {
-		return nil, err
-	}
-	number := spec.Connection
-	if !spec.Mode.Confirmed() {
-		number = legacy.Exclusive
-	}
-	on, leave, err := s.take(ctx, number)
-	if err != nil {
-		return nil, err
-	}
-	into := s.inserted(on, spec)
-	var p *requests.Publisher
-	p = requests.New(requests.Plan{
-		Spec: spec, Lanes: s.options.inserters(spec.MaxInFlight), Most: s.options.InsertBatch, Patience: s.options.ConfirmTimeout.Std(),
+	o, into := &c.session.options, c.session.inserted(client, spec)
+	return requests.New(requests.Plan{
+		Conn: c.Conn, Spec: spec, Lanes: o.inserters(spec.MaxInFlight), Most: o.InsertBatch,
+		Patience: o.ConfirmTimeout.Std(),
 		Lane: func(waiting *drivers.Waiting) requests.Publish {
-			i := &inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec),
-				ordered: s.options.Ordered, waiting: waiting}
+			i := &inserter{address: c.address, into: into, ids: newIDs(), options: c.session.insertOptions(spec),
+				ordered: o.Ordered, waiting: waiting}
 			return i.send
 		},
-		Settle: func(ctx context.Context) error { return on.client.Ping(ctx, nil) },
-		Leave: func() {
-			on.Part(p)
-			leave()
+		Settle: func(ctx context.Context) error {
+			defer c.giveBack(client)
+			return client.Ping(ctx, nil)
 		},
-	})
-	on.Join(p)
-	return p, nil
+	}), nil
+}
+
+func (c *conn) clientOf(ctx context.Context, spec drivers.PublisherSpec) (*mongo.Client, error) {
+	if err := c.session.exist(ctx, spec.Topology, spec.Queue); err != nil || spec.Mode.Confirmed() {
+		return c.client, err
+	}
+	if err := c.session.checkSilence(ctx, spec); err != nil {
+		return nil, err
+	}
+	return c.own(ctx)
 }
 
 // inserted returns the collections into which each message is inserted: one per subscription.
-func (s *session) inserted(on *link, spec legacy.PublisherSpec) []*mongo.Collection {
+func (s *session) inserted(by *mongo.Client, spec drivers.PublisherSpec) []*mongo.Collection {
 	var w *writeconcern.WriteConcern
 	switch {
 	case !spec.Mode.Confirmed():
@@ -74,7 +61,7 @@ func (s *session) inserted(on *link, spec legacy.PublisherSpec) []*mongo.Collect
 	}
 	var all []*mongo.Collection
 	for subscription := range spec.Topology.Subscriptions {
-		all = append(all, on.client.Database(s.options.Database).
+		all = append(all, by.Database(s.options.Database).
 			Collection(collectionName(spec.Topology, subscription, spec.Queue), client.Collection().SetWriteConcern(w)))
 	}
 	return all
@@ -82,7 +69,7 @@ func (s *session) inserted(on *link, spec legacy.PublisherSpec) []*mongo.Collect
 
 // insertOptions returns the options of InsertMany. The library does not support wtimeout any more, so a write concern
 // with it is added as an internal command field.
-func (s *session) insertOptions(spec legacy.PublisherSpec) *client.InsertManyOptionsBuilder {
+func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
 	o := client.InsertMany().SetOrdered(s.options.Ordered)
 	if s.options.WTimeout == 0 || !spec.Mode.Confirmed() {
 		return o
@@ -99,7 +86,7 @@ func (s *session) insertOptions(spec legacy.PublisherSpec) *client.InsertManyOpt
 
 // inserter sends the inserts of one lane of a publisher.
 type inserter struct {
-	link    *link
+	address string // for messages
 	into    []*mongo.Collection
 	ids     *ids
 	options *client.InsertManyOptionsBuilder
@@ -121,8 +108,7 @@ func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts [
 			continue
 		}
 		if !refused(err) {
-			i.link.Broke(fmt.Errorf("insert into %s at %s: %w", c.Name(), i.link.address, err))
-			return 0, i.link.Err()
+			return 0, fmt.Errorf("insert into %s at %s: %w", c.Name(), i.address, err)
 		}
 		i.judge(c, err, verdicts)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "FerretDB, which stands in for MongoDB,", Parts: "mongodb", Tests: "pkg/drivers/mongodb"}
@@ -30,11 +29,40 @@ type rig struct {
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(change), notices: make(chan string, 100)}
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
 		r.notices <- string(kind) + ": " + detail
-	}))).(*session)
+	})).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
+}
+
+// connect makes a connection, which is closed with the session.
+func (r *rig) connect() *conn { return connect(r.t, r.session) }
+
+func connect(t testing.TB, s drivers.Session) *conn {
+	t.Helper()
+	c, err := s.Connect(labtest.Context(t), drivers.ConnSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*conn)
+}
+
+// acknowledging connects a consumer whose messages are acknowledged when handle returns.
+func acknowledging(t testing.TB, on *conn, spec drivers.ConsumerSpec, handle func([]drivers.Delivery)) drivers.Consumer {
+	t.Helper()
+	var c drivers.Consumer
+	ready := make(chan struct{})
+	c, err := on.Consumer(labtest.Context(t), spec, func(batch []drivers.Delivery) {
+		<-ready
+		handle(batch)
+		c.Ack(len(batch))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(ready)
+	return c
 }
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // Received is a received message.
@@ -19,132 +18,99 @@ type Received[K any] struct {
 }
 
 // Receive requests up to n messages and waits for the answer. If it returns no message, pause is the time before the
-// next request. An error breaks the link, also after pause. Bodies belong to the consumer. Each Receive is called from
-// one goroutine at a time. ctx ends when the consumer stops waiting for the answer.
+// next request. An error breaks the connection, also after pause. Bodies belong to the consumer. Each Receive is called
+// from one goroutine at a time. ctx ends when the consumer stops waiting for the answer.
 type Receive[K any] func(ctx context.Context, n int) (messages []Received[K], pause time.Duration, err error)
 
-// Settling is the result of the messages of one request.
+// Settling is the answer to the messages of one request.
 type Settling int
 
 // The values of Settling.
 const (
-	Accepted  Settling = iota // the handler accepted them
-	Rejected                  // the handler rejected them
-	Unhandled                 // they were not passed to the handler, because the consumer is being closed
+	Accepted  Settling = iota // acknowledged
+	Rejected                  // rejected, or passed to the handler and not answered
+	Unhandled                 // not passed to the handler, because the consumer was stopped
 )
 
 // ConsumerPlan configures a Consumer.
 type ConsumerPlan[K any] struct {
-	Spec   legacy.ConsumerSpec
-	Handle legacy.Handler
+	Conn   *Conn
+	Spec   drivers.ConsumerSpec
+	Handle drivers.Handler
 	// Receiver returns the function of one receiver. The receivers request messages concurrently.
 	Receiver  func() Receive[K]
 	Receivers int
 	// Most is the maximum number of messages of one Receive.
 	Most int
 	// Settle sends one request for up to MostSettled messages: an acknowledgement, or a return to the queue. Settlers
-	// is the maximum number of concurrent calls. An error breaks the link. Nil: the broker needs no acknowledgement,
-	// and messages of a consumer that is being closed are passed to the handler.
+	// is the maximum number of concurrent calls. An error breaks the connection. Nil: the broker needs no answers, and
+	// messages of a consumer that is being stopped are passed to the handler.
 	Settle      func(ctx context.Context, keys []K, how Settling) error
 	Settlers    int
 	MostSettled int
-	// Grouped: received messages hold further ones back. They are acknowledged when no other message is waiting,
-	// whatever Spec.Ack is.
-	Grouped bool
-	// ReceivePatience and Patience are the maximum times for the answers to Receive and Settle. After that the link
-	// counts as broken.
+	// ReceivePatience and Patience are the maximum times for the answers to Receive and Settle. After that the
+	// connection counts as broken.
 	ReceivePatience, Patience time.Duration
-	// Link is the state of the consumer's link. Leave is called at the end of Close.
-	Link  *Link
-	Leave func()
 }
 
-// Consumer is a legacy.Consumer that receives with the functions of ConsumerPlan.Receiver. At most Spec.Prefetch
-// messages are requested, waiting for the handler, or without an acknowledgement that was sent. So a slot of the
-// prefetch is used for one round trip per message, if the handler is fast.
+// Consumer is a drivers.Consumer that receives with the functions of ConsumerPlan.Receiver. It ends with its connection.
+// At most Spec.Prefetch messages are requested, waiting for the handler, or without an answer that was sent. So a slot of
+// the prefetch is used for one round trip per message, if the handler is fast.
 type Consumer[K any] struct {
-	plan   ConsumerPlan[K]
-	notice *legacy.Notice
-	stop   chan struct{} // closed by Close
-	broken chan struct{} // closed by Broke and Abandon
-	break1 sync.Once
-	once   sync.Once
+	*Conn
+	plan     ConsumerPlan[K]
+	stop     chan struct{} // closed by Stop
+	stopping sync.Once
+	closing  sync.Once
+	unwatch  func() bool // the end of the connection does not wake receivers any more
 
-	ctx, settling       context.Context // of the calls of Receive and of Settle
-	cancel, endSettling context.CancelFunc
+	receiving, settling       context.Context // of the calls of Receive and of Settle
+	endReceiving, endSettling context.CancelFunc
 
 	received  chan []Received[K] // from the receivers to deliver
 	receivers sync.WaitGroup
-	running   sync.WaitGroup // deliver, and acknowledgements at intervals
+	delivered chan struct{} // closed when deliver has ended
 	settlers  sync.WaitGroup
 
-	mu       sync.Mutex
-	ended    bool        // no further Receive begins
-	finished bool        // no further messages become due
-	slots    *sync.Cond  // free or ended changed
-	free     int         // unused slots of the prefetch
-	awake    *sync.Cond  // wakes or ended changed
-	polling  bool        // one receiver requests messages although it found none
-	resting  int         // receivers that wait until another one finds messages
-	wakes    int         // resting receivers that may continue
-	work     *sync.Cond  // due or finished changed
-	accepted []K         // handled, but not yet due
-	grouped  *time.Timer // acknowledges what has waited for grouping; AckEach
-	due      [Unhandled + 1][]K
+	mu         sync.Mutex
+	ended      bool       // no further Receive begins, and no message is passed to the handler
+	finished   bool       // no further messages become due
+	slots      *sync.Cond // free or ended changed
+	free       int        // unused slots of the prefetch
+	awake      *sync.Cond // wakes or ended changed
+	polling    bool       // one receiver requests messages although it found none
+	resting    int        // receivers that wait until another one finds messages
+	wakes      int        // resting receivers that may continue
+	work       *sync.Cond // due or finished changed
+	unanswered []K        // messages that were passed to the handler
+	due        [Unhandled + 1][]K
 }
 
-// grouping is how long an acknowledgement may wait for further messages that are handled meanwhile, with AckEach.
-const grouping = time.Millisecond
-
-// NewConsumer creates and starts a consumer. It joins and leaves plan.Link.
+// NewConsumer creates and starts a consumer.
 func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
-	c := &Consumer[K]{plan: plan, notice: legacy.NewNotice(plan.Spec.OnClosed), stop: make(chan struct{}),
-		broken: make(chan struct{}), received: make(chan []Received[K]), free: plan.Spec.Prefetch}
+	c := &Consumer[K]{Conn: plan.Conn, plan: plan, stop: make(chan struct{}), received: make(chan []Received[K]),
+		delivered: make(chan struct{}), free: plan.Spec.Prefetch}
 	if c.free == 0 {
 		c.free = math.MaxInt
 	}
-	c.grouped = time.AfterFunc(time.Hour, c.acknowledgeIdle)
-	c.grouped.Stop()
 	c.slots, c.awake, c.work = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.settling, c.endSettling = context.WithCancel(context.Background())
-	plan.Link.Join(c)
+	c.receiving, c.endReceiving = context.WithCancel(plan.Conn.ctx)
+	c.settling, c.endSettling = context.WithCancel(plan.Conn.ctx)
+	c.unwatch = context.AfterFunc(plan.Conn.ctx, c.end)
 	for range max(1, plan.Receivers) {
 		c.receivers.Go(func() { c.receive(plan.Receiver()) })
 	}
-	c.running.Go(c.deliver)
-	if plan.Settle == nil {
-		return c
-	}
-	for range max(1, plan.Settlers) {
-		c.settlers.Go(c.settle)
-	}
-	if plan.Spec.Ack == drivers.AckInterval {
-		c.running.Go(c.acknowledgeAtIntervals)
+	go c.deliver()
+	if plan.Settle != nil {
+		for range max(1, plan.Settlers) {
+			c.settlers.Go(c.settle)
+		}
 	}
 	return c
 }
 
-// Broke ends the consumer because its link broke. It waits for nothing.
-func (c *Consumer[K]) Broke(cause error) {
-	c.end()
-	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
-}
-
-// Abandon ends the consumer because its session is closed. OnClosed is not called.
-func (c *Consumer[K]) Abandon() {
-	c.notice.End()
-	c.end()
-}
-
+// end ends the waits of receivers, because no further request may begin.
 func (c *Consumer[K]) end() {
-	c.break1.Do(func() { close(c.broken) })
-	c.cancel()
-	c.wakeAll()
-}
-
-// wakeAll ends the waits of receivers, because no further request may begin.
-func (c *Consumer[K]) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -152,16 +118,12 @@ func (c *Consumer[K]) wakeAll() {
 	c.awake.Broadcast()
 }
 
-// breakAfter returns a watchdog that breaks the link.
+// breakAfter returns a watchdog that breaks the connection.
 func (c *Consumer[K]) breakAfter(patience time.Duration) *Watchdog {
-	return NewWatchdog(patience, func() {
-		c.plan.Link.Broke(fmt.Errorf("no answer for %v", patience))
-		c.cancel()
-		c.endSettling()
-	})
+	return NewWatchdog(patience, func() { c.Broke(fmt.Errorf("no answer for %v", patience)) })
 }
 
-// receive requests messages until the consumer is closed or the link breaks.
+// receive requests messages until the consumer is stopped or the connection ends.
 func (c *Consumer[K]) receive(request Receive[K]) {
 	watch := c.breakAfter(c.plan.ReceivePatience)
 	defer watch.Close()
@@ -171,16 +133,16 @@ func (c *Consumer[K]) receive(request Receive[K]) {
 			return
 		}
 		watch.Begin()
-		messages, pause, err := request(c.ctx, n)
+		messages, pause, err := request(c.receiving, n)
 		watch.End()
 		c.release(n - len(messages))
 		switch {
 		case len(messages) > 0:
 			c.wakeOne()
 			c.received <- messages
-		case err != nil && c.ctx.Err() == nil:
+		case err != nil && c.receiving.Err() == nil:
 			c.pause(pause)
-			c.plan.Link.Broke(err)
+			c.Broke(err)
 		case err == nil && pause > 0:
 			c.rest(pause)
 		}
@@ -250,24 +212,13 @@ func (c *Consumer[K]) pause(d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-c.stop:
-	case <-c.broken:
-	}
-}
-
-// over reports whether no more messages may be passed to the handler.
-func (c *Consumer[K]) over() bool {
-	select {
-	case <-c.stop:
-		return true
-	case <-c.broken:
-		return true
-	default:
-		return false
+	case <-c.receiving.Done():
 	}
 }
 
 // deliver passes messages to the handler, in batches of those that are available.
 func (c *Consumer[K]) deliver() {
+	defer close(c.delivered)
 	var pending []Received[K]
 	var deliveries []drivers.Delivery
 	for {
@@ -281,7 +232,6 @@ func (c *Consumer[K]) deliver() {
 			}
 		}
 		if len(pending) == 0 {
-			c.acknowledgeIdle()
 			next, open := <-c.received
 			if !open {
 				return
@@ -290,92 +240,61 @@ func (c *Consumer[K]) deliver() {
 			continue
 		}
 		batch := pending[:min(len(pending), c.plan.Spec.Batch)]
-		if c.over() && c.plan.Settle != nil {
-			c.enqueue(batch, Unhandled)
-		} else {
+		if c.handles(batch) {
 			deliveries = deliveries[:0]
 			for i := range batch {
 				deliveries = append(deliveries, batch[i].Delivery)
 			}
-			switch err := c.plan.Handle(deliveries); {
-			case c.plan.Settle == nil:
-				c.release(len(batch))
-			case err != nil:
-				c.enqueue(batch, Rejected)
-			default:
-				c.accept(batch)
-			}
+			c.plan.Handle(deliveries)
 			clear(deliveries) // bodies can be large
+			if c.plan.Settle == nil {
+				c.release(len(batch))
+			}
 		}
 		pending = slices.Delete(pending, 0, len(batch))
 	}
 }
 
-// accept stores messages that the handler accepted, and acknowledges them if it is time.
-func (c *Consumer[K]) accept(batch []Received[K]) {
+// handles reports whether a batch is passed to the handler. Otherwise it is returned to the queue.
+func (c *Consumer[K]) handles(batch []Received[K]) bool {
+	if c.plan.Settle == nil {
+		return true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.accepted) == 0 && c.plan.Spec.Ack == drivers.AckEach {
-		c.grouped.Reset(grouping)
+	to := &c.unanswered
+	if c.ended {
+		to = &c.due[Unhandled]
 	}
 	for i := range batch {
-		c.accepted = append(c.accepted, batch[i].Key)
+		*to = append(*to, batch[i].Key)
 	}
-	n, spec := len(c.accepted), &c.plan.Spec
-	switch spec.Ack {
-	case drivers.AckEach:
-		if n >= c.plan.MostSettled {
-			c.acknowledge()
-		}
-	case drivers.AckEvery:
-		if n >= spec.AckEvery || (spec.Prefetch > 0 && n >= spec.Prefetch) {
-			c.acknowledge()
-		}
+	if c.ended {
+		c.signal(len(batch))
 	}
+	return !c.ended
 }
 
-// acknowledgeIdle acknowledges when no message is available for the handler, or when a message has waited for grouping.
-func (c *Consumer[K]) acknowledgeIdle() {
+// Ack implements drivers.Consumer.
+func (c *Consumer[K]) Ack(n int) { c.answer(n, Accepted) }
+
+// Nack implements drivers.Consumer.
+func (c *Consumer[K]) Nack(n int) { c.answer(n, Rejected) }
+
+// answer makes the oldest unanswered messages due.
+func (c *Consumer[K]) answer(n int, how Settling) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.plan.Spec.Ack == drivers.AckEach || c.plan.Grouped {
-		c.acknowledge()
-	}
+	c.due[how] = append(c.due[how], c.unanswered[:n]...)
+	c.unanswered = slices.Delete(c.unanswered, 0, n)
+	c.signal(n)
 }
 
-// acknowledge makes the accepted messages due. The caller has locked mu.
-func (c *Consumer[K]) acknowledge() {
-	if len(c.accepted) > 0 {
-		c.due[Accepted] = append(c.due[Accepted], c.accepted...)
-		c.accepted = c.accepted[:0]
-		c.work.Broadcast()
+// signal wakes as many settlers as n due messages need. The caller has locked mu.
+func (c *Consumer[K]) signal(n int) {
+	for ; n > 0; n -= c.plan.MostSettled {
+		c.work.Signal()
 	}
-}
-
-func (c *Consumer[K]) acknowledgeAtIntervals() {
-	ticker := time.NewTicker(c.plan.Spec.AckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			c.mu.Lock()
-			c.acknowledge()
-			c.mu.Unlock()
-		case <-c.stop:
-			return
-		case <-c.broken:
-			return
-		}
-	}
-}
-
-func (c *Consumer[K]) enqueue(batch []Received[K], how Settling) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range batch {
-		c.due[how] = append(c.due[how], batch[i].Key)
-	}
-	c.work.Broadcast()
 }
 
 // settle sends the requests for due messages, until there will be no more.
@@ -387,14 +306,14 @@ func (c *Consumer[K]) settle() {
 		if len(keys) == 0 {
 			return
 		}
-		if c.plan.Link.Err() != nil || c.settling.Err() != nil {
+		if c.settling.Err() != nil {
 			continue
 		}
 		watch.Begin()
 		err := c.plan.Settle(c.settling, keys, how)
 		watch.End()
 		if err != nil && c.settling.Err() == nil {
-			c.plan.Link.Broke(err)
+			c.Broke(err)
 		}
 	}
 }
@@ -420,31 +339,34 @@ func (c *Consumer[K]) next() (keys []K, how Settling) {
 	}
 }
 
-// Close waits for the current requests and for the handler, acknowledges the messages that the handler accepted, and
-// returns the others to the queue.
-func (c *Consumer[K]) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
+// Stop waits for the running requests for messages, up to grace, and for the handler.
+func (c *Consumer[K]) Stop() {
+	c.stopping.Do(func() {
 		close(c.stop)
-		c.wakeAll()
-		hard := time.AfterFunc(grace, c.cancel)
+		c.end()
+		hard := time.AfterFunc(grace, c.endReceiving)
 		c.receivers.Wait()
 		hard.Stop()
 		close(c.received)
-		c.running.Wait()
-		c.grouped.Stop()
+		<-c.delivered
+	})
+}
+
+// Close sends all answers, up to grace, and returns the unanswered messages to the queue.
+func (c *Consumer[K]) Close() error {
+	c.Stop()
+	c.closing.Do(func() {
 		c.mu.Lock()
-		c.acknowledge()
-		c.finished = true
+		c.due[Rejected] = append(c.due[Rejected], c.unanswered...)
+		c.unanswered, c.finished = nil, true
 		c.work.Broadcast()
 		c.mu.Unlock()
-		hard = time.AfterFunc(grace, c.endSettling)
+		hard := time.AfterFunc(grace, c.endSettling)
 		c.settlers.Wait()
 		hard.Stop()
-		c.cancel()
+		c.unwatch()
+		c.endReceiving()
 		c.endSettling()
-		c.plan.Link.Part(c)
-		c.plan.Leave()
 	})
 	return nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +15,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 const roundTrip = 50 * time.Millisecond
@@ -55,60 +57,94 @@ func (q *queue) settle(_ context.Context, keys []int, how Settling) error {
 	return nil
 }
 
-// consume connects a consumer. Each request is for up to most messages.
-func (q *queue) consume(prefetch, most int, handle legacy.Handler, edit func(*ConsumerPlan[int])) *Consumer[int] {
-	requests := Concurrent(prefetch, most)
+// consumer is a consumer whose owner acknowledges.
+type consumer struct {
+	*Consumer[int]
+	ready chan struct{} // closed when Consumer is set
+	every int           // messages per acknowledgement
+	held  int           // not acknowledged yet
+}
+
+// consume connects a consumer. Each request is for up to most messages. handle reports whether a batch is accepted.
+func (q *queue) consume(prefetch, most, every int, handle func(n int) bool, edit func(*ConsumerPlan[int])) *consumer {
+	c, requests := &consumer{ready: make(chan struct{}), every: every}, Concurrent(prefetch, most)
 	plan := ConsumerPlan[int]{
-		Spec:     legacy.ConsumerSpec{Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach},
-		Handle:   handle,
+		Conn: NewConn(),
+		Spec: drivers.ConsumerSpec{Prefetch: prefetch, Batch: 10},
+		Handle: func(batch []drivers.Delivery) {
+			<-c.ready
+			if !handle(len(batch)) {
+				c.acknowledge()
+				c.Nack(len(batch))
+				return
+			}
+			if c.held += len(batch); c.held >= c.every {
+				c.acknowledge()
+			}
+		},
 		Receiver: func() Receive[int] { return q.receive }, Receivers: requests, Most: most,
 		Settle: q.settle, Settlers: requests, MostSettled: most,
-		ReceivePatience: time.Minute, Patience: time.Minute, Link: &Link{}, Leave: func() {},
+		ReceivePatience: time.Minute, Patience: time.Minute,
 	}
 	if edit != nil {
 		edit(&plan)
 	}
-	return NewConsumer(plan)
+	if plan.Settle == nil {
+		c.every = math.MaxInt
+	}
+	c.Consumer = NewConsumer(plan)
+	close(c.ready)
+	return c
 }
+
+func (c *consumer) acknowledge() {
+	c.Ack(c.held)
+	c.held = 0
+}
+
+// close closes the consumer as its owner does: it acknowledges what was handled.
+func (c *consumer) close(t *testing.T) {
+	t.Helper()
+	c.Stop()
+	if c.plan.Settle != nil {
+		c.acknowledge()
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func all(int) bool { return true }
 
 // The prefetch stays used: its messages are received and acknowledged once per round trip.
 func TestConsumerFillsThePrefetch(t *testing.T) {
 	const rounds = 40
-	for _, c := range []struct {
-		prefetch, most int
-		ack            drivers.Ack
-		every          int
-	}{
-		{1, 1, drivers.AckEach, 0}, {10, 1, drivers.AckEach, 0}, {100, 1, drivers.AckEach, 0},
-		{1, 10, drivers.AckEach, 0}, {7, 10, drivers.AckEach, 0}, {10, 10, drivers.AckEach, 0},
-		{25, 10, drivers.AckEach, 0}, {100, 10, drivers.AckEach, 0}, {1000, 10, drivers.AckEach, 0},
-		{100, 10, drivers.AckEvery, 10}, {100, 10, drivers.AckAutomatic, 0},
+	for _, c := range []struct{ prefetch, most, every int }{
+		{1, 1, 1}, {10, 1, 1}, {100, 1, 1}, {1, 10, 1}, {7, 10, 1}, {10, 10, 1}, {25, 10, 1}, {100, 10, 1}, {1000, 10, 1},
+		{100, 10, 10}, {100, 10, 0}, // 0: without acknowledgements
 	} {
-		t.Run(fmt.Sprintf("%d, %d per request, %s", c.prefetch, c.most, c.ack), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d, %d per request, acknowledged every %d", c.prefetch, c.most, c.every), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var q queue
 				q.left.Store(1_000_000)
 				var handled int
-				consumer := q.consume(c.prefetch, c.most, func(batch []drivers.Delivery) error {
-					handled += len(batch)
-					return nil
+				consumer := q.consume(c.prefetch, c.most, c.every, func(n int) bool {
+					handled += n
+					return true
 				}, func(p *ConsumerPlan[int]) {
-					p.Spec.Ack, p.Spec.AckEvery = c.ack, c.every
-					if c.ack == drivers.AckAutomatic {
+					if c.every == 0 {
 						p.Settle = nil
 					}
 				})
 				time.Sleep(rounds*roundTrip + roundTrip/2)
-				if err := consumer.Close(); err != nil {
-					t.Fatal(err)
-				}
+				consumer.close(t)
 				if least := c.prefetch * rounds * 95 / 100; handled < least {
 					t.Errorf("%d messages in %d round trips, want %d or more", handled, rounds, least)
 				}
-				if c.ack != drivers.AckAutomatic && q.most > c.prefetch {
+				if c.every > 0 && q.most > c.prefetch {
 					t.Errorf("%d messages without an acknowledgement, want %d or fewer", q.most, c.prefetch)
 				}
-				if got := q.settled[Accepted].Load(); c.ack != drivers.AckAutomatic && got != int64(handled) {
+				if got := q.settled[Accepted].Load(); c.every > 0 && got != int64(handled) {
 					t.Errorf("%d messages acknowledged, want %d", got, handled)
 				}
 			})
@@ -120,7 +156,7 @@ func TestConsumerFillsThePrefetch(t *testing.T) {
 func TestOneReceiverPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q queue
-		c := q.consume(100, 1, func([]drivers.Delivery) error { return nil }, nil)
+		c := q.consume(100, 1, 1, all, nil)
 		time.Sleep(time.Second)
 		begun := q.requests.Load()
 		time.Sleep(60 * time.Second)
@@ -134,62 +170,112 @@ func TestOneReceiverPolls(t *testing.T) {
 		if got := q.requests.Load() - begun; got < 950 {
 			t.Errorf("%d requests in 10 round trips, want 950 or more of 100 receivers", got)
 		}
-		_ = c.Close()
+		c.close(t)
 	})
 }
 
-// A message does not wait for an acknowledgement until a slow handler has accepted others.
-func TestAcknowledgementDoesNotWaitForTheHandler(t *testing.T) {
+// An answer is sent at once, in as few requests as possible. The oldest messages are answered.
+func TestAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q queue
-		q.left.Store(10)
-		c := q.consume(10, 10, func([]drivers.Delivery) error { time.Sleep(time.Second); return nil },
-			func(p *ConsumerPlan[int]) { p.Spec.Batch = 1 })
-		time.Sleep(5*time.Second + 3*roundTrip)
-		if got := q.settled[Accepted].Load(); got != 5 {
-			t.Errorf("%d messages acknowledged after 5 s, want 5 of one per second", got)
+		type answer struct {
+			keys []int
+			how  Settling
 		}
-		_ = c.Close()
+		next, answers := 0, make(chan answer, 100)
+		c := (&queue{}).consume(20, 20, 100, all, func(p *ConsumerPlan[int]) {
+			p.MostSettled, p.Settlers, p.Receivers = 4, 1, 1
+			p.Receiver = func() Receive[int] {
+				return func(_ context.Context, n int) (messages []Received[int], _ time.Duration, _ error) {
+					for ; next < 20 && len(messages) < n; next++ {
+						messages = append(messages, Received[int]{Key: next})
+					}
+					return messages, time.Second, nil
+				}
+			}
+			p.Settle = func(_ context.Context, keys []int, how Settling) error {
+				answers <- answer{slices.Clone(keys), how}
+				return nil
+			}
+		})
+		want := func(all ...answer) {
+			t.Helper()
+			synctest.Wait()
+			for _, a := range all {
+				if got := <-answers; !reflect.DeepEqual(got, a) {
+					t.Errorf("answered %v, want %v", got, a)
+				}
+			}
+			if len(answers) > 0 {
+				t.Errorf("%d more requests", len(answers))
+			}
+		}
+		want()
+		c.Ack(6)
+		want(answer{[]int{0, 1, 2, 3}, Accepted}, answer{[]int{4, 5}, Accepted})
+		c.Nack(3)
+		want(answer{[]int{6, 7, 8}, Rejected})
+		c.Stop()
+		c.Ack(9)
+		want(answer{[]int{9, 10, 11, 12}, Accepted}, answer{[]int{13, 14, 15, 16}, Accepted}, answer{[]int{17}, Accepted})
+		_, _ = c.Close(), c.Close()
+		want(answer{[]int{18, 19}, Rejected})
 	})
 }
 
-// Close acknowledges what was handled, and gives back the rest. A rejected message is given back, too.
+// Close returns what was not handled. A rejected message is returned, too.
 func TestCloseSettles(t *testing.T) {
-	for _, ack := range []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval} {
+	for _, every := range []int{1, 100} {
 		synctest.Test(t, func(t *testing.T) {
 			var q queue
 			q.left.Store(30)
 			n := 0
-			c := q.consume(100, 10, func([]drivers.Delivery) error {
+			c := q.consume(100, 10, every, func(int) bool {
 				time.Sleep(time.Second)
-				if n++; n == 2 {
-					return errors.New("no")
-				}
-				return nil
-			}, func(p *ConsumerPlan[int]) {
-				p.Spec.Batch, p.Spec.Ack, p.Spec.AckEvery, p.Spec.AckInterval = 1, ack, 100, time.Hour
-			})
+				n++
+				return n != 2
+			}, func(p *ConsumerPlan[int]) { p.Spec.Batch = 1 })
 			time.Sleep(4*time.Second + 2*roundTrip)
-			_ = c.Close()
+			c.close(t)
 			accepted, rejected, unhandled := q.settled[Accepted].Load(), q.settled[Rejected].Load(), q.settled[Unhandled].Load()
 			if accepted != 4 || rejected != 1 || unhandled != 25 {
-				t.Errorf("%s: %d accepted, %d rejected, %d unhandled; want 4, 1, 25", ack, accepted, rejected, unhandled)
+				t.Errorf("every %d: %d accepted, %d rejected, %d unhandled; want 4, 1, 25", every, accepted, rejected,
+					unhandled)
 			}
 		})
 	}
 }
 
-// Without an answer, the link breaks. Close does not wait for it longer than the grace.
+// Stop waits for the handler, which is not called again.
+func TestStopWaitsForTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q queue
+		q.left.Store(30)
+		calls, begun := 0, time.Now()
+		c := q.consume(100, 10, 1, func(int) bool {
+			calls++
+			time.Sleep(time.Minute)
+			return true
+		}, nil)
+		time.Sleep(time.Second)
+		for range 2 {
+			c.Stop()
+		}
+		if took := time.Since(begun); calls != 1 || took != time.Minute+roundTrip {
+			t.Errorf("Stop returned after %v and %d calls of the handler, want one call of a minute", took, calls)
+		}
+		c.close(t)
+	})
+}
+
+// Without an answer, the connection breaks. Close does not wait for it longer than the grace.
 func TestConsumerWithoutAnswers(t *testing.T) {
 	for _, silent := range []string{"receive", "settle"} {
 		synctest.Test(t, func(t *testing.T) {
 			var q queue
 			q.left.Store(1)
-			closed := make(chan error, 2)
 			never := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-			c := q.consume(10, 10, func([]drivers.Delivery) error { return nil }, func(p *ConsumerPlan[int]) {
+			c := q.consume(10, 10, 1, all, func(p *ConsumerPlan[int]) {
 				p.ReceivePatience, p.Patience = 8*time.Second, 4*time.Second
-				p.Spec.OnClosed = func(err error) { closed <- err }
 				if silent == "receive" {
 					p.Receiver = func() Receive[int] {
 						return func(ctx context.Context, _ int) ([]Received[int], time.Duration, error) { return nil, 0, never(ctx) }
@@ -199,16 +285,17 @@ func TestConsumerWithoutAnswers(t *testing.T) {
 				}
 			})
 			begun := time.Now()
-			if err := <-closed; !errors.Is(err, drivers.ErrClosed) {
-				t.Errorf("%s: OnClosed got %v", silent, err)
+			<-c.Done()
+			if err := c.Err(); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("%s: it ended with %v", silent, err)
 			}
 			if took := time.Since(begun); took > 11*time.Second {
-				t.Errorf("%s: the link broke after %v", silent, took)
+				t.Errorf("%s: the connection broke after %v", silent, took)
 			}
 			begun = time.Now()
-			_ = c.Close()
-			if took := time.Since(begun); took > 2*grace || len(closed) > 0 {
-				t.Errorf("%s: Close took %v, %d more calls of OnClosed", silent, took, len(closed))
+			c.close(t)
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("%s: Close took %v", silent, took)
 			}
 		})
 	}
@@ -227,7 +314,8 @@ func TestPublisherFillsTheWindow(t *testing.T) {
 				slots := make(chan struct{}, c.window)
 				var confirmed atomic.Int64
 				p := New(Plan{
-					Spec: legacy.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: c.window,
+					Conn: NewConn(),
+					Spec: drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: c.window,
 						OnConfirms: func(tokens []uint64, _ error) {
 							for range tokens {
 								confirmed.Add(1)

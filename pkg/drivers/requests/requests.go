@@ -1,9 +1,10 @@
-// Package requests implements publishers for drivers whose broker answers requests. A request contains one or more
-// messages, and its answer is the confirm of these messages. The package implements all modes, with waiting, timeouts
-// and closing, so that a driver only has to send.
+// Package requests implements publishers and consumers for drivers whose broker answers requests. A request contains one
+// or more messages, and its answer is the confirm of these messages. The package implements all modes, with waiting,
+// timeouts and closing, so that a driver only has to send requests.
 package requests
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -20,14 +20,16 @@ const grace = 2 * time.Second
 
 // Publish sends the messages of batch and waits for the answer. If they do not fit into one request, it sends only the
 // first ones. It sets verdicts[i], which is nil before, to the result for batch[i]: nil, or an error that wraps
-// drivers.ErrRejected. The same result of several messages is the same error. answered is the number of messages, from the first, that have a verdict. They are confirmed
-// immediately, and Publish is called again with the rest. An error explains why the others have no verdict, and breaks
-// the publisher. Each Publish is called from one goroutine at a time. Bodies are valid until it returns.
+// drivers.ErrRejected. The same result of several messages is the same error. answered is the number of messages, from
+// the first, that have a verdict. They are confirmed immediately, and Publish is called again with the rest. An error
+// explains why the others have no verdict, and breaks the connection. Each Publish is called from one goroutine at a
+// time. Bodies are valid until it returns.
 type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
 
 // Plan configures a Publisher.
 type Plan struct {
-	Spec legacy.PublisherSpec
+	Conn *Conn
+	Spec drivers.PublisherSpec
 	// Lane returns the function that sends the requests of one lane, one at a time. It must report to waiting while it
 	// waits for an answer. New calls Lane once per lane. waiting is nil in confirm-window, where Publish waits for no
 	// answer.
@@ -39,33 +41,26 @@ type Plan struct {
 	// queued when a lane is free, so no message waits for a later one. confirm-batch passes whole batches, and all
 	// other modes single messages.
 	Most int
-	// Patience is the maximum time for the answer to a request. After that the link counts as broken.
+	// Patience is the maximum time for the answer to a request. After that the connection counts as broken.
 	Patience time.Duration
-	// Settle is optional. Close calls it in unconfirmed modes if the link works. It returns when the broker has
+	// Settle is optional. Close calls it in unconfirmed modes if the connection works. It returns when the broker has
 	// received everything that was sent.
 	Settle func(ctx context.Context) error
-	// Leave is optional. It is called at the end of Close.
-	Leave func()
 }
 
-// Publisher is a legacy.Publisher that sends with the functions of Plan.Lane.
+// Publisher is a drivers.Publisher that sends with the functions of Plan.Lane. It ends with its connection.
 type Publisher struct {
+	*Conn
 	plan   Plan
-	notice *legacy.Notice
-	ctx    context.Context // context of all requests
+	ctx    context.Context // of all requests: ends with the connection, or when Close waits no longer
 	cancel context.CancelFunc
-	broken chan struct{} // closed by Broke
-	break1 sync.Once
-	cause  error // valid after broken is closed
 
 	mu      sync.Mutex // locked by Publish and Flush; after done, nothing is accepted
 	done    bool
-	closing chan struct{}
 	queue   chan drivers.Message // used in confirm-window
 	partial chan struct{}        // requests in flight that are not full; its capacity is their maximum number
 	first   *lane                // used in all other modes
 	batch   []drivers.Message    // not yet sent
-	guarded guarded
 
 	gathering  chan struct{} // one lane at a time takes messages from queue
 	confirming sync.Mutex    // guards confirms
@@ -85,9 +80,8 @@ type lane struct {
 
 // New creates a publisher.
 func New(plan Plan) *Publisher {
-	p := &Publisher{plan: plan, notice: legacy.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
-		closing: make(chan struct{}), confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p := &Publisher{Conn: plan.Conn, plan: plan, confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
+	p.ctx, p.cancel = context.WithCancel(plan.Conn.ctx)
 	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
 		lanes, waiting = max(1, plan.Lanes), nil
@@ -111,38 +105,13 @@ func New(plan Plan) *Publisher {
 	return p
 }
 
-// Broke reports that the link is broken. Only the first call has an effect. It does not wait for running requests.
-func (p *Publisher) Broke(cause error) {
-	p.break1.Do(func() {
-		p.cause = fmt.Errorf("%w: %w", drivers.ErrClosed, cause)
-		close(p.broken)
-		p.notice.Broke(p.cause)
-	})
-}
+var errClosed = fmt.Errorf("%w: closed before the broker answered", drivers.ErrClosed)
 
-// Abandon cancels all requests, for a session that is being closed. OnClosed is not called.
-func (p *Publisher) Abandon() {
-	p.notice.End()
-	p.cancel()
-}
+// reason returns why the publisher cannot send any more. It is used after the end of ctx.
+func (p *Publisher) reason() error { return cmp.Or(p.Err(), errClosed) }
 
-var errAbandoned = errors.New("closed before the broker answered")
-
-// isBroken returns the cause, or nil.
-func (p *Publisher) isBroken() error {
-	select {
-	case <-p.broken:
-		return p.cause
-	default:
-		return nil
-	}
-}
-
-// bite breaks the link because a request has had no answer for Patience.
-func (p *Publisher) bite() {
-	p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience))
-	p.cancel()
-}
+// bite breaks the connection because a request has had no answer for Patience.
+func (p *Publisher) bite() { p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience)) }
 
 // run sends the messages of the queue until it is closed.
 func (l *lane) run() {
@@ -188,15 +157,12 @@ func (l *lane) gather(batch []drivers.Message) (all []drivers.Message, partial b
 
 var errNoVerdict = errors.New("a request was answered without a word of any message")
 
-// request sends a batch or its first messages, unless the link is broken. It returns the number of messages with a
-// verdict.
+// request sends a batch or its first messages, unless the connection has ended. It returns the number of messages with
+// a verdict.
 func (l *lane) request(batch []drivers.Message) (int, error) {
 	p := l.p
-	if err := p.isBroken(); err != nil {
-		return 0, err
-	}
 	if p.ctx.Err() != nil {
-		return 0, fmt.Errorf("%w: %w", drivers.ErrClosed, errAbandoned)
+		return 0, p.reason()
 	}
 	l.verdicts = append(l.verdicts[:0], make([]error, len(batch))...)
 	l.watch.Begin()
@@ -205,11 +171,13 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 	if err == nil && answered < 1 {
 		err = errNoVerdict
 	}
-	if err != nil {
-		p.Broke(err)
-		return answered, p.isBroken()
+	if err == nil {
+		return answered, nil
 	}
-	return answered, nil
+	if p.ctx.Err() == nil {
+		p.Broke(err)
+	}
+	return answered, p.reason()
 }
 
 // settle sends a batch in as many requests as necessary. It confirms the messages of each request after its answer.

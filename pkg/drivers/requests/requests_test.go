@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var errFull = fmt.Errorf("%w: full", drivers.ErrRejected)
 
 // world is a broker that responds after some time, with the callbacks of a publisher's owner.
 type world struct {
+	conn    *Conn // of the publisher
 	answer  time.Duration
 	refuse  func(token uint64) error
 	breakAt int // the request at which the link is broken; 0: none
@@ -30,13 +30,13 @@ type world struct {
 	most     int // maximum number of concurrent requests
 	confirms map[uint64][]error
 	calls    int // of OnConfirms
-	closed   []error
 }
 
 func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
-	w.confirms = map[uint64][]error{}
+	w.conn, w.confirms = NewConn(), map[uint64][]error{}
 	plan := Plan{
-		Spec: legacy.PublisherSpec{
+		Conn: w.conn,
+		Spec: drivers.PublisherSpec{
 			Mode: mode, MaxInFlight: 100, Batch: 10,
 			OnConfirms: func(tokens []uint64, err error) {
 				w.mu.Lock()
@@ -45,11 +45,6 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 				for _, token := range tokens {
 					w.confirms[token] = append(w.confirms[token], err)
 				}
-			},
-			OnClosed: func(err error) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.closed = append(w.closed, err)
 			},
 		},
 		Lanes: 1, Most: 10, Patience: 30 * time.Second,
@@ -105,13 +100,6 @@ func publish(t *testing.T, p *Publisher, from, to uint64) {
 			t.Fatalf("publish %d: %v", token, err)
 		}
 	}
-}
-
-// heard returns the errors of OnClosed.
-func (w *world) heard() []error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.closed)
 }
 
 // once checks that every message up to n was confirmed once, with the error of want.
@@ -211,8 +199,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls of OnConfirms, want %d: two for the answer with a refused message, and one per other answer",
 				w.calls, want)
 		}
-		if len(w.closed) > 0 {
-			t.Errorf("a refused message closes the link: %v", w.closed)
+		if err := w.conn.Err(); err != nil {
+			t.Errorf("a refused message breaks the connection: %v", err)
 		}
 	})
 }
@@ -239,8 +227,8 @@ func TestBatchesOfSeveralRequests(t *testing.T) {
 		}
 		<-published
 		w.once(t, 10, fine)
-		if len(w.heard()) > 0 {
-			t.Errorf("answers within the patience close the link: %v", w.closed)
+		if err := w.conn.Err(); err != nil {
+			t.Errorf("answers within the patience break the connection: %v", err)
 		}
 		_ = p.Close()
 
@@ -260,8 +248,8 @@ func TestBatchesOfSeveralRequests(t *testing.T) {
 	})
 }
 
-// Messages with a response before the link broke keep it. All others fail, and nothing more is sent.
-func TestBrokenLink(t *testing.T) {
+// Messages with a response before the connection broke keep it. All others fail, and nothing more is sent.
+func TestBrokenConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Second, breakAt: 2}
 		p := w.publisher(drivers.ConfirmWindow, nil)
@@ -279,17 +267,17 @@ func TestBrokenLink(t *testing.T) {
 			}
 			return drivers.ErrClosed
 		})
-		if len(w.closed) != 1 || !errors.Is(w.closed[0], drivers.ErrClosed) || !errors.Is(w.closed[0], errGone) {
-			t.Errorf("OnClosed heard %v, want the cause once", w.closed)
+		if err := p.Err(); !errors.Is(err, drivers.ErrClosed) || !errors.Is(err, errGone) {
+			t.Errorf("the publisher ended with %v, want the cause", err)
 		}
 		if err := p.Publish(t.Context(), drivers.Message{Token: 99}); !errors.Is(err, drivers.ErrClosed) {
-			t.Errorf("publish over a broken link: %v", err)
+			t.Errorf("publish over a broken connection: %v", err)
 		}
 		_ = p.Close()
 	})
 }
 
-// Without a response the link counts as broken after the timeout, and Close waits at most for its grace period.
+// Without a response the connection counts as broken after the timeout, and Close waits at most for its grace period.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Hour}
@@ -297,14 +285,14 @@ func TestDeadlines(t *testing.T) {
 		publish(t, p, 0, 3)
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
-		if len(w.heard()) > 0 {
-			t.Errorf("broken after 29 s: %v", w.closed)
+		if err := p.Err(); err != nil {
+			t.Errorf("broken after 29 s: %v", err)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w.once(t, 3, func(uint64) error { return drivers.ErrClosed })
-		if len(w.closed) != 1 {
-			t.Errorf("OnClosed heard %v, want one error", w.closed)
+		if err := p.Err(); !errors.Is(err, drivers.ErrClosed) {
+			t.Errorf("the publisher ended with %v, want ErrClosed", err)
 		}
 		_ = p.Close()
 
@@ -317,41 +305,69 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("Close takes %v, want %v", took, grace)
 		}
 		w.once(t, 3, func(uint64) error { return drivers.ErrClosed })
-		if len(w.closed) > 0 {
-			t.Errorf("Close is told as a break: %v", w.closed)
+		if err := w.conn.Err(); err != nil {
+			t.Errorf("Close breaks the connection: %v", err)
 		}
 	})
 }
 
-// The end of a context releases a publisher. A message that was not sent is not accepted. Otherwise its confirm has the
-// error.
-func TestContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch, drivers.FireAndForget} {
-			w := &world{answer: time.Hour}
-			p := w.publisher(mode, func(plan *Plan) { plan.Spec.Batch = 1 })
-			over, end := context.WithCancel(t.Context())
-			end()
-			if err := p.Publish(over, drivers.Message{}); !errors.Is(err, context.Canceled) || len(w.requests) > 0 {
-				t.Errorf("%s with a context that has ended: %v, %d requests", mode, err, len(w.requests))
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			err := p.Publish(ctx, drivers.Message{})
-			cancel()
-			if mode.Confirmed() {
-				if err != nil {
-					t.Errorf("%s: %v, want its confirm to fail", mode, err)
+// Nothing is accepted with a context that has ended.
+func TestContextHasEnded(t *testing.T) {
+	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach, drivers.ConfirmBatch,
+		drivers.FireAndForget} {
+		w := &world{}
+		p := w.publisher(mode, nil)
+		over, end := context.WithCancel(t.Context())
+		end()
+		if err := errors.Join(p.Publish(over, drivers.Message{}), p.Flush(over)); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		_ = p.Close()
+		if len(w.requests) > 0 || len(w.confirms) > 0 {
+			t.Errorf("%s: %d requests, %d confirms", mode, len(w.requests), len(w.confirms))
+		}
+	}
+}
+
+// The end of a connection releases all its publishers. What they accepted is confirmed with ErrClosed.
+func TestConnEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*Conn)
+		want error // of Err
+	}{"cut": {(*Conn).Cut, errCut}, "closed": {func(c *Conn) { c.End() }, nil}} {
+		for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach, drivers.FireAndForget} {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{answer: time.Hour}
+				p := w.publisher(mode, nil)
+				published := make(chan error, 1)
+				go func() { published <- p.Publish(t.Context(), drivers.Message{}) }()
+				synctest.Wait()
+				begun := time.Now()
+				c.end(w.conn)
+				err := <-published
+				if (err != nil) == mode.Confirmed() || err != nil && !errors.Is(err, drivers.ErrClosed) {
+					t.Errorf("%s, %s: Publish returns %v", name, mode, err)
 				}
-				w.once(t, 1, func(uint64) error { return drivers.ErrClosed })
-			} else if !errors.Is(err, drivers.ErrClosed) || len(w.confirms) > 0 {
-				t.Errorf("%s: %v, %d confirms", mode, err, len(w.confirms))
-			}
-			_ = p.Close()
+				synctest.Wait()
+				if mode.Confirmed() {
+					w.once(t, 1, func(uint64) error { return drivers.ErrClosed })
+				}
+				if err := p.Publish(t.Context(), drivers.Message{}); !errors.Is(err, drivers.ErrClosed) {
+					t.Errorf("%s, %s: Publish afterwards returns %v", name, mode, err)
+				}
+				_ = p.Close()
+				if err := p.Err(); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+					t.Errorf("%s, %s: the publisher ended with %v, want %v", name, mode, err, c.want)
+				}
+				if took := time.Since(begun); took > 0 {
+					t.Errorf("%s, %s: it took %v", name, mode, took)
+				}
+			})
 		}
-	})
+	}
 }
 
-// Unconfirmed publishers wait for their responses at the end, unless the link is broken.
+// Unconfirmed publishers wait for their responses at the end, unless the connection is broken.
 func TestSettle(t *testing.T) {
 	for breakAt, want := range map[int]int{0: 1, 1: 0} {
 		settled := 0
@@ -399,82 +415,5 @@ func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 			}
 			_ = p.Close()
 		})
-	}
-}
-
-// wire is a link that counts how often it was closed.
-type wire struct {
-	Link
-	ends int
-}
-
-func (w *wire) Close() {
-	if first, _ := w.End(); first {
-		w.ends++
-	}
-}
-
-type ear struct {
-	broke     []error
-	abandoned int
-}
-
-func (e *ear) Broke(cause error) { e.broke = append(e.broke, cause) }
-func (e *ear) Abandon()          { e.abandoned++ }
-
-// Equal numbers share a link until it breaks. The next user then gets a new link, and the last user of each link closes
-// it.
-func TestLinksAreShared(t *testing.T) {
-	var links Links[*wire]
-	connect := func() (*wire, error) { return &wire{}, nil }
-	take := func(number int) (*wire, func()) {
-		t.Helper()
-		l, leave, err := links.Take(number, connect)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l, leave
-	}
-	a, leaveA := take(1)
-	b, leaveB := take(1)
-	other, leaveOther := take(2)
-	alone, leaveAlone := take(legacy.Exclusive)
-	second, leaveSecond := take(legacy.Exclusive)
-	if a != b || a == other || a == alone || alone == second {
-		t.Error("links are not shared by number")
-	}
-	e := &ear{}
-	a.Join(e)
-	a.Broke(errGone)
-	a.Broke(errFull)
-	if len(e.broke) != 1 || e.broke[0] != errGone || !errors.Is(a.Err(), errGone) {
-		t.Errorf("a member hears %v, the link says %v", e.broke, a.Err())
-	}
-	late := &ear{}
-	b.Join(late)
-	if len(late.broke) != 1 {
-		t.Error("who joins a broken link does not hear of it")
-	}
-	c, leaveC := take(1)
-	if c == a {
-		t.Error("a broken link is given again")
-	}
-	for _, leave := range []func(){leaveA, leaveB, leaveOther, leaveAlone, leaveSecond} {
-		leave()
-	}
-	if a.ends != 1 || other.ends != 1 || alone.ends != 1 || second.ends != 1 || c.ends != 0 {
-		t.Errorf("closed %d, %d, %d, %d and %d times, want 1, 1, 1, 1 and 0", a.ends, other.ends, alone.ends,
-			second.ends, c.ends)
-	}
-	f := &ear{}
-	c.Join(f)
-	links.Close()
-	leaveC()
-	if c.ends != 1 || f.abandoned != 1 || len(f.broke) > 0 {
-		t.Errorf("the session's end closes a link %d times, its member is abandoned %d times and hears %v", c.ends,
-			f.abandoned, f.broke)
-	}
-	if _, _, err := links.Take(1, connect); !errors.Is(err, drivers.ErrClosed) {
-		t.Errorf("a closed session gives a link: %v", err)
 	}
 }

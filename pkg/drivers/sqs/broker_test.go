@@ -20,7 +20,6 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // meddler is a proxy in front of ElasticMQ, which never fails. It responds to some requests, or some messages of a
@@ -107,7 +106,7 @@ func (m *meddler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n, is := request["MaxNumberOfMessages"].(float64); is {
 		m.hold(action, int(n))
 	} else {
-		m.hold(action, len(entries))
+		m.hold(action, max(1, len(entries)))
 	}
 	m.forward(w, r, body, failed)
 }
@@ -177,10 +176,10 @@ type account struct {
 	mu       sync.Mutex
 	confirms map[uint64]error
 	received []string
-	closed   []error
+	conns    []*conn
 }
 
-func (a *account) publisher(r *rig, spec legacy.PublisherSpec) legacy.Publisher {
+func (a *account) publisher(r *rig, spec drivers.PublisherSpec) drivers.Publisher {
 	a.confirms = map[uint64]error{}
 	spec.Topology = r.topology
 	spec.OnConfirms = func(tokens []uint64, err error) {
@@ -190,12 +189,9 @@ func (a *account) publisher(r *rig, spec legacy.PublisherSpec) legacy.Publisher 
 			a.confirms[token] = err
 		}
 	}
-	spec.OnClosed = func(err error) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.closed = append(a.closed, err)
-	}
-	p, err := r.session.Publisher(r.context(), spec)
+	on := r.connect()
+	a.conns = append(a.conns, on)
+	p, err := on.Publisher(r.context(), spec)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -203,26 +199,54 @@ func (a *account) publisher(r *rig, spec legacy.PublisherSpec) legacy.Publisher 
 	return p
 }
 
-func (a *account) consumer(r *rig, spec legacy.ConsumerSpec) legacy.Consumer {
+// consuming is a consumer whose Close acknowledges what was handled.
+type consuming struct {
+	drivers.Consumer
+	held int // not acknowledged yet
+	once sync.Once
+}
+
+func (c *consuming) Close() error {
+	c.once.Do(func() {
+		c.Stop()
+		c.Ack(c.held)
+	})
+	return c.Consumer.Close()
+}
+
+// consumer connects a consumer. It acknowledges every messages.
+func (a *account) consumer(r *rig, spec drivers.ConsumerSpec, every int) drivers.Consumer {
 	spec.Topology = r.topology
-	spec.OnClosed = func(err error) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.closed = append(a.closed, err)
-	}
-	c, err := r.session.Consumer(r.context(), spec, func(batch []drivers.Delivery) error {
+	c, ready, on := &consuming{}, make(chan struct{}), r.connect()
+	a.conns = append(a.conns, on)
+	var err error
+	c.Consumer, err = on.Consumer(r.context(), spec, func(batch []drivers.Delivery) {
+		<-ready
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, d := range batch {
 			a.received = append(a.received, string(d.Body))
 		}
-		return nil
+		if c.held += len(batch); c.held >= every {
+			c.Ack(c.held)
+			c.held = 0
+		}
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	close(ready)
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// broken returns why a connection broke, or nil.
+func (a *account) broken() error {
+	var errs []error
+	for _, on := range a.conns {
+		errs = append(errs, on.Err())
+	}
+	return errors.Join(errs...)
 }
 
 func (a *account) receipts() []string {
@@ -231,7 +255,7 @@ func (a *account) receipts() []string {
 	return slices.Sorted(slices.Values(a.received))
 }
 
-func send(t *testing.T, r *rig, p legacy.Publisher, n int) {
+func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
 	t.Helper()
 	for i := range n {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
@@ -247,19 +271,26 @@ func send(t *testing.T, r *rig, p legacy.Publisher, n int) {
 // The window and the prefetch are used by concurrent requests: the service answers none of them before all messages are
 // in requests.
 func TestLimitsAreFilled(t *testing.T) {
-	m, options := meddle(t, `{}`)
-	m.together = map[string]int{"SendMessageBatch": 100, "ReceiveMessage": 100, "DeleteMessageBatch": 50}
-	r := newRig(t, options, nil)
-	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 100})
-	send(t, r, p, 100)
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
-	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 100, Ack: drivers.AckEach})
-	labtest.Eventually(t, "100 messages", func() bool { return len(a.receipts()) == 100 })
-	if len(a.closed) > 0 {
-		t.Errorf("links broke: %v", a.closed)
+	for ack, deletes := range map[drivers.Ack]string{drivers.AckEach: "DeleteMessage", drivers.AckEvery: "DeleteMessageBatch"} {
+		m, options := meddle(t, `{}`)
+		m.together = map[string]int{"SendMessageBatch": 100, "ReceiveMessage": 100, deletes: 50}
+		r := newRig(t, options, nil)
+		a := &account{}
+		p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+		send(t, r, p, 100)
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c := a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 100, Ack: ack}, 10)
+		labtest.Eventually(t, "100 messages", func() bool { return len(a.receipts()) == 100 })
+		_ = c.Close()
+		if err := a.broken(); err != nil {
+			t.Errorf("%s: connections broke: %v", ack, err)
+		}
+		each, batches := len(m.requests("DeleteMessage")), len(m.requests("DeleteMessageBatch"))
+		if ack == drivers.AckEach && (each != 100 || batches > 0) {
+			t.Errorf("%d requests to delete one message, and %d to delete several, want 100 and none", each, batches)
+		}
 	}
 }
 
@@ -295,8 +326,8 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	m.refuse = func(action, id string) bool { return action == "SendMessageBatch" && (id == "3" || id == "9") }
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 25})
-	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10})
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 25})
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery}, 10)
 	send(t, r, p, 25)
 	if got, want := m.requests("SendMessageBatch"), []int{10, 10, 5}; !slices.Equal(got, want) {
 		t.Errorf("requests of %v messages, want %v", got, want)
@@ -317,13 +348,13 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	if got := a.receipts(); !slices.Equal(got, want) {
 		t.Errorf("received %v, want %v", got, want)
 	}
-	if len(a.closed) > 0 {
-		t.Errorf("a refused message closes the link: %v", a.closed)
+	if err := a.broken(); err != nil {
+		t.Errorf("a refused message breaks the connection: %v", err)
 	}
 }
 
 // If the service rejects a request, all its messages are rejected, and it is not repeated with resilience "none". If the
-// service fails, it may have stored them: they are not rejected, and the link is broken. By default, the SDK repeats
+// service fails, it may have stored them: they are not rejected, and the connection is broken. By default, the SDK repeats
 // requests after failures and throttling, and no others.
 func TestRefusedRequests(t *testing.T) {
 	for _, c := range []struct {
@@ -344,7 +375,7 @@ func TestRefusedRequests(t *testing.T) {
 		}
 		r := newRig(t, options, nil)
 		a := &account{}
-		send(t, r, a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+		send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
 		want, rejected := []int{10, 2}, 10
 		if c.repeated {
 			want, rejected = []int{10, 10, 2}, 0
@@ -358,9 +389,9 @@ func TestRefusedRequests(t *testing.T) {
 				failed++
 			}
 		}
-		if len(a.confirms) != 12 || failed != rejected || len(a.closed) != 0 {
-			t.Errorf("%s, repeated: %d confirms, %d failed, want %d; closed: %v", c.code, len(a.confirms), failed, rejected,
-				a.closed)
+		if err := a.broken(); len(a.confirms) != 12 || failed != rejected || err != nil {
+			t.Errorf("%s, repeated: %d confirms, %d failed, want %d; broken: %v", c.code, len(a.confirms), failed, rejected,
+				err)
 		}
 	}
 }
@@ -376,10 +407,10 @@ func testRefusedRequests(t *testing.T, status int, code string, refused bool, wi
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	send(t, r, a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
-	want, why, closed, failed := []int{10, 2}, drivers.ErrRejected, 0, uint64(10)
+	send(t, r, a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12}), 12)
+	want, why, failed := []int{10, 2}, drivers.ErrRejected, uint64(10)
 	if !refused {
-		want, why, closed, failed = []int{10}, drivers.ErrClosed, 1, 12
+		want, why, failed = []int{10}, drivers.ErrClosed, 12
 	}
 	if got := m.requests("SendMessageBatch"); !slices.Equal(got, want) {
 		t.Errorf("%s: requests of %v messages, want %v", code, got, want)
@@ -390,8 +421,8 @@ func testRefusedRequests(t *testing.T, status int, code string, refused bool, wi
 			t.Errorf("%s: message %d is confirmed: %v, with %v", code, token, told, err)
 		}
 	}
-	if len(a.closed) != closed {
-		t.Errorf("%s closes the link: %v", code, a.closed)
+	if err := a.broken(); (err == nil) != refused {
+		t.Errorf("%s: the connection broke: %v", code, err)
 	}
 }
 
@@ -406,15 +437,15 @@ func TestThrottledConsumer(t *testing.T) {
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmEach})
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmEach})
 	send(t, r, p, 1)
-	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach})
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach}, 1)
 	labtest.Eventually(t, "the message", func() bool { return len(a.receipts()) == 1 })
 	if n := len(r.notices); n != 1 {
 		t.Errorf("%d notices, want one", n)
 	}
-	if len(a.closed) > 0 {
-		t.Errorf("a slow service closes the link: %v", a.closed)
+	if err := a.broken(); err != nil {
+		t.Errorf("a slow service breaks the connection: %v", err)
 	}
 }
 
@@ -431,9 +462,9 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	}
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
 	send(t, r, p, 5)
-	a.consumer(r, legacy.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery}, 5)
 	labtest.Eventually(t, "five messages and one of them again", func() bool {
 		got := a.receipts() // it is redelivered every second, and so are other messages of a slow consumer
 		return len(got) > 5 && len(slices.Compact(slices.Clone(got))) == 5
@@ -453,7 +484,7 @@ func TestLargestBody(t *testing.T) {
 	m, options := meddle(t, `{}`)
 	r := newRig(t, options, nil)
 	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
 	largest := maxBytes / 4 * 3
 	for i, size := range []int{10, largest, largest + 1, 10} {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i),
@@ -477,18 +508,14 @@ func TestQueueIsGone(t *testing.T) {
 	options := standIn(t, `{"waitTime": "0s"}`) // ElasticMQ leaves a waiting request open when its queue is removed
 	r := newRig(t, options, nil)
 	a := &account{}
-	c := a.consumer(r, legacy.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach})
+	c := a.consumer(r, drivers.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach}, 1)
 	other := newRig(t, options, nil)
 	if err := other.session.Teardown(other.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the end of the consumer", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.closed) == 1
-	})
+	labtest.Eventually(t, "the end of the consumer", func() bool { return c.Err() != nil })
 	_ = c.Close()
-	_, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1,
+	_, err := r.connect().Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1,
 		Ack: drivers.AckEach}, nil)
 	if !missing(err) || !strings.Contains(err.Error(), "find queue "+r.topology.Name) {
 		t.Errorf("connecting again gives %v", err)
@@ -499,22 +526,25 @@ func TestQueueIsGone(t *testing.T) {
 func TestGroupsAreStreams(t *testing.T) {
 	r := newRig(t, standIn(t, `{"fifo": true, "groups": 4}`), nil)
 	a := &account{}
-	p := a.publisher(r, legacy.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
 	var mu sync.Mutex
 	streams := map[uint32][]string{}
-	c, err := r.session.Consumer(r.context(), legacy.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10,
-		Ack: drivers.AckEvery, AckEvery: 10},
-		func(batch []drivers.Delivery) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, d := range batch {
-				streams[d.Stream] = append(streams[d.Stream], string(d.Body))
-			}
-			return nil
-		})
+	var c drivers.Consumer
+	ready := make(chan struct{})
+	c, err := r.connect().Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10,
+		Ack: drivers.AckEach}, func(batch []drivers.Delivery) {
+		<-ready
+		mu.Lock()
+		defer mu.Unlock()
+		for _, d := range batch {
+			streams[d.Stream] = append(streams[d.Stream], string(d.Body))
+		}
+		c.Ack(len(batch))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	close(ready)
 	defer c.Close()
 	send(t, r, p, 40)
 	labtest.Eventually(t, "40 messages", func() bool {

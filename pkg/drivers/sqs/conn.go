@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
 
+	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/kit"
 	"lockstep/pkg/drivers/requests"
 )
@@ -35,63 +35,43 @@ func transport(dial kit.DialFunc, config *tls.Config) *http.Transport {
 	}
 }
 
-// link is the HTTP connections of one publisher or consumer, or of several that share them. Each concurrent request
-// uses its own.
-type link struct {
-	requests.Link
+// conn is the HTTP connections of several publishers or consumers. Each concurrent request uses its own.
+type conn struct {
+	*requests.Conn
 	session *session
 	client  *sqs.Client
 	http    *http.Transport
-
-	mu    sync.Mutex
-	ended bool
-	conns map[*conn]struct{}
 }
 
-// connect creates a link. Its requests open the connections.
-func (s *session) connect() (*link, error) {
-	l := &link{session: s, conns: map[*conn]struct{}{}}
-	l.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
+// Connect makes a connection. Its requests open the HTTP connections.
+func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: requests.NewConn(), session: s}
+	c.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
 		raw, err := s.env.Dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return l.watch(raw)
+		return &wire{Conn: raw, of: c}, nil
 	}, s.tls)
-	l.client = s.client(l.http, s.retryer())
-	return l, nil
-}
-
-var errEnded = errors.New("the link was closed while it connected")
-
-func (l *link) watch(raw net.Conn) (net.Conn, error) {
-	c := &conn{Conn: raw, link: l}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		_ = raw.Close()
-		return nil, errEnded
+	c.client = s.client(c.http, s.retryer())
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect to SQS at %s: %w", s.options.address(), err)
 	}
-	l.conns[c] = struct{}{}
 	return c, nil
 }
 
-// Close closes all connections.
-func (l *link) Close() {
-	if first, _ := l.End(); !first {
-		return
-	}
-	l.mu.Lock()
-	l.ended = true
-	all := make([]*conn, 0, len(l.conns))
-	for c := range l.conns {
-		all = append(all, c)
-	}
-	l.mu.Unlock()
-	l.http.CloseIdleConnections()
-	for _, c := range all {
-		_ = c.Close()
-	}
+// Node returns "": HTTP connections may lead to several servers.
+func (c *conn) Node() string { return "" }
+
+// Close closes all connections. The end of the context closes those of running requests.
+func (c *conn) Close() error {
+	c.End()
+	c.session.conns.Remove(c)
+	c.http.CloseIdleConnections()
+	return nil
 }
 
 // retryer returns the SDK's default retryer, or one that makes a single attempt.
@@ -116,31 +96,29 @@ func (r countingRetryer) RetryDelay(attempt int, err error) (time.Duration, erro
 	return r.Standard.RetryDelay(attempt, err)
 }
 
-// conn breaks its link if a read fails, unless the SDK repeats the request over another connection. The orderly close of a connection by the server does not: HTTP then opens
-// another one, and returns an error if that fails.
-type conn struct {
+// wire breaks its conn if a read fails, unless the SDK repeats the request over another connection. The orderly close of
+// a connection by the server does not: HTTP then opens another one, and returns an error if that fails.
+type wire struct {
 	net.Conn
-	link   *link
+	of     *conn
 	closed atomic.Bool
 }
 
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err != nil && err != io.EOF && !c.closed.Load() && c.link.session.options.Resilience == "none" {
-		c.link.Broke(fmt.Errorf("connection to SQS: %w", err))
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil && err != io.EOF && !w.closed.Load() && w.of.session.options.Resilience == "none" {
+		w.of.Broke(fmt.Errorf("connection to SQS: %w", err))
 	}
 	return n, err
 }
 
-func (c *conn) Close() error {
-	c.closed.Store(true)
-	c.link.mu.Lock()
-	delete(c.link.conns, c)
-	c.link.mu.Unlock()
-	return c.Conn.Close()
+func (w *wire) Close() error {
+	w.closed.Store(true)
+	return w.Conn.Close()
 }
 
-// answered reports whether the error is an answer of the service. Any other error means that the link is broken.
+// answered reports whether the error is an answer of the service. Any other error means that the connection is
+// broken.
 func answered(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api)

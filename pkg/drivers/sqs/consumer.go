@@ -13,13 +13,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
 // consumer sends the requests of a requests.Consumer. Keys are receipt handles.
 type consumer struct {
-	on       joined
+	client   *sqs.Client
+	at       string // URL of the queue
 	queue    uint32
 	event    func(drivers.EventKind, string)
 	where    string
@@ -31,34 +31,24 @@ type consumer struct {
 }
 
 // Consumer connects a consumer. Setup created its queue, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	c, err := s.consumer(ctx, spec, handle)
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	at, err := c.find(ctx, spec.Topology, spec.Queue, true)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	return c, nil
-}
-
-func (s *session) consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection, true)
-	if err != nil {
-		return nil, err
-	}
-	name, o := s.queueName(spec.Topology, spec.Queue), &s.options
-	c := &consumer{on: on, queue: uint32(spec.Queue), event: s.env.Event, where: o.address(), fifo: o.FIFO,
+	s, o := c.session, &c.session.options
+	name := s.queueName(spec.Topology, spec.Queue)
+	n := &consumer{client: c.client, at: at, queue: uint32(spec.Queue), event: s.env.Event, where: o.address(), fifo: o.FIFO,
 		wait: o.WaitTime.Std(), poll: o.PollInterval.Std(), forget: func(err error) { s.forget(name, err) }}
-	deleters := requests.Concurrent(spec.Prefetch, maxPerRequest)
-	if o.Deleters != nil {
-		deleters = *o.Deleters
+	settled := maxPerRequest
+	if spec.Ack == drivers.AckEach {
+		settled = 1
 	}
 	return requests.NewConsumer(requests.ConsumerPlan[string]{
-		Spec: spec, Handle: handle, Link: &on.Link, Leave: leave,
-		Receiver:  func() requests.Receive[string] { return c.receive },
+		Conn: c.Conn, Spec: spec, Handle: handle,
+		Receiver:  func() requests.Receive[string] { return n.receive },
 		Receivers: o.concurrent(o.Receivers, spec.Prefetch, maxPerRequest), Most: maxPerRequest,
-		Settle: c.settle, Settlers: deleters, MostSettled: maxPerRequest,
-		Grouped:         o.FIFO, // the message groups deliver nothing more before that
+		Settle: n.settle, Settlers: o.deleters(spec.Prefetch, settled), MostSettled: settled,
 		ReceivePatience: o.WaitTime.Std() + o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}), nil
 }
@@ -68,7 +58,7 @@ var systemAttributes = []types.MessageSystemAttributeName{
 }
 
 // once turns the retries of a request off. A response with messages may have been lost: they are hidden until their
-// visibility time ends. The link then breaks, so that this is known.
+// visibility time ends. The connection then breaks, so that this is known.
 func once(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 
 // receive requests messages. A consumer that is rejected pauses before it ends: otherwise it would reconnect and be
@@ -78,8 +68,8 @@ func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[s
 	if !c.fifo {
 		attributes = attributes[:1]
 	}
-	answer, err := c.on.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &c.on.queue, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
+	answer, err := c.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &c.at, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
 		MessageSystemAttributeNames: attributes,
 	}, once)
 	switch {
@@ -129,8 +119,8 @@ func redelivered(m *types.Message) drivers.Tristate {
 	return drivers.Yes
 }
 
-// settle deletes messages that the handler accepted, and makes others visible again immediately. An answer of the
-// service with an error is reported; any other error breaks the link.
+// settle deletes accepted messages, and makes others visible again immediately. An answer of the service with an error is
+// reported; any other error breaks the connection.
 func (c *consumer) settle(ctx context.Context, handles []string, how requests.Settling) error {
 	doing, request := "acknowledge", c.remove
 	if how != requests.Accepted {
@@ -152,7 +142,7 @@ func (c *consumer) settle(ctx context.Context, handles []string, how requests.Se
 // remove deletes messages. It returns those that the service did not delete.
 func (c *consumer) remove(ctx context.Context, handles []string) ([]types.BatchResultErrorEntry, error) {
 	if len(handles) == 1 {
-		_, err := c.on.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.on.queue,
+		_, err := c.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.at,
 			ReceiptHandle: &handles[0]})
 		return nil, err
 	}
@@ -160,8 +150,8 @@ func (c *consumer) remove(ctx context.Context, handles []string) ([]types.BatchR
 	for i := range handles {
 		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
 	}
-	answer, err := c.on.client.DeleteMessageBatch(ctx,
-		&sqs.DeleteMessageBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	answer, err := c.client.DeleteMessageBatch(ctx,
+		&sqs.DeleteMessageBatchInput{QueueUrl: &c.at, Entries: entries})
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +164,8 @@ func (c *consumer) giveBack(ctx context.Context, handles []string) ([]types.Batc
 	for i := range handles {
 		entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
 	}
-	answer, err := c.on.client.ChangeMessageVisibilityBatch(ctx,
-		&sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	answer, err := c.client.ChangeMessageVisibilityBatch(ctx,
+		&sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.at, Entries: entries})
 	if err != nil {
 		return nil, err
 	}

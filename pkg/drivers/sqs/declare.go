@@ -69,14 +69,13 @@ func modes() []drivers.Mode {
 	return some
 }
 
-// acks leaves out AckInterval for FIFO queues: they deliver no more messages of a group until the received ones are
-// deleted.
+// acks leaves out late acknowledgements for FIFO queues: they deliver no more messages of a group until the received ones
+// are deleted.
 func acks(o *options) []drivers.Ack {
-	some := []drivers.Ack{drivers.AckEach, drivers.AckEvery}
-	if !o.FIFO {
-		some = append(some, drivers.AckInterval)
+	if o.FIFO {
+		return []drivers.Ack{drivers.AckEach}
 	}
-	return some
+	return []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval}
 }
 
 func notes(o *options, use drivers.Use) []string {

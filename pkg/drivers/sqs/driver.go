@@ -19,9 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
 )
 
 func init() { drivers.Register(driver{}) }
@@ -30,11 +28,7 @@ type driver struct{}
 
 // Open prepares a session and requests a queue that does not exist, so that an unreachable server or wrong credentials
 // are reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("sqs", raw)
 	if err != nil {
 		return nil, err
@@ -70,12 +64,11 @@ type session struct {
 	admin   *http.Transport // for declarations
 	aside   *http.Transport // for probes, and for finding credentials
 	tls     *tls.Config
-	links   requests.Links[*link]
+	conns   kit.Conns
 
 	mu     sync.Mutex
 	urls   map[string]string // URLs of queues, by name
 	depths []string          // names of the task's queues, for Probe
-
 }
 
 var _ interface {
@@ -129,7 +122,7 @@ func (s *session) client(by http.RoundTripper, retryer aws.Retryer) *sqs.Client 
 
 // Close closes all connections. Requests that wait for an answer fail.
 func (s *session) Close() error {
-	s.links.Close()
+	s.conns.Close()
 	s.admin.CloseIdleConnections()
 	s.aside.CloseIdleConnections()
 	return nil

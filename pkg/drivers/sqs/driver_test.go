@@ -15,14 +15,13 @@ import (
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
 // ElasticMQ is the stand-in for AWS. The visibility timeout is short, because one check waits for hidden messages of a
-// broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory, so a
+// broken connection. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory, so a
 // restart would prove nothing about SQS.
 func TestConformance(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{"resilience": "none"}`), nil)) })
@@ -33,8 +32,9 @@ func TestConformance(t *testing.T) {
 }
 
 // While a request waits and all groups are hidden, ElasticMQ searches for messages without a pause. Even without waits,
-// a shorter interval in eight concurrent checks uses most of two cores.
-const fifo = `{"resilience": "none", "fifo": true, "groups": 3, "waitTime": "0s", "pollInterval": "100ms"}`
+// a shorter interval in eight concurrent checks uses most of two cores. There are enough groups for the 20 unanswered
+// messages of ack/exact.
+const fifo = `{"resilience": "none", "fifo": true, "groups": 32, "waitTime": "0s", "pollInterval": "100ms"}`
 
 // grouped is the subset for ordered groups of messages: a group is hidden while one of its messages is.
 var grouped = slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "together", "handler-blocks", "cut"})
@@ -76,8 +76,8 @@ func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 				Credentials: service{}, HTTPClient: service{},
 				Retryer: aws.NopRetryer{}})
 			var waiting drivers.Waiting
-			send := (&session{}).newSender(joined{&link{client: client}, "http://nowhere/queue"},
-				legacy.PublisherSpec{Mode: mode}, &waiting)
+			send := (&conn{session: &session{}, client: client}).newSender("http://nowhere/queue",
+				drivers.PublisherSpec{Mode: mode}, &waiting)
 			began, verdicts := time.Now(), make([]error, 1)
 			if n, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, verdicts); n != 1 || err != nil ||
 				verdicts[0] != nil {

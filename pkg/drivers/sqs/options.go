@@ -33,6 +33,9 @@ type options struct {
 // maxPerRequest is the maximum number of messages that one request sends, receives or deletes. It is a limit of SQS.
 const maxPerRequest = 10
 
+// maxDeleters is the maximum of the option deleters.
+const maxDeleters = 1000
+
 // Check validates what the schema cannot.
 func (o *options) Check() error {
 	if o.Endpoint != "" {
@@ -65,6 +68,14 @@ func (o *options) concurrent(given *int, limit, perRequest int) int {
 		return 1
 	}
 	return requests.Concurrent(limit, perRequest)
+}
+
+// deleters returns the number of concurrent requests that answer up to perRequest messages each.
+func (o *options) deleters(prefetch, perRequest int) int {
+	if o.Deleters != nil {
+		return *o.Deleters
+	}
+	return min(maxDeleters, requests.Concurrent(prefetch, perRequest))
 }
 
 // endpoint parses the endpoint.

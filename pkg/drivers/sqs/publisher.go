@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -22,63 +21,36 @@ import (
 const maxBytes = 1 << 20
 
 // Publisher connects a publisher.
-func (s *session) Publisher(ctx context.Context, spec legacy.PublisherSpec) (legacy.Publisher, error) {
-	p, err := s.publisher(ctx, spec)
+func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	s := c.session
+	at, err := c.find(ctx, spec.Topology, spec.Queue, spec.Mode != drivers.ConnectionPerMessageConfirm)
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	return p, nil
+	return requests.New(requests.Plan{
+		Conn: c.Conn, Spec: spec,
+		Lanes: s.options.concurrent(s.options.Requests, spec.MaxInFlight, s.options.SendBatch),
+		Most:  s.options.SendBatch, Patience: s.options.ConfirmTimeout.Std(),
+		Lane: func(waiting *drivers.Waiting) requests.Publish { return c.newSender(at, spec, waiting) },
+	}), nil
 }
 
-func (s *session) publisher(ctx context.Context, spec legacy.PublisherSpec) (*requests.Publisher, error) {
-	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection,
-		spec.Mode != drivers.ConnectionPerMessageConfirm)
-	if err != nil {
-		return nil, err
-	}
-	var p *requests.Publisher
-	p = requests.New(requests.Plan{
-		Spec: spec, Lanes: s.options.concurrent(s.options.Requests, spec.MaxInFlight, s.options.SendBatch),
-		Most: s.options.SendBatch, Patience: s.options.ConfirmTimeout.Std(),
-		Lane: func(waiting *drivers.Waiting) requests.Publish { return s.newSender(on, spec, waiting) },
-		Leave: func() {
-			on.Part(p)
-			leave()
-		},
-	})
-	on.Join(p)
-	return p, nil
-}
-
-// joined is a link and the queue for which it is used.
-type joined struct {
-	*link
-	queue string // URL of the queue
-}
-
-// join finds a queue and takes a link. With warm, it opens the link's connection by requesting the queue again.
-// Otherwise the first request opens it.
-func (s *session) join(ctx context.Context, t drivers.Topology, queue, number int, warm bool) (joined, func(), error) {
+// find returns the URL of a queue. With warm, it opens an HTTP connection by requesting the queue again. Otherwise the
+// first request opens it.
+func (c *conn) find(ctx context.Context, t drivers.Topology, queue int, warm bool) (string, error) {
 	if err := ctx.Err(); err != nil {
-		return joined{}, nil, err
+		return "", err
 	}
-	at, err := s.find(ctx, t, queue)
-	if err != nil {
-		return joined{}, nil, err
+	at, err := c.session.find(ctx, t, queue)
+	if err != nil || !warm {
+		return at, err
 	}
-	on, leave, err := s.links.Take(number, s.connect)
-	if err != nil {
-		return joined{}, nil, err
+	name := c.session.queueName(t, queue)
+	if _, err := c.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name}); err != nil {
+		c.session.forget(name, err)
+		return "", fmt.Errorf("find queue %s at %s: %w", name, c.session.options.address(), explain(err))
 	}
-	if warm {
-		name := s.queueName(t, queue)
-		if _, err := on.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name}); err != nil {
-			leave()
-			s.forget(name, err)
-			return joined{}, nil, fmt.Errorf("find queue %s at %s: %w", name, s.options.address(), explain(err))
-		}
-	}
-	return joined{on, at}, leave, nil
+	return at, nil
 }
 
 // forget removes the stored URL of a queue if err means that the queue does not exist.
@@ -92,7 +64,8 @@ func (s *session) forget(name string, err error) {
 
 // sender sends the requests of one lane of a publisher.
 type sender struct {
-	on     joined
+	client *sqs.Client
+	queue  string // URL
 	where  string // address, for errors
 	counts func(*sqs.Options)
 	single bool // use SendMessage instead of SendMessageBatch
@@ -114,9 +87,10 @@ var entryIDs = func() (all [maxPerRequest]string) {
 	return all
 }()
 
-func (s *session) newSender(on joined, spec legacy.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
+func (c *conn) newSender(queue string, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
+	s := c.session
 	single := spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm
-	n := &sender{on: on, where: s.options.address(), single: single}
+	n := &sender{client: c.client, queue: queue, where: s.options.address(), single: single}
 	n.counts = func(o *sqs.Options) {
 		o.HTTPClient = answers{o.HTTPClient, waiting}
 		if s.options.Resilience != "none" {
@@ -173,12 +147,12 @@ func (n *sender) group(key uint32) *string {
 func (n *sender) request(ctx context.Context, some int, verdicts []error) error {
 	if n.single {
 		e := &n.entries[0]
-		_, err := n.on.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &n.on.queue, MessageBody: e.MessageBody,
+		_, err := n.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &n.queue, MessageBody: e.MessageBody,
 			MessageGroupId: e.MessageGroupId, MessageDeduplicationId: e.MessageDeduplicationId}, n.counts)
 		return n.refuse(err, verdicts)
 	}
-	answer, err := n.on.client.SendMessageBatch(ctx,
-		&sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]}, n.counts)
+	answer, err := n.client.SendMessageBatch(ctx,
+		&sqs.SendMessageBatchInput{QueueUrl: &n.queue, Entries: n.entries[:some]}, n.counts)
 	if err != nil {
 		return n.refuse(err, verdicts)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 var lab = labtest.Broker{Name: "ElasticMQ, which stands in for SQS,", Parts: "elasticmq", Tests: "pkg/drivers/sqs"}
@@ -32,11 +31,21 @@ type rig struct {
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(change), notices: make(chan string, 100)}
-	r.session = legacy.Of(labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
 		r.notices <- string(kind) + ": " + detail
-	}))).(*session)
+	})).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
+}
+
+// connect makes a connection, which is closed with the session.
+func (r *rig) connect() *conn {
+	r.t.Helper()
+	c, err := r.session.Connect(r.context(), drivers.ConnSpec{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c.(*conn)
 }
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
