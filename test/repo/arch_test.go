@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"pkg/drivers/internal/legacy":  {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/loopback":         {"pkg/drivers", "pkg/drivers/kit"},
-	"pkg/drivers/nats":             {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/internal/legacy"},
+	"pkg/drivers/nats":             {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/rabbitmq":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/requests":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/mongodb":          {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/requests"},

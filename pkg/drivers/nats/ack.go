@@ -1,82 +1,77 @@
 package nats
 
-import "lockstep/pkg/drivers"
+import (
+	"slices"
 
-// These are the answers to deliveries. "every" and "interval" acknowledge the last message, if that includes the earlier
-// ones. JetStream acknowledges the messages of an explicit consumer one by one: then they send the acknowledgements of
-// several messages at the same time.
+	"lockstep/pkg/drivers"
+)
+
+// These are the answers to deliveries. If an acknowledgement includes the earlier messages, only the last of several is
+// answered. JetStream acknowledges the messages of an explicit consumer one by one.
 var (
 	ack = []byte("+ACK")
 	nak = []byte("-NAK")
 )
 
-// settle answers the batch that was handled, or stores its replies for a later acknowledgement.
-func (c *consumer) settle(refused error) {
-	if c.spec.Ack == drivers.AckAutomatic {
-		c.pull.done(len(c.replies))
-		return
+// Ack acknowledges messages.
+func (c *consumer) Ack(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := 0
+	if c.all {
+		first = max(0, n-1)
 	}
-	if refused != nil {
-		c.answer(c.replies, nak)
-		return
-	}
-	switch c.spec.Ack {
-	case drivers.AckEach:
-		c.answer(c.replies, ack)
-	case drivers.AckEvery:
-		c.unacked = append(c.unacked, c.replies...)
-		if len(c.unacked) >= c.spec.AckEvery || c.pull.full(len(c.unacked)) {
-			c.acknowledge()
-		}
-	case drivers.AckInterval:
-		c.unacked = append(c.unacked, c.replies...)
-	}
-	if c.pull.unlimited {
-		c.pull.done(len(c.replies))
-	}
+	c.answer(c.unanswered[first:n], ack)
+	c.forget(n)
 }
 
-// acknowledge acknowledges all messages that were accepted and not yet acknowledged.
-func (c *consumer) acknowledge() {
-	c.accept()
-	c.unacked = c.unacked[:0]
-	_ = c.pull.more()
-}
-
-// accept sends the acknowledgements of unacked.
-func (c *consumer) accept() {
-	n := len(c.unacked)
-	if !c.all || n < 2 {
-		c.answer(c.unacked, ack)
-		return
-	}
-	if !c.pull.unlimited {
-		c.pull.done(n - 1)
-	}
-	c.answer(c.unacked[n-1:], ack)
+// Nack rejects messages. The server delivers them again.
+func (c *consumer) Nack(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer(c.unanswered[:n], nak)
+	c.forget(n)
 }
 
 func (c *consumer) answer(replies []string, with []byte) {
 	for _, reply := range replies {
-		_ = c.link.nc.Publish(reply, with) // fails only if the link is broken
-	}
-	if !c.pull.unlimited {
-		c.pull.done(len(replies))
+		_ = c.conn.nc.Publish(reply, with) // fails only if the connection is broken
 	}
 }
 
-// giveBack acknowledges accepted messages, ends the subscription, and returns unhandled messages to the broker. No
-// message arrives after the answer to the first flush, so none is missed.
+// forget removes answered messages, and requests as many others. The caller holds mu.
+func (c *consumer) forget(n int) {
+	c.unanswered = slices.Delete(c.unanswered, 0, n)
+	if !c.pull.unlimited {
+		c.pull.done(n)
+	}
+	_ = c.pull.more() // fails only if the connection is broken
+}
+
+// Close ends the subscription, and returns unanswered and unhandled messages to the broker.
+func (c *consumer) Close() error {
+	c.Stop()
+	c.closing.Do(func() {
+		if !c.conn.over() {
+			c.conn.guarded(c.giveBack)
+		}
+	})
+	return nil
+}
+
+// giveBack rejects unanswered and unhandled messages. No message arrives after the answer to the first flush, so none is
+// missed.
 func (c *consumer) giveBack() {
 	_ = c.sub.Drain()
-	if c.spec.Ack != drivers.AckAutomatic {
-		c.accept()
+	_ = c.conn.nc.FlushTimeout(grace)
+	if c.spec.Ack == drivers.AckAutomatic {
+		return
 	}
-	_ = c.link.nc.FlushTimeout(grace)
+	c.answer(c.unanswered, nak)
 	for {
 		select {
 		case m := <-c.inbox:
-			if m.Reply != "" && c.spec.Ack != drivers.AckAutomatic {
+			if m.Reply != "" {
 				c.answer([]string{m.Reply}, nak)
 			}
 			continue
@@ -84,5 +79,5 @@ func (c *consumer) giveBack() {
 		}
 		break
 	}
-	_ = c.link.nc.FlushTimeout(grace)
+	_ = c.conn.nc.FlushTimeout(grace)
 }

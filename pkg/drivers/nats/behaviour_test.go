@@ -22,13 +22,12 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
 	t.Helper()
 	var mu sync.Mutex
-	s, err := driver{}.open(t.Context(), schematest.Fill(t, driver{}, o), drivers.Env{
+	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, o), drivers.Env{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials != nil {
 				mu.Lock()
@@ -52,14 +51,29 @@ func plain(name string) drivers.Topology {
 
 // confirms records a publisher's confirms.
 type confirms struct {
-	mu     sync.Mutex
-	errs   []error
-	closed chan error
+	mu   sync.Mutex
+	errs []error
 }
 
-func connect(t *testing.T, s *session, spec legacy.PublisherSpec) (legacy.Publisher, *confirms) {
+// dial makes a connection. It is closed with the session.
+func dial(t *testing.T, s drivers.Session, spec drivers.ConnSpec) *conn {
 	t.Helper()
-	c := &confirms{closed: make(chan error, 1)}
+	c, err := s.Connect(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*conn)
+}
+
+// connect connects a publisher over a connection of its own.
+func connect(t *testing.T, s drivers.Session, spec drivers.PublisherSpec) (drivers.Publisher, *confirms) {
+	t.Helper()
+	return connectOn(t, dial(t, s, drivers.ConnSpec{}), spec)
+}
+
+func connectOn(t *testing.T, on *conn, spec drivers.PublisherSpec) (drivers.Publisher, *confirms) {
+	t.Helper()
+	c := &confirms{}
 	spec.OnConfirms = func(tokens []uint64, err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -67,8 +81,7 @@ func connect(t *testing.T, s *session, spec legacy.PublisherSpec) (legacy.Publis
 			c.errs = append(c.errs, err)
 		}
 	}
-	spec.OnClosed = func(err error) { c.closed <- err }
-	p, err := s.Publisher(t.Context(), spec)
+	p, err := on.Publisher(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +96,7 @@ func TestFullStreamRejects(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 	for i := range 15 {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -100,35 +113,59 @@ func TestFullStreamRejects(t *testing.T) {
 	}
 }
 
-// consume connects a consumer that passes bodies to a channel.
-func consume(t *testing.T, s *session, spec legacy.ConsumerSpec) (legacy.Consumer, chan string) {
+// consuming is a consumer that passes bodies to a channel. It acknowledges every messages, and at the end.
+type consuming struct {
+	drivers.Consumer
+	on    *conn
+	got   chan string
+	every int
+	held  int // not acknowledged yet
+	once  sync.Once
+}
+
+func (c *consuming) Close() error {
+	c.once.Do(func() {
+		c.Stop()
+		c.Ack(c.held)
+	})
+	return c.Consumer.Close()
+}
+
+// consume connects a consumer over a connection of its own.
+func consume(t *testing.T, s drivers.Session, spec drivers.ConsumerSpec, every int) *consuming {
 	t.Helper()
-	got := make(chan string, 1000)
-	c, err := s.Consumer(t.Context(), spec, func(batch []drivers.Delivery) error {
+	c := &consuming{on: dial(t, s, drivers.ConnSpec{}), got: make(chan string, 1000), every: every}
+	ready := make(chan struct{})
+	var err error
+	c.Consumer, err = c.on.Consumer(t.Context(), spec, func(batch []drivers.Delivery) {
+		<-ready
 		for _, d := range batch {
-			got <- string(d.Body)
+			c.got <- string(d.Body)
 		}
-		return nil
+		for c.held += len(batch); c.held >= c.every; c.held -= c.every {
+			c.Ack(c.every)
+		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	close(ready)
 	t.Cleanup(func() { _ = c.Close() })
-	return c, got
+	return c
 }
 
 // One acknowledgement includes all earlier messages, if the consumer is alone and rejects nothing.
 func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "all"}`), nil)
 	for name, c := range map[string]struct {
-		edit func(*legacy.ConsumerSpec)
-		want int
+		edit        func(*drivers.ConsumerSpec)
+		every, want int
 	}{
-		"every":    {func(*legacy.ConsumerSpec) {}, 10},
-		"interval": {func(c *legacy.ConsumerSpec) { c.Ack, c.AckInterval = drivers.AckInterval, time.Hour }, 1},
-		"each":     {func(c *legacy.ConsumerSpec) { c.Ack = drivers.AckEach }, 100},
-		"rejects":  {func(c *legacy.ConsumerSpec) { c.Nack = true }, 100},
-		"several":  {func(c *legacy.ConsumerSpec) { c.Topology.Consumers = 2 }, 100},
+		"every":    {func(*drivers.ConsumerSpec) {}, 10, 10},
+		"interval": {func(c *drivers.ConsumerSpec) { c.Ack = drivers.AckInterval }, 1000, 1},
+		"each":     {func(c *drivers.ConsumerSpec) { c.Ack = drivers.AckEach }, 1, 100},
+		"rejects":  {func(c *drivers.ConsumerSpec) { c.Nack = true }, 10, 100},
+		"several":  {func(c *drivers.ConsumerSpec) { c.Topology.Consumers = 2 }, 10, 100},
 	} {
 		top := plain("all-" + name)
 		if err := s.Setup(t.Context(), top); err != nil {
@@ -141,18 +178,18 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 		if err := s.admin.nc.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
+		p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 		for i := range 100 {
 			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_ = p.Close()
-		spec := legacy.ConsumerSpec{Topology: top, Prefetch: 200, Batch: 1, Ack: drivers.AckEvery, AckEvery: 10}
+		spec := drivers.ConsumerSpec{Topology: top, Prefetch: 200, Batch: 1, Ack: drivers.AckEvery}
 		c.edit(&spec)
-		consumer, got := consume(t, s, spec)
+		consumer := consume(t, s, spec, c.every)
 		for range 100 {
-			<-got
+			<-consumer.got
 		}
 		_ = consumer.Close()
 		if err := s.admin.nc.Flush(); err != nil {
@@ -172,15 +209,15 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 	}
 }
 
-// After a link broke, its unacknowledged messages come before new ones. Otherwise the acknowledgement of a new message
-// would include them, and they would be lost.
+// After a connection broke, its unacknowledged messages come before new ones. Otherwise the acknowledgement of a new
+// message would include them, and they would be lost.
 func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "first", "ackWait": "60m"}`), nil)
 	top := plain("first")
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	publish := func(from, to int) {
 		for i := from; i < to; i++ {
 			if err := p.Publish(t.Context(), drivers.Message{Body: fmt.Appendf(nil, "%d", i)}); err != nil {
@@ -188,24 +225,22 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 			}
 		}
 	}
-	spec := legacy.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEvery, AckEvery: 5,
-		Connection: legacy.Exclusive}
-	broken, got := consume(t, s, spec)
+	spec := drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEvery}
+	broken := consume(t, s, spec, 5)
 	publish(0, 8)
 	for range 8 {
-		<-got
+		<-broken.got
 	}
-	broken.(*consumer).link.nc.Close()
+	broken.on.nc.Close()
 	publish(8, 9)
 	for range 2 { // a consumer that was created again can break, too
-		var again legacy.Consumer
-		again, got = consume(t, s, spec)
+		again := consume(t, s, spec, 5)
 		for i := 5; i < 9; i++ {
-			if body := <-got; body != fmt.Sprint(i) {
-				t.Fatalf("message %s comes after the link broke, want %d", body, i)
+			if body := <-again.got; body != fmt.Sprint(i) {
+				t.Fatalf("message %s comes after the connection broke, want %d", body, i)
 			}
 		}
-		again.(*consumer).link.nc.Close()
+		again.on.nc.Close()
 	}
 }
 
@@ -217,13 +252,13 @@ func TestRetentionOfStreams(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
-	_, got := consume(t, s, legacy.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEach})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	consumer := consume(t, s, drivers.ConsumerSpec{Topology: top, Prefetch: 100, Batch: 1, Ack: drivers.AckEach}, 1)
 	for i := range 15 {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
-		<-got
+		<-consumer.got
 	}
 	if i := slices.IndexFunc(c.errs, func(err error) bool { return err != nil }); i >= 0 {
 		t.Errorf("confirm %d of a stream that discards old messages: %v", i, c.errs[i])
@@ -290,7 +325,7 @@ func TestPrefetchIsFilled(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 3 * prefetch})
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 3 * prefetch})
 	for range 3 * prefetch {
 		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -304,13 +339,14 @@ func TestPrefetchIsFilled(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return withheld{conn, &open}, err
 	}
-	far := legacy.Of(labtest.Open(t, driver{}, []byte(`{"embedded": true, "name": "filled"}`), env))
+	far := labtest.Open(t, driver{}, []byte(`{"embedded": true, "name": "filled"}`), env)
 	release, handled := make(chan struct{}), make(chan struct{}, 3*prefetch)
-	c, err := far.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Prefetch: prefetch, Batch: 1,
-		Ack: drivers.AckEach}, func([]drivers.Delivery) error {
+	var c drivers.Consumer
+	c, err := dial(t, far, drivers.ConnSpec{}).Consumer(t.Context(), drivers.ConsumerSpec{Topology: top,
+		Prefetch: prefetch, Batch: 1, Ack: drivers.AckEach}, func([]drivers.Delivery) {
 		<-release
+		c.Ack(1)
 		handled <- struct{}{}
-		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +408,7 @@ func TestMissingStreamRejects(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +420,7 @@ func TestMissingStreamRejects(t *testing.T) {
 	}
 }
 
-// If the leader of a stream is lost, it does not respond, although the link is up. Without the timeout, a publisher
+// If the leader of a stream is lost, it does not respond, although the connection is up. Without the timeout, a publisher
 // would wait for ever.
 func TestConfirmTimeout(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "mute", "confirmTimeout": "50ms"}`), nil)
@@ -392,7 +428,7 @@ func TestConfirmTimeout(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +445,8 @@ func TestConfirmTimeout(t *testing.T) {
 	if len(c.errs) != 1 || !errors.Is(c.errs[0], drivers.ErrClosed) {
 		t.Errorf("confirms of a message that nobody answers: %v; want one that is closed", c.errs)
 	}
-	if err := <-c.closed; !strings.Contains(err.Error(), "no confirm for 50ms") {
-		t.Errorf("the link is said to be closed for %v", err)
+	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "no confirm for 50ms") {
+		t.Errorf("the connection ended with %v", err)
 	}
 	labtest.Eventually(t, "the message that was sent", func() bool { n, _, _ := sink.Pending(); return n == 1 })
 }
@@ -419,7 +455,7 @@ func TestConfirmTimeout(t *testing.T) {
 // Here a file is at the place of the folder: creations fail until the server has removed the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
-	s, err := driver{}.open(t.Context(), schematest.Fill(t, driver{}, `{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
+	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
 		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Dir: t.TempDir(),
 		Event: func(_ drivers.EventKind, detail string) { notices = append(notices, detail) },
 	})
@@ -501,9 +537,10 @@ func TestEmbeddedIsNotForFleets(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := open(t, []byte(`{"embedded": true, "name": "there"}`), nil) // as in another process
-	_, publishing := there.Publisher(t.Context(), legacy.PublisherSpec{Topology: top, Mode: drivers.FireAndForget})
+	on := dial(t, there, drivers.ConnSpec{})
+	_, publishing := on.Publisher(t.Context(), drivers.PublisherSpec{Topology: top, Mode: drivers.FireAndForget})
 	consume := func(ack drivers.Ack) error {
-		_, err := there.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Batch: 1, Ack: ack}, nil)
+		_, err := on.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Batch: 1, Ack: ack}, nil)
 		return err
 	}
 	for _, err := range []error{publishing, consume(drivers.AckEach), consume(drivers.AckAutomatic)} {
@@ -535,7 +572,8 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 		}
 		for node, want := range map[drivers.Node]bool{nodeLeader: true, nodeFollower: false} {
 			dials = nil
-			connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Node: node})
+			connectOn(t, dial(t, s, drivers.ConnSpec{Topology: top, Node: node}),
+				drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 			if last := dials[len(dials)-1]; (last == strings.TrimPrefix(urls[i], "nats://")) != want {
 				t.Errorf("publisher at the %s of a queue on node %d dials %s", node, i, last)
 			}
@@ -566,19 +604,14 @@ func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
 				leaders[srv.Name()]++
 			}
 		}
-		dials = nil
-		connect(t, s, legacy.PublisherSpec{Topology: top, Queue: q, Mode: drivers.ConfirmEach, Node: drivers.SpreadNode,
-			Ordinal: q, Connection: q})
-		publishers[dials[len(dials)-1]]++
-		dials = nil
-		c, err := s.Consumer(t.Context(), legacy.ConsumerSpec{Topology: top, Queue: q, Prefetch: 1, Batch: 1,
-			Ack: drivers.AckEach, Node: drivers.SpreadNode, Ordinal: q, Connection: 100 + q},
-			func([]drivers.Delivery) error { return nil })
-		if err != nil {
-			t.Fatal(err)
+		for _, counts := range []map[string]int{publishers, consumers} {
+			dials = nil
+			on := dial(t, s, drivers.ConnSpec{Topology: top, Node: drivers.SpreadNode, Ordinal: q})
+			if last := dials[len(dials)-1]; last != on.Node() {
+				t.Errorf("the connection to %s dials %s", on.Node(), last)
+			}
+			counts[on.Node()]++
 		}
-		defer c.Close()
-		consumers[dials[len(dials)-1]]++
 	}
 	reported, err := s.Leaders(t.Context(), top)
 	if err != nil {

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -12,22 +11,20 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
 // confirmer converts the broker's replies into calls of OnConfirms, one at a time. The calls come from the library's
 // goroutine of the subscription. In modes where each message waits for its confirm, they come from Publish.
 type confirmer struct {
-	link     *link
+	conn     *conn
 	slots    *slots
 	confirms kit.Confirms
 	sub      *client.Subscription
 
-	prompt  bool             // Publish waits for the confirm; changed by Publish only
+	prompt  bool             // Publish waits for the confirm
 	replies chan *client.Msg // used if prompt
 	turn    sync.Mutex       // locked by a prompt Publish
-	stop    chan struct{}    // closed: stop waiting for confirms
 
 	count    atomic.Uint64 // number of confirms
 	seen     uint64        // count at the last call of check
@@ -40,12 +37,11 @@ type confirmer struct {
 	settled  chan struct{} // closed after over is set
 }
 
-func newConfirmer(on *link, spec legacy.PublisherSpec, patience time.Duration) (*confirmer, error) {
+func newConfirmer(on *conn, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
-		link: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
-		stop: make(chan struct{}), progress: make(chan struct{}, 1),
-		settled:  make(chan struct{}),
+		conn: on, confirms: kit.Confirms{OnConfirms: spec.OnConfirms},
+		progress: make(chan struct{}, 1), settled: make(chan struct{}),
 		slots:    newSlots(inbox, inFlight(spec)),
 		prompt:   spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,
 		patience: patience,
@@ -61,23 +57,23 @@ func newConfirmer(on *link, spec legacy.PublisherSpec, patience time.Duration) (
 func (c *confirmer) subscribe(subject string) (err error) {
 	if c.prompt {
 		c.replies = make(chan *client.Msg, 64)
-		c.sub, err = c.link.nc.ChanSubscribe(subject, c.replies)
+		c.sub, err = c.conn.nc.ChanSubscribe(subject, c.replies)
 		return err
 	}
-	if c.sub, err = c.link.nc.Subscribe(subject, c.onReply); err != nil {
+	if c.sub, err = c.conn.nc.Subscribe(subject, c.onReply); err != nil {
 		return err
 	}
 	c.sub.SetClosedHandler(func(string) { c.finish() })
 	return c.sub.SetPendingLimits(-1, -1)
 }
 
-// check breaks the link if confirms are outstanding and none has arrived since the last check.
+// check breaks the connection if confirms are outstanding and none has arrived since the last check.
 func (c *confirmer) check() {
 	switch count := c.count.Load(); {
 	case c.closing.Load():
 		return
 	case count == c.seen && c.slots.busy():
-		c.link.abandon(fmt.Errorf("no confirm for %s", c.patience))
+		c.conn.abandon(fmt.Errorf("no confirm for %s", c.patience))
 		return
 	default:
 		c.seen = count
@@ -87,7 +83,7 @@ func (c *confirmer) check() {
 
 // inFlight returns the initial number of slots. It is no larger than necessary, because each slot is a reply subject. A
 // server caches the routes of only a few hundred subjects.
-func inFlight(spec legacy.PublisherSpec) int {
+func inFlight(spec drivers.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:
 		return max(16, spec.MaxInFlight)
@@ -142,50 +138,25 @@ func verdict(m *client.Msg) error {
 	return nil
 }
 
-// await handles replies until no confirm is outstanding. If ctx ends first, a goroutine continues, and prompt becomes
-// false.
-func (c *confirmer) await(ctx context.Context) {
+// await handles replies until no confirm is outstanding. When the connection ends, it handles those that have arrived,
+// and fails the others.
+func (c *confirmer) await() {
 	for c.slots.busy() {
 		select {
 		case m := <-c.replies:
 			c.onReply(m)
-		case <-c.link.done:
-			c.drain()
-			c.fail()
-		case <-c.stop:
-			c.fail()
-		case <-ctx.Done():
-			c.prompt = false
-			go c.follow()
-			return
-		}
-	}
-}
-
-func (c *confirmer) follow() {
-	for {
-		select {
-		case m := <-c.replies:
-			c.onReply(m)
 			continue
-		case <-c.link.done:
-			c.drain()
-		case <-c.stop:
+		case <-c.conn.Done():
 		}
-		c.finish()
-		return
-	}
-}
-
-// drain handles the replies that arrived before the link broke.
-func (c *confirmer) drain() {
-	for {
-		select {
-		case m := <-c.replies:
-			c.onReply(m)
-		default:
-			return
+		for waiting := true; waiting; {
+			select {
+			case m := <-c.replies:
+				c.onReply(m)
+			default:
+				waiting = false
+			}
 		}
+		c.fail()
 	}
 }
 
@@ -201,7 +172,7 @@ func (c *confirmer) fail() {
 	for _, at := range *c.slots.all.Load() {
 		if token, mine := at.settle(); mine {
 			if cause == nil {
-				cause = fmt.Errorf("confirm from %s: %w", c.link.address, drivers.ErrClosed)
+				cause = fmt.Errorf("confirm from %s: %w", c.conn.address, drivers.ErrClosed)
 			}
 			c.confirms.Add(token, cause)
 		}
@@ -209,32 +180,26 @@ func (c *confirmer) fail() {
 	c.confirms.Report()
 }
 
-// close waits up to grace for the outstanding confirms. Then it fails the rest.
+// close waits up to grace for the outstanding confirms. Then it fails the rest. A prompt Publish waits itself.
 func (c *confirmer) close() {
 	c.closing.Store(true)
 	c.watchdog.Stop()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	for waiting := true; waiting && c.slots.busy(); {
+	for waiting := !c.prompt; waiting && c.slots.busy(); {
 		select {
 		case <-c.progress:
-		case <-c.link.done:
+		case <-c.conn.Done():
 			waiting = false
 		case <-timer.C:
 			waiting = false
 		}
 	}
-	close(c.stop)
-	c.link.guarded(func() { _ = c.sub.Unsubscribe() })
-	if c.replies == nil {
+	c.conn.guarded(func() { _ = c.sub.Unsubscribe() })
+	if !c.prompt {
 		<-c.settled
 		return
 	}
-	c.link.guarded(c.turn.Lock)
+	c.turn.Lock() // after Cut, Publish may be running
 	defer c.turn.Unlock()
-	if c.prompt {
-		c.finish()
-		return
-	}
-	<-c.settled
 }

@@ -12,84 +12,63 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
+// consumer ends with its connection.
 type consumer struct {
-	spec   legacy.ConsumerSpec
-	link   *link
-	leave  func()
-	handle legacy.Handler
+	*conn
+	spec   drivers.ConsumerSpec
+	handle drivers.Handler
 	sub    *client.Subscription
 	inbox  chan *client.Msg
-	pull   *puller
 	acks   string // prefix of the reply subjects of first deliveries; "": not known which are first ones
 	all    bool   // an acknowledgement includes all earlier messages
 
-	batch   []drivers.Delivery
-	replies []string // reply subjects of batch
-	unacked []string // replies of accepted messages that are not yet acknowledged
+	batch []drivers.Delivery // used only by run
 
-	notice          *legacy.Notice
-	due, look, over atomic.Bool // set by attend for run: acknowledge, check the pull requests, end
-	nudged          atomic.Bool // a nudge is in the inbox
+	mu         sync.Mutex // guards pull and unanswered
+	pull       *puller
+	unanswered []string // reply subjects
 
-	stop  chan struct{}
-	left  chan struct{} // closed when run has ended
-	ended chan struct{} // closed when attend has ended, too
-	once  sync.Once
+	look, ending atomic.Bool // set by attend for run: check the pull requests, end
+	nudged       atomic.Bool // a nudge is in the inbox
+
+	stop              chan struct{} // closed by Stop
+	left              chan struct{} // closed when run has ended
+	ended             chan struct{} // closed when attend has ended, too
+	stopping, closing sync.Once
 }
 
 // Consumer connects to the durable consumer of its subscription and queue. Setup created it, so no message is missed.
-func (s *session) Consumer(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (legacy.Consumer,
-	error) {
-	c, err := s.attach(ctx, spec, handle)
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	stream := streamName(spec.Topology, spec.Queue)
+	durable, restored, err := c.session.durable(ctx, spec, stream)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	return c, nil
-}
-
-func (s *session) attach(ctx context.Context, spec legacy.ConsumerSpec, handle legacy.Handler) (*consumer, error) {
-	stream := streamName(spec.Topology, spec.Queue)
-	durable, restored, err := s.durable(ctx, spec, stream)
-	if err != nil {
-		return nil, err
-	}
-	at, err := s.place(ctx, spec.Node, spec.Ordinal, stream)
-	if err != nil {
-		return nil, err
-	}
-	on, leave, err := s.join(ctx, at, spec.Node, spec.Connection)
-	if err != nil {
-		return nil, err
-	}
-	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, notice: legacy.NewNotice(spec.OnClosed),
+	n := &consumer{
+		conn: c, spec: spec, handle: handle, all: c.session.acknowledgesAll(spec),
 		stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
-		all: s.acknowledgesAll(spec),
 	}
 	if !restored {
-		c.acks = "$JS.ACK." + stream + "." + durable + ".1."
+		n.acks = "$JS.ACK." + stream + "." + durable + ".1."
 	}
 	inbox := client.NewInbox()
-	c.pull = newPuller(on.nc, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, inbox, spec.Prefetch)
-	c.inbox = make(chan *client.Msg, c.pull.room())
-	if c.sub, err = on.nc.ChanSubscribe(inbox, c.inbox); err == nil {
-		err = c.pull.more()
+	n.pull = newPuller(c.nc, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, inbox, spec.Prefetch)
+	n.inbox = make(chan *client.Msg, n.pull.room())
+	if n.sub, err = c.nc.ChanSubscribe(inbox, n.inbox); err == nil {
+		err = n.pull.more()
 	}
 	if err != nil {
-		leave()
-		return nil, fmt.Errorf("query %s for messages: %w", on.address, err)
+		return nil, fmt.Errorf("connect consumer: query %s for messages: %w", c.address, err)
 	}
-	on.watch(c, c.notice.Broke)
-	go c.run()
-	return c, nil
+	go n.run()
+	return n, nil
 }
 
 // acknowledgesAll reports whether an acknowledgement of the consumer may include all earlier messages. That needs a
 // consumer that is alone and rejects nothing. Work queues require explicit acknowledgements.
-func (s *session) acknowledgesAll(spec legacy.ConsumerSpec) bool {
+func (s *session) acknowledgesAll(spec drivers.ConsumerSpec) bool {
 	t := spec.Topology
 	return (spec.Ack == drivers.AckEvery || spec.Ack == drivers.AckInterval) && !spec.Nack &&
 		t.Consumers == t.Queues*t.Subscriptions && s.options.Retention != retentionWorkQueue
@@ -97,7 +76,7 @@ func (s *session) acknowledgesAll(spec legacy.ConsumerSpec) bool {
 
 // durable returns the name of the durable consumer. If acknowledgements are not explicit, it replaces the consumer that
 // Setup created. restored states that the consumer may deliver messages again without marking them.
-func (s *session) durable(ctx context.Context, spec legacy.ConsumerSpec, stream string) (name string, restored bool,
+func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (name string, restored bool,
 	err error) {
 	first := durableName(spec.Subscription)
 	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
@@ -186,7 +165,7 @@ func restore(ctx context.Context, js jetstream.JetStream, stream string, config 
 // last.
 var nudge, last = new(client.Msg), new(client.Msg)
 
-// run receives until the consumer is closed or the link breaks. It waits only for its inbox, which costs less per
+// run receives until the consumer is stopped or the connection ends. It waits only for its inbox, which costs less per
 // message than a select over all events. attend handles the other events and sends a nudge to run.
 func (c *consumer) run() {
 	defer close(c.ended)
@@ -197,43 +176,38 @@ func (c *consumer) run() {
 	}()
 	defer func() { <-attendEnded }()
 	defer close(c.left)
-	for !c.over.Load() {
+	for !c.ending.Load() {
 		c.receive(<-c.inbox)
-		if c.due.Load() && c.due.Swap(false) {
-			c.acknowledge()
-		}
-		if c.look.Load() && c.look.Swap(false) && c.pull.check() != nil {
+		if c.look.Load() && c.look.Swap(false) && c.check() != nil {
 			return
 		}
 	}
 }
 
-// attend sets the flags of run, by time and when the link breaks.
+func (c *consumer) check() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pull.check()
+}
+
+// attend sets the flags of run, by time and when the connection ends.
 func (c *consumer) attend() {
 	watch := time.NewTicker(watchInterval)
 	defer watch.Stop()
-	var interval <-chan time.Time
-	if c.spec.Ack == drivers.AckInterval {
-		ticker := time.NewTicker(c.spec.AckInterval)
-		defer ticker.Stop()
-		interval = ticker.C
-	}
-	for !c.over.Load() {
+	for !c.ending.Load() {
 		select {
-		case <-interval:
-			c.due.Store(true)
 		case <-watch.C:
 			c.look.Store(true)
 		case <-c.stop:
-			c.over.Store(true)
-		case <-c.link.done:
+			c.ending.Store(true)
+		case <-c.Done():
 			select {
 			case c.inbox <- last:
 				return
 			case <-c.left:
 				return
 			case <-c.stop:
-				c.over.Store(true)
+				c.ending.Store(true)
 			}
 		case <-c.left:
 			return
@@ -252,17 +226,20 @@ func (c *consumer) attend() {
 // receive passes a message to the handler, together with others that are in the inbox already, up to the batch size. It
 // also handles nudge, last and status messages.
 func (c *consumer) receive(m *client.Msg) {
-	c.batch, c.replies = c.batch[:0], c.replies[:0]
+	c.batch = c.batch[:0]
+	c.mu.Lock()
 	for {
 		switch {
 		case m == nudge:
 			c.nudged.Store(false)
 		case m == last:
-			c.over.Store(true)
+			c.ending.Store(true)
 		case m.Header == nil || !c.pull.status(m):
 			c.batch = append(c.batch, drivers.Delivery{Body: m.Data, Redelivered: c.redelivered(m.Reply),
 				Stream: uint32(c.spec.Queue)})
-			c.replies = append(c.replies, m.Reply)
+			if c.spec.Ack != drivers.AckAutomatic {
+				c.unanswered = append(c.unanswered, m.Reply)
+			}
 		}
 		if len(c.batch) >= c.spec.Batch {
 			break
@@ -274,27 +251,22 @@ func (c *consumer) receive(m *client.Msg) {
 		}
 		break
 	}
-	if n := len(c.batch); n > 0 {
-		c.pull.received(n)
-		c.settle(c.handle(c.batch))
+	n := len(c.batch)
+	c.pull.received(n)
+	c.mu.Unlock()
+	if n > 0 {
+		c.handle(c.batch)
 	}
-	_ = c.pull.more() // fails only if the link is broken, which OnClosed reports
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pull.unlimited || c.spec.Ack == drivers.AckAutomatic {
+		c.pull.done(n)
+	}
+	_ = c.pull.more() // fails only if the connection is broken
 }
 
-// Node implements legacy.Located.
-func (c *consumer) Node() string { return c.link.address }
-
-// Close acknowledges accepted messages and returns unhandled ones to the broker.
-func (c *consumer) Close() error {
-	c.once.Do(func() {
-		c.notice.End()
-		close(c.stop)
-		c.link.unwatch(c)
-		<-c.ended
-		if !c.link.broken() {
-			c.link.guarded(c.giveBack)
-		}
-		c.leave()
-	})
-	return nil
+// Stop ends the calls of the handler.
+func (c *consumer) Stop() {
+	c.stopping.Do(func() { close(c.stop) })
+	<-c.ended
 }

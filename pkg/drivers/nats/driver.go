@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -27,11 +26,7 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
-func (d driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return legacy.Wrap(d.open(ctx, raw, env))
-}
-
-func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (legacy.Session, error) {
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := kit.Decode[options]("nats", raw)
 	if err != nil {
 		return nil, err
@@ -47,9 +42,8 @@ func (driver) open(ctx context.Context, raw json.RawMessage, env drivers.Env) (l
 	if err != nil {
 		return nil, err
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, sharedLinks: map[linkKey]*sharedLink{},
-		names: map[string]string{},
-		known: map[string]struct{}{}, prober: prober{monitor: watch}}
+	s := &session{options: o, env: env, names: map[string]string{}, known: map[string]struct{}{},
+		prober: prober{monitor: watch}}
 	if s.security, err = o.authentication(env.Access); err != nil {
 		return nil, fmt.Errorf("read nats options: %w", err)
 	}
@@ -79,16 +73,14 @@ type session struct {
 	env       drivers.Env
 	server    *embedded // nil without the option embedded
 	prober    prober
+	conns     kit.Conns
 
 	adminMu sync.Mutex
-	admin   *link // for declarations; replaced if it is broken
+	admin   *conn // for declarations; replaced when it has ended
 
-	mu          sync.Mutex
-	closed      bool
-	links       map[*link]struct{} // every open connection
-	sharedLinks map[linkKey]*sharedLink
-	names       map[string]string   // server names by address
-	known       map[string]struct{} // names of streams that exist
+	mu    sync.Mutex
+	names map[string]string   // server names by address
+	known map[string]struct{} // names of streams that exist
 
 	ending sync.Once
 	end    error
@@ -104,18 +96,7 @@ var _ interface {
 // Close closes all connections, and stops the embedded server if no other session uses it.
 func (s *session) Close() error {
 	s.ending.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		var open []*link
-		for l := range s.links {
-			open = append(open, l)
-		}
-		s.mu.Unlock()
-		var wg sync.WaitGroup
-		for _, l := range open {
-			wg.Go(l.close)
-		}
-		wg.Wait()
+		s.conns.Close()
 		s.prober.monitor.close()
 		s.end = s.release()
 	})
@@ -129,16 +110,17 @@ func (s *session) release() error {
 	return s.server.giveBack()
 }
 
-// management returns the connection for declarations. It reconnects if that connection is broken.
-func (s *session) management(ctx context.Context) (*link, jetstream.JetStream, error) {
+// management returns the connection for declarations. It connects again if that connection has ended.
+func (s *session) management(ctx context.Context) (*conn, jetstream.JetStream, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	if s.admin.broken() {
-		l, err := s.dialFirst(ctx, s.endpoints, s.env.Dial)
+	if s.admin.over() {
+		c, err := s.dialFirst(ctx, s.endpoints, s.env.Dial)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.admin = l
+		_ = s.admin.Close()
+		s.admin = c
 	}
 	js, err := jetstream.New(s.admin.nc)
 	if err != nil {

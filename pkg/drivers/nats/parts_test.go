@@ -12,7 +12,6 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/legacy"
 	"lockstep/pkg/drivers/kit"
 )
 
@@ -47,19 +46,19 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestConfirmerThatCannotListenIsReleased: nothing refers to the link of a publisher that could not be connected.
+// TestConfirmerThatCannotListenIsReleased: nothing refers to the connection of a publisher that could not be connected.
 func TestConfirmerThatCannotListenIsReleased(t *testing.T) {
 	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach} {
-		refused := func() weak.Pointer[link] {
-			l := &link{} // without a connection, which the library rejects
-			if _, err := newConfirmer(l, legacy.PublisherSpec{Mode: mode}, time.Hour); err == nil {
+		refused := func() weak.Pointer[conn] {
+			c := &conn{} // without a connection of the library, which rejects that
+			if _, err := newConfirmer(c, drivers.PublisherSpec{Mode: mode}, time.Hour); err == nil {
 				t.Fatalf("%s: confirms are subscribed to without a connection", mode)
 			}
-			return weak.Make(l)
+			return weak.Make(c)
 		}()
 		runtime.GC()
 		if refused.Value() != nil {
-			t.Errorf("%s: the link is still referred to", mode)
+			t.Errorf("%s: the connection is still referred to", mode)
 		}
 	}
 }

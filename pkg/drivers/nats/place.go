@@ -107,12 +107,12 @@ func (s *session) serverName(ctx context.Context, e kit.Endpoint) (string, error
 	if name != "" {
 		return name, nil
 	}
-	l, err := s.dial(ctx, e, s.env.Dial)
+	c, err := s.dial(ctx, e, s.env.Dial)
 	if err != nil {
 		return "", err
 	}
-	defer l.close()
-	return l.nc.ConnectedServerName(), nil
+	defer c.Close()
+	return c.nc.ConnectedServerName(), nil
 }
 
 // firstReplica returns the name of the first of these servers that can lead a stream; "": none.
@@ -193,14 +193,14 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 // Describe reports the version of the server on the management connection, the names of the reachable servers, and
 // stream settings.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
-	l, _, err := s.management(ctx)
+	c, _, err := s.management(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe NATS: %w", err)
 	}
 	o := &s.options
-	d := drivers.Description{Product: "NATS", Version: l.nc.ConnectedServerVersion(), Settings: map[string]string{
+	d := drivers.Description{Product: "NATS", Version: c.nc.ConnectedServerVersion(), Settings: map[string]string{
 		"replicas": strconv.Itoa(o.Replicas), "ackWait": o.AckWait.String(),
-		"maxPayload": strconv.FormatInt(l.nc.MaxPayload(), 10),
+		"maxPayload": strconv.FormatInt(c.nc.MaxPayload(), 10),
 	}}
 	if o.Storage != "" {
 		d.Settings["storage"] = o.Storage
@@ -208,7 +208,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.Embedded {
 		d.Settings["sync"] = o.Sync
 	}
-	if cluster := l.nc.ConnectedClusterName(); cluster != "" {
+	if cluster := c.nc.ConnectedClusterName(); cluster != "" {
 		d.Settings["cluster"] = cluster
 	}
 	for _, e := range s.endpoints {

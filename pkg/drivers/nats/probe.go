@@ -14,10 +14,10 @@ import (
 	"lockstep/pkg/drivers/kit"
 )
 
-// prober is the link for the broker's metrics. It bypasses the simulated network.
+// prober is the connection for the broker's metrics. It bypasses the simulated network.
 type prober struct {
 	mu       sync.Mutex
-	link     *link
+	conn     *conn
 	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	monitor  *monitor
 	grown    kit.Rates
@@ -59,7 +59,7 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := s.prober.link.raw
+	raw := s.prober.conn.raw
 	defer context.AfterFunc(ctx, func() { _ = raw.Close() })() // the library may hold its lock in a blocked write
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
@@ -73,16 +73,19 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	return append(metrics, own...), err
 }
 
-// aside returns JetStream on the prober's link. It reconnects if that link is broken. The caller holds the prober's mu.
+// aside returns JetStream on the prober's connection. It connects again if that has ended. The caller holds the prober's mu.
 func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
-	if s.prober.link == nil || s.prober.link.broken() {
-		l, err := s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer())
+	if s.prober.conn == nil || s.prober.conn.over() {
+		c, err := s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer())
 		if err != nil {
 			return nil, err
 		}
-		s.prober.link = l
+		if s.prober.conn != nil {
+			_ = s.prober.conn.Close()
+		}
+		s.prober.conn = c
 	}
-	return jetstream.New(s.prober.link.nc)
+	return jetstream.New(s.prober.conn.nc)
 }
 
 // sums are the totals over the task's streams and their consumers.

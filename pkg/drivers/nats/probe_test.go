@@ -11,7 +11,6 @@ import (
 	"lockstep/internal/schematest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/internal/legacy"
 )
 
 // watched returns a session with a server in a separate process, and a function to kill it. monitoring returns the
@@ -85,8 +84,7 @@ func TestProbeOfAServer(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, legacy.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach,
-		Connection: legacy.Exclusive})
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
 	probeUntil(t, s, "connection more",
 		func(now map[string]float64) bool { return now[drivers.MetricConnections] > before })
 	busy := 0.0

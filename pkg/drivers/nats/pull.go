@@ -24,7 +24,7 @@ const (
 
 // puller requests messages so that requested and unacknowledged messages together never exceed the prefetch. It sends a
 // request when half of the prefetch is free, or when nothing is requested. The library's own Consume is not used: it
-// limits unhandled messages, and so would exceed the prefetch. A puller is used by one goroutine.
+// limits unhandled messages, and so would exceed the prefetch. A puller is not safe for concurrent use.
 type puller struct {
 	nc        *client.Conn
 	subject   string
@@ -51,15 +51,15 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 func (p *puller) room() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
+	if n == 0 {
+		return
+	}
 	p.requested -= n
 	p.held += n
 	p.quiet = 0
 }
 
 func (p *puller) done(n int) { p.held -= n }
-
-// full reports whether no more messages can arrive until some of the n accepted ones are acknowledged.
-func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 
 // wanted returns how many messages to request, or 0. It requests half of the limit or more, unless nothing is
 // requested.

@@ -186,7 +186,7 @@ func settled(ctx context.Context, c jetstream.Consumer) error {
 // messages are not stored, because they expect another stream.
 func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 	for _, e := range s.endpoints {
-		l, err := s.dial(ctx, e, s.env.Dial)
+		c, err := s.dial(ctx, e, s.env.Dial)
 		if err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -197,11 +197,11 @@ func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 			return kit.Poll(ctx, pollInterval, func() (bool, error) {
 				m := client.NewMsg(subject(t, queue, 0))
 				m.Header.Set(jetstream.ExpectedStreamHeader, t.Name)
-				_, err := l.nc.RequestMsgWithContext(ctx, m)
+				_, err := c.nc.RequestMsgWithContext(ctx, m)
 				return !errors.Is(err, client.ErrNoResponders), err
 			})
 		})
-		l.close()
+		_ = c.Close()
 		if err != nil {
 			return fmt.Errorf("reach streams through %s: %w", e.Address, err)
 		}
