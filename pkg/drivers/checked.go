@@ -73,9 +73,6 @@ func As[T any](s Session) (T, bool) {
 	if c, is := inner.(*checked); is {
 		inner = c.Session
 	}
-	if l, is := inner.(interface{ Legacy() any }); is { // removed with the last session of package legacy
-		inner = l.Legacy()
-	}
 	x, is := inner.(T)
 	return x, is
 }

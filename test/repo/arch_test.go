@@ -76,7 +76,6 @@ var allowed = map[string][]string{
 	"pkg/drivers/eventstore":       {"pkg/drivers", "pkg/drivers/kit", "pkg/drivers/requests"},
 	"pkg/drivers/external":         {"internal/procs", "pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/kit":              {"pkg/drivers"},
-	"pkg/drivers/internal/legacy":  {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/kafka":            {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/loopback":         {"pkg/drivers", "pkg/drivers/kit"},
 	"pkg/drivers/nats":             {"pkg/drivers", "pkg/drivers/kit"},

@@ -38,9 +38,6 @@ func TestLevelsAreDrawn(t *testing.T) {
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "internal/"), "pkg/")
 		var below []string
 		for _, p := range may {
-			if p == "pkg/drivers/internal/legacy" {
-				continue // temporary
-			}
 			p = strings.TrimPrefix(strings.TrimPrefix(p, "internal/"), "pkg/")
 			below = append(below, p)
 			if place[p] <= place[short] {

@@ -104,10 +104,6 @@ func checkExact(c *check) {
 		c.notApplicable("redelivery is not declared, or nothing is acknowledged")
 	}
 	r := c.rig(u)
-	inner, _ := drivers.As[any](r.session)
-	if _, present := inner.(drivers.Session); !present { // removed with package legacy
-		c.notApplicable("a session of package legacy decides when to acknowledge")
-	}
 	r.acking.never = true
 	rejects := func(spec *drivers.ConsumerSpec) { spec.Nack = true }
 	in := r.inbox(nil, rejects)

@@ -144,14 +144,8 @@ func Open(t testing.TB, d drivers.Driver, options json.RawMessage, env drivers.E
 	return s
 }
 
-// Topologies are declared by sessions, and by those of package legacy.
-type Topologies interface {
-	Setup(ctx context.Context, t drivers.Topology) error
-	Teardown(ctx context.Context, t drivers.Topology) error
-}
-
 // TearDown removes a topology at the end of the test, before the session is closed.
-func TearDown(t testing.TB, s Topologies, topology *drivers.Topology) {
+func TearDown(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Wait)
 		defer cancel()
@@ -162,7 +156,7 @@ func TearDown(t testing.TB, s Topologies, topology *drivers.Topology) {
 }
 
 // SetUp declares a topology. It is removed at the end of the test.
-func SetUp(t testing.TB, s Topologies, topology *drivers.Topology) {
+func SetUp(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	t.Helper()
 	TearDown(t, s, topology)
 	if err := s.Setup(Context(t), *topology); err != nil {
