@@ -62,7 +62,6 @@ type Consumer[K any] struct {
 	stop     chan struct{} // closed by Stop
 	stopping sync.Once
 	closing  sync.Once
-	unwatch  func() bool // the end of the connection does not wake receivers any more
 
 	receiving, settling       context.Context // of the calls of Receive and of Settle
 	endReceiving, endSettling context.CancelFunc
@@ -73,7 +72,7 @@ type Consumer[K any] struct {
 	settlers  sync.WaitGroup
 
 	mu         sync.Mutex
-	ended      bool       // no further Receive begins, and no message is passed to the handler
+	ended      bool       // by Stop: see over
 	finished   bool       // no further messages become due
 	slots      *sync.Cond // free or ended changed
 	free       int        // unused slots of the prefetch
@@ -96,7 +95,6 @@ func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
 	c.slots, c.awake, c.work = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.receiving, c.endReceiving = context.WithCancel(plan.Conn.ctx)
 	c.settling, c.endSettling = context.WithCancel(plan.Conn.ctx)
-	c.unwatch = context.AfterFunc(plan.Conn.ctx, c.end)
 	for range max(1, plan.Receivers) {
 		c.receivers.Go(func() { c.receive(plan.Receiver()) })
 	}
@@ -109,14 +107,8 @@ func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
 	return c
 }
 
-// end ends the waits of receivers, because no further request may begin.
-func (c *Consumer[K]) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	c.slots.Broadcast()
-	c.awake.Broadcast()
-}
+// over reports whether no further Receive may begin, and no message be passed to the handler. The caller has locked mu.
+func (c *Consumer[K]) over() bool { return c.ended || c.receiving.Err() != nil }
 
 // breakAfter returns a watchdog that breaks the connection.
 func (c *Consumer[K]) breakAfter(patience time.Duration) *Watchdog {
@@ -156,7 +148,7 @@ func (c *Consumer[K]) reserve() int {
 	for c.free == 0 && !c.ended {
 		c.slots.Wait()
 	}
-	if c.ended {
+	if c.over() {
 		return 0
 	}
 	n := min(c.free, c.plan.Most)
@@ -262,17 +254,17 @@ func (c *Consumer[K]) handles(batch []Received[K]) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	to := &c.unanswered
-	if c.ended {
+	to, over := &c.unanswered, c.over()
+	if over {
 		to = &c.due[Unhandled]
 	}
 	for i := range batch {
 		*to = append(*to, batch[i].Key)
 	}
-	if c.ended {
+	if over {
 		c.signal(len(batch))
 	}
-	return !c.ended
+	return !over
 }
 
 // Ack implements drivers.Consumer.
@@ -343,7 +335,11 @@ func (c *Consumer[K]) next() (keys []K, how Settling) {
 func (c *Consumer[K]) Stop() {
 	c.stopping.Do(func() {
 		close(c.stop)
-		c.end()
+		c.mu.Lock()
+		c.ended = true
+		c.slots.Broadcast()
+		c.awake.Broadcast()
+		c.mu.Unlock()
 		hard := time.AfterFunc(grace, c.endReceiving)
 		c.receivers.Wait()
 		hard.Stop()
@@ -364,7 +360,6 @@ func (c *Consumer[K]) Close() error {
 		hard := time.AfterFunc(grace, c.endSettling)
 		c.settlers.Wait()
 		hard.Stop()
-		c.unwatch()
 		c.endReceiving()
 		c.endSettling()
 	})

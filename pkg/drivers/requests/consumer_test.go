@@ -249,7 +249,7 @@ func TestCloseSettles(t *testing.T) {
 func TestStopWaitsForTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q queue
-		q.left.Store(30)
+		q.left.Store(5)
 		calls, begun := 0, time.Now()
 		c := q.consume(100, 10, 1, func(int) bool {
 			calls++
@@ -264,6 +264,31 @@ func TestStopWaitsForTheHandler(t *testing.T) {
 			t.Errorf("Stop returned after %v and %d calls of the handler, want one call of a minute", took, calls)
 		}
 		c.close(t)
+	})
+}
+
+// After the connection has ended, no message is requested or passed to the handler.
+func TestConsumerOfAnEndedConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q queue
+		q.left.Store(1000)
+		calls := 0
+		c := q.consume(100, 10, 1, func(int) bool {
+			calls++
+			time.Sleep(time.Second)
+			return true
+		}, nil)
+		time.Sleep(500 * time.Millisecond)
+		c.Cut()
+		begun := q.requests.Load()
+		time.Sleep(time.Minute)
+		if n := q.requests.Load() - begun; calls != 1 || n > 0 {
+			t.Errorf("%d calls of the handler, and %d requests after the end, want the one call before it", calls, n)
+		}
+		c.close(t)
+		if n := q.settled[Accepted].Load() + q.settled[Unhandled].Load(); n > 0 {
+			t.Errorf("%d messages are answered over a connection that has ended", n)
+		}
 	})
 }
 
