@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -30,8 +29,6 @@ type conn struct {
 	session *session
 	raw     net.Conn
 	address string
-	once    sync.Once
-	err     error // of Close
 }
 
 // Connect dials the node of the spec.
@@ -176,19 +173,15 @@ func (c *conn) Cut() {
 }
 
 // Close ends the connection with AMQP's handshake, after which the broker has received everything sent before. It ends
-// within a few seconds even if the broker does not answer.
+// within a few seconds even if the broker does not answer. A connection that breaks meanwhile is closed, too.
 func (c *conn) Close() error {
-	c.once.Do(func() {
-		c.End()
-		force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
-		defer force.Stop()
-		if err := c.CloseDeadline(time.Now().Add(farewell)); err != nil && !errors.Is(err, amqp.ErrClosed) {
-			c.err = fmt.Errorf("close connection to %s: %w", c.address, err)
-		}
-		_ = c.raw.Close()
-		c.session.forget(c)
-	})
-	return c.err
+	c.End()
+	force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
+	defer force.Stop()
+	_ = c.CloseDeadline(time.Now().Add(farewell))
+	_ = c.raw.Close()
+	c.session.forget(c)
+	return nil
 }
 
 // closeChannel closes one channel of a connection that others may use. If the broker does not answer, it breaks the

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -98,17 +97,13 @@ func (s *session) Close() error {
 	s.closed = true
 	open := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
-	errs := make([]error, len(open))
 	var wg sync.WaitGroup
-	for i, c := range open {
-		wg.Go(func() { errs[i] = c.Close() })
+	for _, c := range open {
+		wg.Go(func() { _ = c.Close() })
 	}
 	wg.Wait()
 	s.api.close()
 	s.metrics.close()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("close connections: %w", err)
-	}
 	return nil
 }
 
