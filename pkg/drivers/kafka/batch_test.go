@@ -137,7 +137,7 @@ func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 // Without confirms, a long linger does not limit the rate to the messages that may wait: no call of Publish waits for it.
 func TestLingerWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
-		r := setUp(t, at(t, single, `{"linger": "1m", "client": "`+client+`"}`))
+		r := setUp(t, at(t, single, `{"linger": "60s", "client": "`+client+`"}`))
 		got := r.consumer(0, false)
 		p, _ := r.publisher(drivers.FireAndForget)
 		const n = maxWaiting + 5000

@@ -15,13 +15,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzClient is a client of franz-go. The callback of a record receives the result.
+// franzClient is a client of franz-go, while it has publishers. The callback of a record receives the result.
 type franzClient struct {
-	conn    *conn
-	library *kgo.Client
-
-	mu        sync.Mutex
-	producers map[*franzProducer]struct{}
+	conn      *conn
+	key       clientKey
+	library   *kgo.Client
+	producers map[*franzProducer]struct{} // guarded by conn.mu
 	ending    sync.Once
 }
 
@@ -34,27 +33,39 @@ type clientKey struct {
 // held is the linger time if batches are flushed explicitly. It is the maximum that franz-go allows.
 const held = time.Minute
 
-// franz returns the client for publishers like that of the spec.
-func (c *conn) franz(spec drivers.PublisherSpec) (*franzClient, error) {
+// franz gives o the client for publishers like that of the spec.
+func (c *conn) franz(o *franzProducer, spec drivers.PublisherSpec) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := clientKey{spec.Mode, spec.Keyed}
-	if f := c.clients[key]; f != nil {
-		return f, nil
+	f := c.clients[key]
+	if f == nil {
+		var err error
+		if f, err = c.newFranz(key); err != nil {
+			return err
+		}
+		c.clients[key] = f
+		context.AfterFunc(c.ctx, f.abort)
 	}
+	o.client = f
+	f.producers[o] = struct{}{}
+	return nil
+}
+
+func (c *conn) newFranz(key clientKey) (*franzClient, error) {
 	o := &c.session.options
-	f := &franzClient{conn: c, producers: map[*franzProducer]struct{}{}}
-	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.Std()
+	f := &franzClient{conn: c, key: key, producers: map[*franzProducer]struct{}{}}
+	acks, linger := o.acksFor(key.mode.Confirmed()), o.Linger.Std()
 	switch {
-	case spec.Mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
+	case key.mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
 		linger = held
-	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
+	case key.mode == drivers.ConfirmEach || perMessage(key.mode):
 		linger = 0
 	}
 	options := append(c.session.franzOptions(clientID),
 		kgo.Dialer(c.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
 		kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.RecordPartitioner(partitioner(spec.Keyed)),
+		kgo.RecordPartitioner(partitioner(key.keyed)),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)),
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
@@ -73,8 +84,6 @@ func (c *conn) franz(spec drivers.PublisherSpec) (*franzClient, error) {
 	if f.library, err = kgo.NewClient(options...); err != nil {
 		return nil, fmt.Errorf("make a client of franz-go: %w", err)
 	}
-	c.clients[key] = f
-	context.AfterFunc(c.ctx, f.abort)
 	return f, nil
 }
 
@@ -104,46 +113,49 @@ func franzAcks(acks acks) kgo.Acks {
 // because it would never settle it.
 func (f *franzClient) abort() {
 	f.ending.Do(func() {
-		f.mu.Lock()
+		f.conn.mu.Lock()
 		for o := range f.producers {
 			o.shut()
 		}
-		f.mu.Unlock()
+		f.conn.mu.Unlock()
 		f.library.Close()
 	})
+}
+
+// leave removes a publisher. The last one closes the client, which must not know a topic when Setup creates it again.
+func (f *franzClient) leave(o *franzProducer) {
+	f.conn.mu.Lock()
+	delete(f.producers, o)
+	last := len(f.producers) == 0
+	if last && f.conn.clients[f.key] == f {
+		delete(f.conn.clients, f.key)
+	}
+	f.conn.mu.Unlock()
+	if last {
+		f.abort()
+	}
 }
 
 // franzProducer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits
 // for answers from the partitions' leaders.
 func (c *conn) franzProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
-	f, err := c.franz(spec)
-	if err != nil {
-		return nil, err
-	}
-	topic := topicName(spec.Topology, spec.Queue)
-	if !perMessage(spec.Mode) {
-		if err := f.learn(ctx, topic); err != nil {
-			return nil, err
-		}
-		if err := f.knock(ctx, topic); err != nil {
-			return nil, err
-		}
-	}
-	o := &franzProducer{client: f, topic: topic, onConfirms: spec.OnConfirms, confirms: spec.Mode.Confirmed(),
-		keyed: spec.Keyed, lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
+	o := &franzProducer{topic: topicName(spec.Topology, spec.Queue), onConfirms: spec.OnConfirms,
+		confirms: spec.Mode.Confirmed(), keyed: spec.Keyed,
+		lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
 			spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
 		emptied: make(chan struct{}, 1)}
 	o.room = newRoom(c, spec, o.flush)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.producers[o] = struct{}{}
-	return o, nil
-}
-
-func (f *franzClient) leave(o *franzProducer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.producers, o)
+	err := c.franz(o, spec)
+	if err != nil || perMessage(spec.Mode) {
+		return o, err
+	}
+	if err = o.client.learn(ctx, o.topic); err == nil {
+		err = o.client.knock(ctx, o.topic)
+	}
+	if err != nil {
+		o.client.leave(o)
+	}
+	return o, err
 }
 
 // nowhere is the partition of a record that the partitioners refuse.

@@ -126,6 +126,7 @@ func (n *heard) close() {
 	n.consumer.Stop()
 	if n.unanswered > 0 {
 		n.consumer.Ack(n.unanswered)
+		n.unanswered = 0
 	}
 	_ = n.consumer.Close()
 }
