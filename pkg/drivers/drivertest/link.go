@@ -322,7 +322,8 @@ func (r *rig) checkAgain(d drivers.Declaration, before []id) {
 	}
 }
 
-// reconnect connects a consumer and a publisher. It retries after errors, like the engine.
+// reconnect connects a consumer and a publisher. It retries after errors, like the engine. The publisher has a new
+// connection, because a driver may detect the break of an idle one later.
 func (r *rig) reconnect() (*inbox, *sender) {
 	s := r.c.newSender(9, r.use.Mode)
 	var in *inbox
@@ -335,7 +336,7 @@ func (r *rig) reconnect() (*inbox, *sender) {
 			}
 		}
 		var conn drivers.Conn
-		if conn, err = r.conn(drivers.PublisherRole); err == nil {
+		if conn, err = r.connect(drivers.PublisherRole); err == nil {
 			err = s.connect(conn, r.publisherSpec())
 		}
 		return err == nil
