@@ -47,6 +47,8 @@ type Harness struct {
 	MaxParallel int
 	// NoQueueDepth states that the broker never reports queue_depth. Without it, a probe must report queue_depth.
 	NoQueueDepth bool
+	// NoPublishRate states that the broker never reports publish_rate, although the driver declares it for others.
+	NoPublishRate bool
 	// OneRequest states that a publisher has one request in flight, whatever its window is: more would break the order.
 	OneRequest bool
 	// Slow reduces the number of messages, and waits longer for events that must not happen.

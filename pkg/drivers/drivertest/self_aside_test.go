@@ -187,6 +187,14 @@ func TestPublishRateIsCompared(t *testing.T) {
 		if r := runOne(t, d, "probe/rate"); (len(r.failures) == 0) != passes || r.inapplicable != "" {
 			t.Errorf("of %v times the rate: %v %s", scale, r.failures, r.inapplicable)
 		}
+		none := func(h *Harness) { h.NoPublishRate = true }
+		if r := runOne(t, d, "probe/rate", none); len(r.failures) == 0 {
+			t.Error("publish_rate may be reported although the harness states that it never is")
+		}
+		d.probe = nil
+		if r := runOne(t, d, "probe/rate", none); len(r.failures) > 0 || r.inapplicable == "" {
+			t.Errorf("without publish_rate: %v %s", r.failures, r.inapplicable)
+		}
 	}
 	if r := runOne(t, faulty{}, "probe/rate"); r.inapplicable == "" {
 		t.Error("the check applies to a driver without publish_rate")

@@ -51,17 +51,21 @@ func TestSuiteFindsFaults(t *testing.T) {
 
 // runOne runs one check in virtual time. A wait without result still costs CPU time, because the suite polls, so its
 // limit is short.
-func runOne(t *testing.T, d drivers.Driver, name string) (r result) {
+func runOne(t *testing.T, d drivers.Driver, name string, edit ...func(*Harness)) (r result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r = prove(t, Harness{
+		h := Harness{
 			Driver:      d,
 			Options:     schematest.Fill(t, d, `{"name":"self"}`),
 			FullOptions: schematest.Fill(t, d, `{"name":"self","capacity":10}`),
 			Cut:         func() { loopback.Cut("self") },
 			NoNetwork:   true,
 			wait:        2 * time.Second,
-		}, find(t, name))
+		}
+		for _, e := range edit {
+			e(&h)
+		}
+		r = prove(t, h, find(t, name))
 		time.Sleep(2 * hangTime) // hanging calls end
 	})
 	return r
