@@ -128,9 +128,10 @@ class Link:
         self._subscriptions.pop(number, None)
 
     def inbox(self):
+        """A new subject. The subscription to answers does not match it, or the server would send there after unsubscribe."""
         with self._lock:
             self._last += 1
-            return b"%s.p%d" % (self._inbox, self._last)
+            return b"%s.p.%d" % (self._inbox, self._last)
 
     def flush(self, timeout):
         """Returns when the server has read all that was sent, and all it sent before was handed out; or in vain after the timeout."""
