@@ -15,6 +15,7 @@ type acker struct {
 	consumer   drivers.Consumer // set when ready is closed
 	ready      chan struct{}
 	known      bool // the handler knows that ready is closed
+	gone       bool // deliveries were not processed: later ones must not be answered in their place
 	policy     drivers.Ack
 	every      int
 	unanswered int // accepted and not acknowledged
@@ -53,6 +54,7 @@ func (a *acker) run(interval time.Duration) {
 		}
 		select {
 		case a.turn <- struct{}{}:
+			a.due.Store(false)
 			a.acknowledge()
 			<-a.turn
 		default:
@@ -61,13 +63,18 @@ func (a *acker) run(interval time.Duration) {
 	}
 }
 
-// begin must be the first call of the handler. It returns false if ctx ended before the consumer was connected.
+// begin must be the first call of the handler. It returns false if ctx ended before the consumer was connected, and from
+// then on.
 func (a *acker) begin(ctx context.Context) bool {
+	if a.gone {
+		return false
+	}
 	if !a.known {
 		select {
 		case <-a.ready:
 			a.known = true
 		case <-ctx.Done():
+			a.gone = true
 			return false
 		}
 	}
@@ -79,11 +86,22 @@ func (a *acker) begin(ctx context.Context) bool {
 
 // end must be the last call of the handler.
 func (a *acker) end() {
-	if a.turn != nil {
+	if a.turn == nil {
+		return
+	}
+	for {
 		if a.due.Swap(false) {
 			a.acknowledge()
 		}
 		<-a.turn
+		if !a.due.Load() { // an interval that ends from here on finds turn free
+			return
+		}
+		select {
+		case a.turn <- struct{}{}:
+		default: // run has it, and acknowledges
+			return
+		}
 	}
 }
 
@@ -117,11 +135,17 @@ func (a *acker) acknowledge() {
 	}
 }
 
-// finish stops the consumer, and acknowledges all accepted messages. The consumer then can be closed.
-func (a *acker) finish() {
+// ackLimit is the maximum time of an acknowledgement that runs while the consumer is stopped.
+const ackLimit = 3 * time.Second
+
+// finish stops the consumer, and acknowledges all accepted messages. The consumer then can be closed. If the broker does
+// not answer a running acknowledgement within ackLimit, finish calls cut.
+func (a *acker) finish(cut func()) {
 	if a.stop != nil {
 		close(a.stop)
+		late := time.AfterFunc(ackLimit, cut)
 		<-a.stopped
+		late.Stop()
 	}
 	a.consumer.Stop()
 	a.acknowledge()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"testing"
@@ -62,7 +63,7 @@ func TestAcknowledgements(t *testing.T) {
 					a.end()
 					synctest.Wait()
 				}
-				a.finish()
+				a.finish(nil)
 				if !reflect.DeepEqual(consumer.calls, c.want) {
 					t.Errorf("calls %q, want %q", consumer.calls, c.want)
 				}
@@ -85,11 +86,53 @@ func TestIntervalAcknowledgesWithoutDeliveries(t *testing.T) {
 		if want := []string{"ack 5"}; !reflect.DeepEqual(consumer.calls, want) {
 			t.Errorf("calls %q, want %q", consumer.calls, want)
 		}
-		a.finish()
+		a.finish(nil)
 	})
 }
 
-// The handler waits until the consumer is known, or is closed.
+// stuck is a consumer whose Ack waits for the end of its connection.
+type stuck struct {
+	answers
+	cut chan struct{}
+}
+
+func (s *stuck) Ack(int) { <-s.cut }
+
+// An acknowledgement that the broker does not answer delays the end of a consumer only for a limited time.
+func TestAnAcknowledgementThatHangsIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		consumer := &stuck{cut: make(chan struct{})}
+		a := newAcker(plan.Consumers{Ack: "interval"})
+		a.start(consumer, time.Second)
+		a.begin(t.Context())
+		a.accept(5)
+		a.end()
+		time.Sleep(time.Second)
+		begun := time.Now()
+		a.finish(func() { close(consumer.cut) })
+		if took := time.Since(begun); took != ackLimit {
+			t.Errorf("the consumer ends after %v, want %v", took, ackLimit)
+		}
+	})
+}
+
+// If the handler did not process a delivery, it processes no later one, because its answer would be that of the first.
+func TestNothingIsProcessedAfterASkippedDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAcker(plan.Consumers{Ack: "each"})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if a.begin(ctx) {
+			t.Error("the handler begins without a consumer")
+		}
+		a.start(&answers{}, 0)
+		if a.begin(t.Context()) {
+			t.Error("the handler begins with the second delivery")
+		}
+	})
+}
+
+// The handler waits until the consumer is known.
 func TestHandlerWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcker(plan.Consumers{Ack: "each"})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -73,8 +74,16 @@ func (c *conns) acquire(ctx context.Context, key connKey, onEnd func(error)) (*l
 	}
 	l := &lease{sharedConn: s, onEnd: onEnd, ended: make(chan struct{})}
 	c.mu.Lock()
-	s.users[l] = struct{}{}
+	broken := s.broken()
+	if !broken {
+		s.users[l] = struct{}{}
+	}
 	c.mu.Unlock()
+	if broken { // watch does not report it to this user
+		err := s.conn.Err()
+		s.leave()
+		return nil, fmt.Errorf("the connection ended at once: %w", cmp.Or(err, drivers.ErrClosed))
+	}
 	return l, nil
 }
 

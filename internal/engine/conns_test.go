@@ -21,6 +21,7 @@ import (
 // dialled is a session that counts its connections. Connecting takes a second.
 type dialled struct {
 	drivers.Session
+	broken bool         // connections have ended when Connect returns
 	fails  atomic.Int64 // number of attempts that fail
 	dials  atomic.Int64
 	closed atomic.Int64
@@ -39,7 +40,11 @@ func (d *dialled) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 	if d.fails.Add(-1) >= 0 {
 		return nil, errors.New("refused")
 	}
-	return &dialledConn{of: d}, nil
+	c := &dialledConn{of: d}
+	if d.broken {
+		c.Cut()
+	}
+	return c, nil
 }
 
 func (c *dialledConn) Close() error {
@@ -139,6 +144,19 @@ func TestABrokenConnectionIsReported(t *testing.T) {
 		synctest.Wait()
 		if d.closed.Load() != 2 {
 			t.Errorf("%d connections are closed, want 2", d.closed.Load())
+		}
+	})
+}
+
+// A connection that ends before its user is registered is an error.
+func TestAConnectionThatEndsAtOnceIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dialled{broken: true}
+		c := &conns{session: d, shared: map[connKey]*sharedConn{}}
+		leases, failed := acquireAll(t, c, func(error) {}, connKey{}, connKey{})
+		if len(leases) > 0 || failed != 2 || d.closed.Load() != d.dials.Load() {
+			t.Errorf("%d users of broken connections, %d failed; %d connections are made and %d closed, want 0 and 2, and all closed",
+				len(leases), failed, d.dials.Load(), d.closed.Load())
 		}
 	})
 }

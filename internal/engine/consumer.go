@@ -86,7 +86,7 @@ type receiving struct {
 func (r receiving) Close() error {
 	(*r.interrupt)()
 	return r.lease.close(func() error {
-		r.acker.finish()
+		r.acker.finish(r.lease.Cut)
 		return r.acker.consumer.Close()
 	})
 }
@@ -141,6 +141,7 @@ func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Deliver
 		select {
 		case <-c.e.started:
 		case <-ctx.Done():
+			a.gone = true
 			return
 		}
 	}

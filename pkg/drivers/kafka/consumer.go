@@ -39,8 +39,10 @@ type consumer struct {
 
 // source receives messages with one of the libraries.
 type source interface {
-	// start joins the group. It returns when partitions have been assigned, and messages are being delivered.
+	// start joins the group. It returns when partitions have been assigned.
 	start(ctx context.Context) error
+	// run delivers messages until the consumer ends.
+	run()
 	// commit commits positions as a member of the group, and waits for the answer.
 	commit(ctx context.Context, positions map[int32]int64) error
 	// end leaves the group. It may be called after an error of start.
@@ -87,6 +89,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 		_ = k.Close()
 		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))
 	}
+	k.running.Go(k.source.run)
 	c.connected()
 	return k, nil
 }
@@ -197,15 +200,18 @@ func (k *consumer) commit(blocking bool) {
 	}()
 }
 
-// send commits positions, after Stop within a limited time. After an error the Conn breaks, because the group may have
+// send commits positions. From Stop on, the time is limited. After an error the Conn breaks, because the group may have
 // removed this member.
 func (k *consumer) send(positions map[int32]int64) {
-	ctx := k.conn.ctx
-	if k.ctx.Err() != nil {
-		limited, cancel := context.WithTimeout(ctx, 2*grace)
-		defer cancel()
-		ctx = limited
-	}
+	ctx, cancel := context.WithCancel(k.conn.ctx)
+	defer cancel()
+	defer context.AfterFunc(k.ctx, func() {
+		select {
+		case <-time.After(2 * grace):
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
 	if err := k.source.commit(ctx, positions); err != nil {
 		k.broke(fmt.Errorf("commit positions of group %s: %w", k.group, err))
 	}

@@ -21,6 +21,7 @@ type franzClient struct {
 	key       clientKey
 	library   *kgo.Client
 	producers map[*franzProducer]struct{} // guarded by conn.mu
+	unwatch   func() bool                 // the end of the connection does not end the client any more
 	ending    sync.Once
 }
 
@@ -45,7 +46,7 @@ func (c *conn) franz(o *franzProducer, spec drivers.PublisherSpec) error {
 			return err
 		}
 		c.clients[key] = f
-		context.AfterFunc(c.ctx, f.abort)
+		f.unwatch = context.AfterFunc(c.ctx, f.abort)
 	}
 	o.client = f
 	f.producers[o] = struct{}{}
@@ -132,6 +133,7 @@ func (f *franzClient) leave(o *franzProducer) {
 	}
 	f.conn.mu.Unlock()
 	if last {
+		f.unwatch()
 		f.abort()
 	}
 }

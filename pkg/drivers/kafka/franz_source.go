@@ -58,7 +58,6 @@ func (s *franzSource) start(ctx context.Context) error {
 	case <-s.c.ctx.Done():
 		return s.c.why()
 	}
-	s.c.running.Go(s.run)
 	return nil
 }
 

@@ -74,7 +74,6 @@ func (s *goSource) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.c.running.Go(s.run)
 	return nil
 }
 

@@ -25,6 +25,8 @@ func (s slowSource) commit(context.Context, map[int32]int64) error {
 	return nil
 }
 
+func (s slowSource) run() {}
+
 func (s slowSource) end() {}
 
 func TestDeclareTellsWhatCannotWork(t *testing.T) {

@@ -74,11 +74,11 @@ func TestConnectionPerMessageLosesNothing(t *testing.T) {
 	_, got := r.consumer()
 	const n = 100
 	for range n {
-		p, _ := r.publisher(drivers.ConnectionPerMessage, nil)
+		p, _ := r.publisher(drivers.ConnectionPerMessage, nil) // over a connection of its own
 		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Close(); err != nil {
+		if err := errors.Join(p.Close(), p.conn.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

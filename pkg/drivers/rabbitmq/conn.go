@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -29,6 +30,7 @@ type conn struct {
 	session *session
 	raw     net.Conn
 	address string
+	once    sync.Once
 }
 
 // Connect dials the node of the spec.
@@ -175,12 +177,14 @@ func (c *conn) Cut() {
 // Close ends the connection with AMQP's handshake, after which the broker has received everything sent before. It ends
 // within a few seconds even if the broker does not answer. A connection that breaks meanwhile is closed, too.
 func (c *conn) Close() error {
-	c.End()
-	force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
-	defer force.Stop()
-	_ = c.CloseDeadline(time.Now().Add(farewell))
-	_ = c.raw.Close()
-	c.session.forget(c)
+	c.once.Do(func() {
+		c.End()
+		force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
+		defer force.Stop()
+		_ = c.CloseDeadline(time.Now().Add(farewell))
+		_ = c.raw.Close()
+		c.session.forget(c)
+	})
 	return nil
 }
 
