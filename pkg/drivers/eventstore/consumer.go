@@ -64,7 +64,8 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	return n, nil
 }
 
-// subscribe joins the group. ctx limits the joining only. The subscription ends with the connection.
+// subscribe joins the group. ctx limits the joining only. The subscription also ends when the connection is cut or
+// closed.
 func (c *consumer) subscribe(ctx context.Context) error {
 	own, cancel := context.WithCancel(metadata.AppendToOutgoingContext(c.conn.Context(), "connection-name", c.name))
 	stop := context.AfterFunc(ctx, cancel)
@@ -227,7 +228,7 @@ func (c *consumer) Close() error {
 	c.Stop()
 	c.closing.Do(func() {
 		c.End()
-		if c.answered > 0 && c.conn.Context().Err() == nil {
+		if c.answered > 0 && c.conn.Err() == nil {
 			hard := time.AfterFunc(grace, c.cancel)
 			c.awaitAnswers()
 			hard.Stop()

@@ -53,7 +53,7 @@ func (c *consumer) Close() error {
 	c.Stop()
 	c.closing.Do(func() {
 		if !c.conn.over() {
-			c.conn.guarded(c.giveBack)
+			c.conn.guarded(3*grace, c.giveBack) // it waits twice for up to grace
 		}
 	})
 	return nil

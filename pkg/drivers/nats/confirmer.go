@@ -195,7 +195,7 @@ func (c *confirmer) close() {
 			waiting = false
 		}
 	}
-	c.conn.guarded(func() { _ = c.sub.Unsubscribe() })
+	c.conn.guarded(2*grace, func() { _ = c.sub.Unsubscribe() })
 	if !c.prompt {
 		<-c.settled
 		return

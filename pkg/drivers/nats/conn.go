@@ -170,9 +170,9 @@ func (c *conn) over() bool {
 	}
 }
 
-// guarded calls do, which may block in the library without a deadline. It breaks the conn after grace.
-func (c *conn) guarded(do func()) {
-	timer := time.AfterFunc(grace, func() { _ = c.raw.Close() })
+// guarded calls do, which may block in the library without a deadline. It breaks the conn after limit.
+func (c *conn) guarded(limit time.Duration, do func()) {
+	timer := time.AfterFunc(limit, func() { _ = c.raw.Close() })
 	defer timer.Stop()
 	do()
 }
@@ -180,7 +180,7 @@ func (c *conn) guarded(do func()) {
 // flush returns when the server has received everything sent so far, when the conn has ended, or after grace.
 func (c *conn) flush() {
 	if !c.over() {
-		c.guarded(func() { _ = c.nc.FlushTimeout(grace) })
+		c.guarded(2*grace, func() { _ = c.nc.FlushTimeout(grace) })
 	}
 }
 
@@ -191,6 +191,6 @@ func (c *conn) Node() string { return c.address }
 func (c *conn) Close() error {
 	c.End()
 	c.session.conns.Remove(c)
-	c.guarded(c.nc.Close)
+	c.guarded(grace, c.nc.Close)
 	return nil
 }

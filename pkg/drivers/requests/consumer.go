@@ -93,8 +93,8 @@ func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
 		c.free = math.MaxInt
 	}
 	c.slots, c.awake, c.work = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
-	c.receiving, c.endReceiving = context.WithCancel(plan.Conn.ctx)
-	c.settling, c.endSettling = context.WithCancel(plan.Conn.ctx)
+	c.receiving, c.endReceiving = context.WithCancel(plan.Conn.working)
+	c.settling, c.endSettling = context.WithCancel(plan.Conn.working)
 	for range max(1, plan.Receivers) {
 		c.receivers.Go(func() { c.receive(plan.Receiver()) })
 	}

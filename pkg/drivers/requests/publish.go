@@ -15,7 +15,7 @@ func (p *Publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.done || p.ctx.Err() != nil {
+	if p.done || p.over() {
 		return fmt.Errorf("publish: %w", p.reason())
 	}
 	if p.queue != nil {
@@ -42,7 +42,7 @@ func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-p.ctx.Done():
+	case <-p.working.Done():
 		return fmt.Errorf("publish: %w", p.reason())
 	}
 }
@@ -90,7 +90,7 @@ func (p *Publisher) Close() error {
 		}
 		p.mu.Unlock()
 		p.running.Wait()
-		if p.plan.Settle != nil && !p.plan.Spec.Mode.Confirmed() && p.ctx.Err() == nil {
+		if p.plan.Settle != nil && !p.plan.Spec.Mode.Confirmed() && !p.over() {
 			_ = p.plan.Settle(p.ctx) // best effort: no error is reported
 		}
 		p.cancel()

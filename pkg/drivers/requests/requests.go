@@ -52,7 +52,7 @@ type Plan struct {
 type Publisher struct {
 	*Conn
 	plan   Plan
-	ctx    context.Context // of all requests: ends with the connection, or when Close waits no longer
+	ctx    context.Context // of all requests; ends when nobody waits for their answers any more
 	cancel context.CancelFunc
 
 	mu      sync.Mutex // locked by Publish and Flush; after done, nothing is accepted
@@ -81,7 +81,7 @@ type lane struct {
 // New creates a publisher.
 func New(plan Plan) *Publisher {
 	p := &Publisher{Conn: plan.Conn, plan: plan, confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
-	p.ctx, p.cancel = context.WithCancel(plan.Conn.ctx)
+	p.ctx, p.cancel = context.WithCancel(plan.Conn.calls)
 	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
 		lanes, waiting = max(1, plan.Lanes), nil
@@ -107,11 +107,14 @@ func New(plan Plan) *Publisher {
 
 var errClosed = fmt.Errorf("%w: closed before the broker answered", drivers.ErrClosed)
 
-// reason returns why the publisher cannot send any more. It is used after the end of ctx.
+// over reports whether no more requests may begin.
+func (p *Publisher) over() bool { return p.working.Err() != nil || p.ctx.Err() != nil }
+
+// reason returns why the publisher cannot send any more.
 func (p *Publisher) reason() error { return cmp.Or(p.Err(), errClosed) }
 
 // bite breaks the connection because a request has had no answer for Patience.
-func (p *Publisher) bite() { p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience)) }
+func (p *Publisher) bite() { p.abandon(fmt.Errorf("no answer for %v", p.plan.Patience)) }
 
 // run sends the messages of the queue until it is closed.
 func (l *lane) run() {
@@ -161,7 +164,7 @@ var errNoVerdict = errors.New("a request was answered without a word of any mess
 // a verdict.
 func (l *lane) request(batch []drivers.Message) (int, error) {
 	p := l.p
-	if p.ctx.Err() != nil {
+	if p.over() {
 		return 0, p.reason()
 	}
 	l.verdicts = append(l.verdicts[:0], make([]error, len(batch))...)

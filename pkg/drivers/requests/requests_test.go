@@ -277,6 +277,31 @@ func TestBrokenConn(t *testing.T) {
 	})
 }
 
+// A break lets the running requests end by themselves, and no other begins.
+func TestAnswersAfterABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: time.Second}
+		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Most = 1 })
+		publish(t, p, 0, 2)
+		synctest.Wait()
+		w.conn.Broke(errGone)
+		if err := p.Publish(t.Context(), drivers.Message{Token: 2}); !errors.Is(err, errGone) {
+			t.Errorf("Publish after the break returns %v", err)
+		}
+		begun := time.Now()
+		_ = p.Close()
+		if took := time.Since(begun); took != time.Second || len(w.requests) != 1 {
+			t.Errorf("Close takes %v, after %d requests; want the second of the request that ran", took, len(w.requests))
+		}
+		w.once(t, 2, func(token uint64) error {
+			if token == 0 {
+				return nil
+			}
+			return drivers.ErrClosed
+		})
+	})
+}
+
 // Without a response the connection counts as broken after the timeout, and Close waits at most for its grace period.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
