@@ -115,6 +115,41 @@ func TestRemovedUnderConsumer(t *testing.T) {
 	}
 }
 
+// An idle publisher and consumer end with their connection. Their reason is its reason, and none after Close.
+func TestIdleLinksEndWithTheirConnection(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	for name, end := range map[string]func(drivers.Conn){
+		"Cut":   drivers.Conn.Cut,
+		"Close": func(c drivers.Conn) { _ = c.Close() },
+	} {
+		out, in := r.connect(drivers.PublisherRole), r.connect(drivers.ConsumerRole)
+		p, err := out.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.FireAndForget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := in.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
+			Ack: drivers.AckEach}, func([]drivers.Delivery) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(out)
+		end(in)
+		for part, x := range map[string]drivers.Ended{"publisher": p, "consumer": c} {
+			select {
+			case <-x.Done():
+			case <-time.After(labtest.Wait):
+				t.Fatalf("%s: the %s does not end", name, part)
+			}
+			if err := x.Err(); (err != nil) != (name == "Cut") || err != nil && !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("%s: the %s ends with %v", name, part, err)
+			}
+		}
+		if err := errors.Join(p.Close(), c.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A broker that no longer accepts acknowledgements blocks a consumer only for a limited time.
 func TestStalledAcknowledgement(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
