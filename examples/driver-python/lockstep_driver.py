@@ -14,7 +14,7 @@ A driver gives serve() its description and a class of sessions:
         def publisher(self, topology, spec, out): ...       # an object with publish(first, messages) and close()
         def consumer(self, topology, spec, out): ...        # an object with ack(count), nack(count) and close()
         def close(self): ...
-        def cut(self): ...                                  # breaks the connection without waiting for anything
+        def cut(self): ...                                  # breaks the connection without waiting, and reports its end
 
 Lockstep decides who shares a connection, and when to acknowledge.
 Methods of a session or connection run in a thread for each call, except cut.

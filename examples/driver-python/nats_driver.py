@@ -145,7 +145,7 @@ class Connection:
         self.link.close()
 
     def cut(self):
-        self.link.close()
+        self.link.breaks("the connection was cut")
 
 
 class Publisher:

@@ -1,6 +1,7 @@
 package artemis
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -233,4 +234,37 @@ func TestProbeCounts(t *testing.T) {
 	})
 	want = map[string]float64{drivers.MetricQueueDepth: 0, drivers.MetricUnacked: 0}
 	labtest.Eventually(t, "an empty queue", matches)
+}
+
+// A publisher that is given up while it connects does not break the connection, which others use. In modes in which Publish
+// waits for the confirm, the engine's work for it does not count as waiting.
+func TestPublishersOfOneConnection(t *testing.T) {
+	const messages, work = 10, 20 * time.Millisecond
+	r := newRig(t, single(t, `{}`))
+	on := r.connect(drivers.PublisherRole)
+	var w drivers.Waiting
+	spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach, Persistent: true, Waiting: &w,
+		OnConfirms: func([]uint64, error) { time.Sleep(work) }}
+	p, err := on.Publisher(r.context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ended, cancel := context.WithCancel(r.context())
+	cancel()
+	if _, err := on.Publisher(ended, spec); !errors.Is(err, context.Canceled) {
+		t.Errorf("a publisher whose context has ended: %v", err)
+	}
+	began := time.Now()
+	for i := range messages {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Body: []byte("body")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
+		t.Errorf("waited for %v of %v, in which OnConfirms took %v", waited, took, messages*work)
+	}
+	if err := on.Err(); err != nil {
+		t.Errorf("the connection broke: %v", err)
+	}
 }

@@ -420,6 +420,46 @@ func TestMissingStreamRejects(t *testing.T) {
 	}
 }
 
+// TestWorkForAConfirmIsNotWaitedFor proves that the engine's work for a confirm does not count as waiting if Publish
+// itself waits for the confirm.
+func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
+	const messages, work = 10, 20 * time.Millisecond
+	s := open(t, []byte(`{"embedded": true, "name": "work"}`), nil)
+	top := plain("work")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	var w drivers.Waiting
+	p, err := dial(t, s, drivers.ConnSpec{}).Publisher(t.Context(), drivers.PublisherSpec{Topology: top,
+		Mode: drivers.ConfirmEach, Waiting: &w, OnConfirms: func([]uint64, error) { time.Sleep(work) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	began := time.Now()
+	for i := range messages {
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("body")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
+		t.Errorf("waited for %v of %v, in which OnConfirms took %v", waited, took, messages*work)
+	}
+}
+
+// The watchdog measures from the publishing of a message, not from the last confirm.
+func TestWatchdogIgnoresIdleTime(t *testing.T) {
+	c := &confirmer{slots: newSlots("inbox.", 1), patience: time.Hour, conn: &conn{}}
+	c.watchdog = time.AfterFunc(time.Hour, func() {})
+	defer c.watchdog.Stop()
+	c.check() // idle
+	c.slots.take(1)
+	c.check() // the message was published since then
+	if c.conn.Err() != nil {
+		t.Errorf("the connection is given up just after a message was published: %v", c.conn.Err())
+	}
+}
+
 // If the leader of a stream is lost, it does not respond, although the connection is up. Without the timeout, a publisher
 // would wait for ever.
 func TestConfirmTimeout(t *testing.T) {

@@ -28,6 +28,7 @@ type confirmer struct {
 
 	count    atomic.Uint64 // number of confirms
 	seen     uint64        // count at the last call of check
+	waited   bool          // confirms were outstanding at the last call of check
 	patience time.Duration
 	watchdog *time.Timer
 
@@ -67,16 +68,16 @@ func (c *confirmer) subscribe(subject string) (err error) {
 	return c.sub.SetPendingLimits(-1, -1)
 }
 
-// check breaks the connection if confirms are outstanding and none has arrived since the last check.
+// check breaks the connection if confirms are outstanding since the last check, and none has arrived since then.
 func (c *confirmer) check() {
 	switch count := c.count.Load(); {
 	case c.closing.Load():
 		return
-	case count == c.seen && c.slots.busy():
+	case count == c.seen && c.waited && c.slots.busy():
 		c.conn.abandon(fmt.Errorf("no confirm for %s", c.patience))
 		return
 	default:
-		c.seen = count
+		c.seen, c.waited = count, c.slots.busy()
 	}
 	c.watchdog.Reset(c.patience)
 }
@@ -139,14 +140,17 @@ func verdict(m *client.Msg) error {
 }
 
 // await handles replies until no confirm is outstanding. When the connection ends, it handles those that have arrived,
-// and fails the others.
-func (c *confirmer) await() {
+// and fails the others. w counts the time of waiting.
+func (c *confirmer) await(w *drivers.Waiting) {
 	for c.slots.busy() {
+		w.Begin()
 		select {
 		case m := <-c.replies:
+			w.End()
 			c.onReply(m)
 			continue
 		case <-c.conn.Done():
+			w.End()
 		}
 		for waiting := true; waiting; {
 			select {

@@ -100,6 +100,25 @@ func TestPullerAsksAgain(t *testing.T) {
 	}
 }
 
+// While a consumer has no leader, it requests once per check, not after each answer.
+func TestPullerPausesWithoutALeader(t *testing.T) {
+	p := newPuller(nil, "", "", 10)
+	p.requested = 10
+	m := client.NewMsg("")
+	m.Header.Set("Status", "503")
+	if !p.status(m) || p.wanted() != 0 {
+		t.Errorf("after the answer 503 it asks for %d at once", p.wanted())
+	}
+	p.held = 10 // so that check sends nothing
+	if err := p.check(); err != nil {
+		t.Fatal(err)
+	}
+	p.held = 0
+	if got := p.wanted(); got != 10 {
+		t.Errorf("after the next check it asks for %d, want 10", got)
+	}
+}
+
 // Confirms may arrive out of order. A slot that is used twice would confirm the wrong message.
 func TestSlots(t *testing.T) {
 	s := newSlots("inbox.", 4)

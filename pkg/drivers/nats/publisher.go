@@ -86,9 +86,7 @@ func (p *publisher) promptly(to string, m drivers.Message) error {
 	defer p.confirm.turn.Unlock()
 	err := p.send(to, m)
 	if err == nil {
-		p.spec.Waiting.Begin()
-		p.confirm.await()
-		p.spec.Waiting.End()
+		p.confirm.await(p.spec.Waiting)
 	}
 	return err
 }

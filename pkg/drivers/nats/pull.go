@@ -32,9 +32,10 @@ type puller struct {
 	limit     int
 	unlimited bool // held counts unhandled messages instead of unacknowledged ones
 
-	requested int // messages requested and not yet received
-	held      int // messages received and not yet acknowledged
-	quiet     int // watch intervals without a message or heartbeat
+	requested int  // messages requested and not yet received
+	held      int  // messages received and not yet acknowledged
+	quiet     int  // watch intervals without a message or heartbeat
+	paused    bool // the consumer has no leader: request at the next check
 	body      []byte
 }
 
@@ -64,6 +65,9 @@ func (p *puller) done(n int) { p.held -= n }
 // wanted returns how many messages to request, or 0. It requests half of the limit or more, unless nothing is
 // requested.
 func (p *puller) wanted() int {
+	if p.paused {
+		return 0
+	}
 	requested := max(p.requested, 0)
 	free := p.limit - requested - p.held
 	if free < 1 || (requested > 0 && free < p.limit/2) {
@@ -92,6 +96,7 @@ func (p *puller) more() error {
 // check requests again if the requests were lost, for example with the server that leads the consumer.
 func (p *puller) check() error {
 	p.quiet++
+	p.paused = false
 	if time.Duration(p.quiet)*watchInterval > pullDead {
 		p.requested, p.quiet = 0, 0
 	}
@@ -108,7 +113,7 @@ func (p *puller) status(m *client.Msg) bool {
 	switch code {
 	case "100": // heartbeat
 	case "503": // the consumer has no leader at the moment: the next check requests again
-		p.requested = 0
+		p.requested, p.paused = 0, true
 	default: // the request has ended
 		if n, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
 			p.requested -= n

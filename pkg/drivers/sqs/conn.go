@@ -50,7 +50,8 @@ func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 	}
 	c := &conn{Conn: requests.NewConn(), session: s}
 	c.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
-		raw, err := s.env.Dial(ctx, network, address)
+		// In confirm-window, Publish does not wait for writes. In other modes, the whole request counts as waiting.
+		raw, err := s.env.Dial(drivers.WithWaiting(ctx, nil), network, address)
 		if err != nil {
 			return nil, err
 		}

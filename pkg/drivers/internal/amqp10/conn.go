@@ -191,11 +191,19 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// within calls exchange, which uses the library. The library checks ctx only at some points, so within breaks the
-// connection if ctx ends first.
+// within calls exchange, which uses the library. The library checks ctx while it waits for an answer, but not during a
+// blocked write. So within breaks the connection, which others may use, if exchange does not return soon after ctx ended.
 func (c *conn) within(ctx context.Context, exchange func() error) error {
-	stop := context.AfterFunc(ctx, func() { c.cut(ctx.Err()) })
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(time.Second):
+			c.cut(ctx.Err())
+		}
+	})
 	err := exchange()
+	close(done)
 	if !stop() {
 		return errors.Join(ctx.Err(), err)
 	}

@@ -23,15 +23,20 @@ type part struct {
 
 // attach opens an AMQP session, and a link in it.
 func (p *part) attach(ctx context.Context, link func(*amqp.Session) error) error {
-	return p.conn.within(ctx, func() (err error) {
+	err := p.conn.within(ctx, func() (err error) {
 		if p.session, err = p.conn.amqp.NewSession(ctx, nil); err != nil {
 			return err
 		}
-		if err = link(p.session); err != nil {
-			_ = p.session.Close(ctx)
-		}
-		return err
+		return link(p.session)
 	})
+	if err != nil && p.session != nil {
+		go func() { // ctx may have ended: others use the connection
+			ctx, cancel := context.WithTimeout(context.Background(), farewell)
+			defer cancel()
+			_ = p.session.Close(ctx)
+		}()
+	}
+	return err
 }
 
 // watch ends the part when its connection ends, even while its handler is running.

@@ -83,10 +83,7 @@ func (p *publisher) send(ctx context.Context, token uint64) error {
 		return nil
 	}
 	if p.prompt {
-		p.spec.Waiting.Begin()
-		settled := p.settler.now(ctx, &it)
-		p.spec.Waiting.End()
-		if settled {
+		if p.settler.now(ctx, &it, p.spec.Waiting) {
 			return nil
 		}
 		p.prompt = false // from now on only the settler's goroutine calls OnConfirms, so that calls never overlap

@@ -71,15 +71,17 @@ func (s *settler) run() {
 			return
 		}
 		for i := range batch {
-			s.now(context.Background(), &batch[i])
+			s.now(context.Background(), &batch[i], nil)
 		}
 		clear(batch)
 	}
 }
 
-// now waits for the disposition of p and reports it. It returns false if ctx ended first.
-func (s *settler) now(ctx context.Context, p *pending) bool {
+// now waits for the disposition of p and reports it. It returns false if ctx ended first. w counts the time of waiting.
+func (s *settler) now(ctx context.Context, p *pending, w *drivers.Waiting) bool {
+	w.Begin()
 	state, err := p.receipt.Wait(ctx)
+	w.End()
 	if err != nil && ctx.Err() != nil {
 		return false
 	}
