@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -117,7 +118,8 @@ func (s *goSource) fetch(ctx context.Context, to chan<- kafka.Message) {
 	}
 }
 
-// commit commits positions. If the group is rebalancing, the Reader delivers the messages again.
+// commit commits positions. If the group is rebalancing, the Reader may close its connection meanwhile. It delivers the
+// messages again.
 func (s *goSource) commit(ctx context.Context, positions map[int32]int64) error {
 	var last []kafka.Message
 	for p, next := range positions {
@@ -126,7 +128,7 @@ func (s *goSource) commit(ctx context.Context, positions map[int32]int64) error 
 	err := s.reader.CommitMessages(ctx, last...)
 	var code kafka.Error
 	if errors.As(err, &code) && (code == kafka.RebalanceInProgress || code == kafka.IllegalGeneration ||
-		code == kafka.UnknownMemberId) {
+		code == kafka.UnknownMemberId) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
