@@ -1,4 +1,6 @@
-module lockstep
+// The path is provisional: example.org is reserved for examples, and cannot be fetched. It changes when the project has a
+// public home. Programs outside of this repository need a replace directive until then.
+module example.org/lockstep/lockstep
 
 go 1.26.0
 

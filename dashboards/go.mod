@@ -1,4 +1,4 @@
-module lockstep/dashboards
+module example.org/lockstep/lockstep/dashboards
 
 go 1.26
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // These files are the first that a user runs.

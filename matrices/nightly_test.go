@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/history"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // TestNightlyIsConclusiveInItsSixthRun simulates runs of nightly.cue whose values differ by 1 % between runs and by 1 %

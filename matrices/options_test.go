@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/matrix"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/matrix"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // An error of a broker's options has its place and the valid values, from the driver's schema or from the driver.

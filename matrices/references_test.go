@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"lockstep/internal/matrix"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/matrix"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // A password in a broker's address may be a reference, which only the agent's host can resolve.

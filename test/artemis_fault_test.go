@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/activemq"
-	_ "lockstep/pkg/drivers/artemis"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/activemq"
+	_ "example.org/lockstep/lockstep/pkg/drivers/artemis"
 
-	"lockstep/test/lab/labtest"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // opened opens a session with a broker, or returns the error.

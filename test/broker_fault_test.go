@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/test/lab/labtest"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // injectFault makes the lab kill or start a broker.

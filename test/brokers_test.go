@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/test/forward"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/test/forward"
 )
 
 // modes are all publish modes.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // tell sends a change to the management API.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	records "lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	records "example.org/lockstep/lockstep/internal/record"
 )
 
 const betweenTwoAgents = `

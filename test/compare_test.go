@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // closed is a matrix of two sides that differ only in the network of cells with two threads. Its cells are closed

@@ -11,10 +11,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // shownName is the name of the matrix. oddValue is a value of an axis with characters that break naive queries and

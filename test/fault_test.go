@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 func start(t *testing.T, dir, program string, args ...string) *process.Process {

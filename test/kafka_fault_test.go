@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	records "lockstep/internal/record"
-	_ "lockstep/pkg/drivers/kafka"
-	"lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/internal/plan"
+	records "example.org/lockstep/lockstep/internal/record"
+	_ "example.org/lockstep/lockstep/pkg/drivers/kafka"
+	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
 // The broker that leads every partition is killed, and the others take over with their replicas. No message that all

@@ -17,7 +17,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // FerretDB is the stand-in for MongoDB. Its findAndModify is not atomic: two consumers that claim at the same time may

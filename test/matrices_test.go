@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"lockstep/internal/plan"
-	records "lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	records "example.org/lockstep/lockstep/internal/record"
 )
 
 // matrixTests maps each shipped matrix to the test that runs it, in its short form unless the test differs.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/sink"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // planted is an invented run of two cells, with the values of their repetitions.

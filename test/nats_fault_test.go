@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
 // The NATS server of three that publisher and consumer are connected to is killed. They continue on another one. No

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/internal/plan"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // natsProcess is the variable that makes this program run a NATS server, with a port and a folder ("4222 /folder").

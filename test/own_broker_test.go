@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/lab/labtest"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // A fault in the test's own RabbitMQ does not affect another instance, and all its processes are stopped. The same

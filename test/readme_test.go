@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // Every command of the README works.

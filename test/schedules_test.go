@@ -19,10 +19,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/internal/runs"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 const nightly = `package matrix

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // canaries are secrets that may only be in the agents' environment and in the broker: a right and a wrong password.

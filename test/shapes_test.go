@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Every shape of load works, on the run's own NATS server.

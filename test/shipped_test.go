@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
 )
 
 // seat maps an option of a shipped matrix to a variable of the lab.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // RabbitMQ and JetStream run side by side. Each side-by-side broker has its own ledger, subject and metrics.

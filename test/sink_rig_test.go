@@ -11,11 +11,11 @@ import (
 
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
-	"lockstep/test/lab/labtest"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // influx is an InfluxDB instance of the lab.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/lab/labtest"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // TestSinkWritesTheRecord proves that queries on a real InfluxDB return the numbers of the record, each point once,

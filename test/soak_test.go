@@ -16,14 +16,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	_ "lockstep/pkg/drivers/all"
-	"lockstep/test/process"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/test/process"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // soak is the number of runs and tasks. The state after the first settle runs is compared with that at the end, each

@@ -1,4 +1,4 @@
-module lockstep/tools
+module example.org/lockstep/lockstep/tools
 
 go 1.26
 

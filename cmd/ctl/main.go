@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"lockstep/internal/cli"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/cli"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 func main() {

@@ -23,7 +23,7 @@ done
 revision=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-of=lockstep/internal/cli
+of=example.org/lockstep/lockstep/internal/cli
 flags="-s -w -X $of.release=$VERSION -X $of.commit=$revision -X $of.date=$(git log -1 --format=%cs)"
 run="env GOOS= GOARCH= GOFLAGS=-mod=mod go run"
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"strconv"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // brokerProcesses measures the processes of one broker, of which none, some or all may be on this host. It must be used

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // moves writes the disk bytes of a process, and the counters of the interfaces in its network namespace.

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // An agent measures its own limits in each publish mode, with the threads and the size of the assignment, and needs no

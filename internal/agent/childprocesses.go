@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // maxChildProcesses is the maximum number of processes of one driver that are measured.

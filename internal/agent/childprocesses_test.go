@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // TestADriversProcessesCountAsTheAgents proves that the resource use of an external driver's processes counts as the

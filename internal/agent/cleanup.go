@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 
-	"lockstep/internal/engine"
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Cleanup is a driver's session outside any task. It finds and removes leftovers of runs at a broker. Its errors

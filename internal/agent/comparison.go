@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Intervals of clock requests to the controller: a burst for a new controller, then askEvery.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // ask is an exchange without delay, with a clock that is behind this one by ahead.

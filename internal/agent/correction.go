@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/engine"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // correctEvery is the interval at which the engine gets a new correction: at 100 ppm a clock drifts by 25 µs in it.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/procs"
+	"example.org/lockstep/lockstep/internal/procs"
 )
 
 // guard is a process that undoes a fault when the agent has ended, for any reason. It waits for the end of a pipe that

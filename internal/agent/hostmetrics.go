@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // hostMetrics measures this process and those of its driver, the host's CPUs, and the broker's processes on this host.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 func TestOwnMetrics(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // proc is a fake /proc with three processes: 100 is a shell, 200 the broker that it started, 300 another one.

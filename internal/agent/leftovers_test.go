@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // careless is a driver that leaves everything open: a connection, a forwarded connection, and a file. Both connections

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/engine"
-	"lockstep/internal/netsim"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/netsim"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Timeouts of operations that have none in the workload.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // All processes of an observer must be found, and a restarted process is found again.

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // probe is a driver that counts the calls of its sessions.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // procfs is the path of a proc file system. The agent reads it directly: it needs few files of a known format, and a

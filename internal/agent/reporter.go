@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/engine"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Intervals of snapshots, and of samples of the host.

@@ -5,10 +5,10 @@ import (
 	"runtime/metrics"
 	"sync/atomic"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/engine"
-	"lockstep/internal/netsim"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/netsim"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // runtimeHistograms reads metrics of Go's runtime for this process: pauses of the garbage collector, and how long

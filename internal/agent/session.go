@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/netsim"
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/netsim"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // describeTimeout is the timeout of a broker's description.

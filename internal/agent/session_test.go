@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // lateSession returns a session whose driver is inside Open. Open returns when opens is closed; opened has its result.

@@ -13,13 +13,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/engine"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/keys"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // drainAfter is how long a draining slot must be idle before it leaves: three heartbeats. Tasks that were assigned

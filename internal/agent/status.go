@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Status is the state of an agent while Serve runs, for metrics and a watchdog. The zero value has no slots. Reading it

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/procs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/procs"
 )
 
 // Limits for commands of a target, and for a process that restarts. plan.Workload.LongestUndo exceeds their sum.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net"
 
-	"lockstep/internal/netsim"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/netsim"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // countingWrites wraps dial. If a publisher measures how long its writes are blocked, TCP connections and simulated

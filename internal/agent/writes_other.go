@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // blockable is a TCP connection that estimates how long its writes are blocked: a write of more than 100 µs counts as

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/netsim"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/netsim"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // listening accepts one connection and sends it to accepted.

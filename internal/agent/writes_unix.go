@@ -10,7 +10,7 @@ import (
 	"sync"
 	"syscall"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // blockable is a TCP connection that reports how long its send buffer was full. It writes like net.TCPConn: it tries,

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func TestABundleIsWhatItsRunIs(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Environment is the agents and brokers of a run, from its outcomes.

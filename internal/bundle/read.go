@@ -16,8 +16,8 @@ import (
 	"strings"
 	"unicode"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // Bundle is an opened bundle whose manifest has been read and whose names have been checked. It is not safe for

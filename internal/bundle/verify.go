@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // Verification is the result of checking a bundle.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // recordedRun returns a run of two tasks, one with an outcome, with a secret in the options and a payload file.

@@ -18,10 +18,10 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // source is the contents of a file of the bundle, from disk or from memory.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/metrics"
-	"lockstep/internal/web"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/keys"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // agentOptions are the flags of the agent.

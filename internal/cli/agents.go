@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 func fleetAgents() *cobra.Command {

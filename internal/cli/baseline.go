@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // baselineOptions select the baselines of a fleet or those of a folder.

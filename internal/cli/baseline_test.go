@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // twoCells writes the record of a run of two cells, one repetition each, with an outcome per given verdict.

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"lockstep/internal/bundle"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/bundle"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestSmallBundlesDoNotExhaustTheReader proves that ctl rejects bundles, and their unpacked records, that would use

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/bundle"
-	"lockstep/internal/controller"
-	"lockstep/internal/display"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/bundle"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // bundleEnd is the suffix of bundle file names. Bundles are zip files.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/bundle"
+	"example.org/lockstep/lockstep/internal/bundle"
 )
 
 // The first lines name the altered files, and the exit code is 6.

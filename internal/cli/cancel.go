@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // queuedFor is the maximum wait of ctl runs cancel for a queued run: it has no task to close.

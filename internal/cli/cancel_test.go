@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 // leading returns a control plane on loopback and the leader of a controller. It executes no runs.

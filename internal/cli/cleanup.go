@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // brokerTimeout limits the opening of a broker and the listing of its leftovers together, and their removal.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/matrix"
-	"lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 // The exit codes of ctl.
@@ -133,7 +133,7 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// Version data of a release, set by deploy/packages/build.sh with -ldflags "-X lockstep/internal/cli.release=1.2.3".
+// Version data of a release, set by deploy/packages/build.sh with -ldflags "-X example.org/lockstep/lockstep/internal/cli.release=1.2.3".
 var release, commit, date string
 
 // build identifies a program that is not of a release, which has no version of its own. "": it is of a release.

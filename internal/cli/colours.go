@@ -8,8 +8,8 @@ import (
 	"regexp"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 // failing and flagged match the words of results that have a colour.

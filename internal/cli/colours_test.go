@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	"lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 func TestColours(t *testing.T) {

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // compareOptions are the flags of ctl compare.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // misgiven runs a command. The test fails unless its exit code is that of command-line errors and its message contains

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // completeFlag adds shell completion to a flag of the command.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/cli"
 )
 
 // The shell completes metrics, formats, and axes with their values, of a matrix and of a run.

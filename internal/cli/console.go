@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	"lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 // console writes the progress of a command to its standard error. Written lines appear above the block of live metrics,

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/files"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // thisHost is the name of the context without a fleet: runs are executed by ctl itself.

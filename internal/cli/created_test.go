@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // TestTheRecordOfASubmittedRunIsKnown proves that ctl recognises the record of a run that it submitted, also after the

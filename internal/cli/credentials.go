@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 func fleetCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/matrix"
 )
 
 // The help lists commands in the order in which they are used.

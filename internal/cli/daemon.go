@@ -15,13 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/matrix"
-	"lockstep/internal/metrics"
-	"lockstep/internal/plan"
-	"lockstep/internal/web"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // maxBeside limits --max-parallel-runs.

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/digest"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/digest"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
 )
 
 // digestOptions are the flags of ctl history digest.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/display"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // check is one result of doctor. The result of a warning or problem ends with the remedy.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/display"
 )
 
 // hostChecks checks limits and the clock of this host.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
-	"lockstep/pkg/drivers/external"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/pkg/drivers/external"
 )
 
 // withDrivers adds the flag --drivers. The drivers of its file are registered while the command runs.

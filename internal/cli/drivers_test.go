@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	_ "lockstep/pkg/drivers/nats"
+	_ "example.org/lockstep/lockstep/pkg/drivers/nats"
 )
 
 // The matrix of docs/howto/external-drivers.md runs: the Python example and the built-in driver, with one server.

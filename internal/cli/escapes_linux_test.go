@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"lockstep/internal/cli"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // hostileText contains a window title, sequences that clear the screen with seven and with eight bits, and a

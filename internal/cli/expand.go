@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/procs"
-	"lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/procs"
+	"example.org/lockstep/lockstep/internal/schedule"
 )
 
 // Limits of the process that expands the matrix of a schedule. Only one such process runs at a time. The maximum of

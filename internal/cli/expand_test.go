@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/schedule"
 )
 
 // TestMatricesOfSchedules proves that matrices are expanded in a process that is killed if it exceeds its limits, as in

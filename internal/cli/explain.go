@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func explainCommand() *cobra.Command {

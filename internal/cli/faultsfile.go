@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func faultsFlag(c *cobra.Command, to *string) {

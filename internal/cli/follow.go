@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	_ "lockstep/pkg/drivers/loopback"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // words is the output of a program so far.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // TestTheAnswerOnATerminalCounts proves that a foreign record is used only after the answer "yes".

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/cli"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	_ "lockstep/pkg/drivers/nats"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	_ "example.org/lockstep/lockstep/pkg/drivers/nats"
 )
 
 // listener counts connections and never answers.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/runview"
-	"lockstep/internal/terminal"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // historyOptions are the flags of ctl history.

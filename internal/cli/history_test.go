@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // scheduledRuns is the response for a cell whose rate fell with a setting, with an outlier, a failed run, and a run on

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/history/change"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/history/change"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // historyPage writes the answer of a history query.

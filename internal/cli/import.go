@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/translate"
+	"example.org/lockstep/lockstep/internal/translate"
 )
 
 // importCommand writes matrices from the workloads of other tools.

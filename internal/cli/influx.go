@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/metrics"
-	"lockstep/internal/plan"
-	"lockstep/internal/sink"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // influxFlags select the InfluxDB for the points of a run. The first source that names one is used alone: --no-influx,

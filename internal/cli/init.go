@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/matrix"
 )
 
 //go:embed init.cue.tmpl

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // The matrix that init writes is valid: each of its publish modes runs or is n/a, and at least two run.

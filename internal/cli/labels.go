@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func labelFlag(c *cobra.Command, to *[]string) {

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lockstep/internal/cli"
-	_ "lockstep/pkg/drivers/loopback"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/cli"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // pty is a pseudo-terminal. written has everything that a program has written to file.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/files"
 )
 
 // lockDir creates dir and locks it for this process until release is called or the process ends. Two daemons with the

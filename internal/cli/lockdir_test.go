@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 func TestAFolderHasOneDaemon(t *testing.T) {

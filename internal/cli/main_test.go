@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/cli"
 )
 
 // ctlVariable makes the test binary run ctl with these arguments, one per line.

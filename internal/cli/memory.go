@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"lockstep/internal/rules"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // memory is a flag with a number of bytes, at least wire.MinRecord; 0: not set.

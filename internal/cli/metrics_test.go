@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // segmented is loopback with two metrics that no other code knows.

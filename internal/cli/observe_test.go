@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func TestObserve(t *testing.T) {

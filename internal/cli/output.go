@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"lockstep/internal/display"
-	"lockstep/internal/files"
-	"lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 // width returns the width of a terminal in columns, or 0 if out is not a terminal: then tables have no limit.

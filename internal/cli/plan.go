@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // expand loads a matrix file and expands it.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"path/filepath"
 
-	"lockstep/internal/display"
-	"lockstep/internal/report"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // maxRows is the number of rows on a terminal above which only the first table is printed.

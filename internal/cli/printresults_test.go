@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // fortyRows writes the record of a run whose first table has 40 rows and whose second has 20: with backlogs, a broker that

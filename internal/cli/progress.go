@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // progress prints one line per ended task and, on a terminal, live metrics below the lines.

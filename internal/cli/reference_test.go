@@ -19,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
 )
 
 // compareReference compares a page of docs/reference with its generated text. -update writes it.

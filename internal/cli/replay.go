@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
 )
 
 func runsReplay() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // TestRefusedReplayNamesTheRemedy proves that a replay that InfluxDB rejects fails with a remedy.

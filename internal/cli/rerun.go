@@ -17,13 +17,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/bundle"
-	"lockstep/internal/display"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/bundle"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // rerun is a bundle whose matrix is run again.

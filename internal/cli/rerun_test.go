@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/bundle"
+	"example.org/lockstep/lockstep/internal/bundle"
 )
 
 // A foreign bundle names files that agents read. The commands that ctl prints quote them for a shell.

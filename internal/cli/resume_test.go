@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	"lockstep/internal/runs"
-	_ "lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/runs"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 const once = `package matrix

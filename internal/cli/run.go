@@ -19,16 +19,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
-	"lockstep/internal/sampling"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // runOptions are the flags of the commands that run a matrix, and the run that they repeat or resume.

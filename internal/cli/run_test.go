@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // TestARunThatTheControllerStoppedIsAnError proves that the exit code and the message state this, with and without a

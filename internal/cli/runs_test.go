@@ -6,9 +6,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 const agentsNarrow = `AGENT           STATE     HOST           LABELS                      CLOCK       SEEN

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/matrix"
 )
 
 // The broker of nightly.cue is in the memory of an agent. Scheduling it prints the requirement for the fleet, unless a

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 func scheduleList() *cobra.Command {

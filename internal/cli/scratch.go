@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/files"
 )
 
 const (

@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/display"
-	"lockstep/internal/export"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/export"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // showOptions are the flags of ctl show.

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runview"
-	"lockstep/internal/terminal"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/terminal"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // view is the state of a run that live metrics show. Frames depend only on its entries and their times.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/web"
 )
 
 // webFlags select where a daemon serves pages or metrics over HTTP, and to which users.

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		println(strconv.FormatInt(at, 10), strconv.FormatInt(int64(time.Since(begin)), 10), ID())
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("example.org/lockstep/lockstep/internal/clock.(*keeper).keep"))
 }
 
 // alarmsLeft returns the number of alarms in the timekeeper. An alarm that remains after its wait is a leak.

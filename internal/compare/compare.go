@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Recorded is a run with its outcomes.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // side is a run, or a part of a run, with its cells.

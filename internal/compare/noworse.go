@@ -3,8 +3,8 @@ package compare
 import (
 	"math"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Decision is the result of a non-inferiority test: is a value of a cell worse than the base's by more than a margin?

@@ -3,9 +3,9 @@ package compare
 import (
 	"slices"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Shortage is a comparison along an axis for which a run has too few repetitions: no difference, however large, could

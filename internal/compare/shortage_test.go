@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestShortages proves that the announcement before a run agrees with the result of Compare after it.

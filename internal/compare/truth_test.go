@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // names returns the reported differences: cell and value.

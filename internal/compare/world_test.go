@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 func raw(v any) json.RawMessage {

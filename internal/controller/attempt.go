@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // This file is the life of a task, in the order of execution:

@@ -9,12 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // The run of a schedule uses the baseline of the control plane. The result of its rule is in the schedule's history and

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // BenchmarkBetweenTasks measures the overhead between two cells: from the last confirm or delivery of one to the first

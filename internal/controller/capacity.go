@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // maxRetreats is how often verifications may fail before the search gives up.

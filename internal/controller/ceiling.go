@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/files"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 const (

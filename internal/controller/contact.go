@@ -1,8 +1,8 @@
 package controller
 
 import (
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // contact is the contact with one broker before the first task of a run.

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 const faultyContact = "amqp://me:hunter2@127.0.0.1:10"

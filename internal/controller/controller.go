@@ -20,11 +20,11 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 // Config configures a controller. The zero value is valid.

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	past "lockstep/internal/history"
-	"lockstep/internal/report/page"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
+	past "example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/report/page"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // copyEvery is the interval at which a controller looks for runs to copy.

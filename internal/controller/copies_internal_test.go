@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/wire"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // A run that is submitted again while its record is copied is copied only once at a time.

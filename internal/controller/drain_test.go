@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // loopbackOptions adds options to a cell's broker.

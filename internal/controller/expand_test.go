@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schedule"
-	_ "lockstep/pkg/drivers/mongodb"
+	"example.org/lockstep/lockstep/internal/schedule"
+	_ "example.org/lockstep/lockstep/pkg/drivers/mongodb"
 )
 
 // The matrix of a schedule is expanded by the controller, which reads no file for it: a FIFO would block it for ever.

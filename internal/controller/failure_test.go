@@ -3,7 +3,7 @@ package controller
 import (
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func TestWhatIsRetried(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // faulty is a driver whose broker cannot be reached, which is detected at a selected step. The error contains the

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // fleet tracks the living agents. Safe for concurrent use.

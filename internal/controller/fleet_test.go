@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // TestAgentsAreNotLostWhileNobodyIsHeard proves that after an outage of the control plane (with a broken or a silent

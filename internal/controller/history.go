@@ -10,10 +10,10 @@ import (
 	"slices"
 	"time"
 
-	past "lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/wire"
+	past "example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // runHistory gives access to runs that have ended: the copies in this controller's folder, and the records on the

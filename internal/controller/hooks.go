@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/procs"
-	"lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/procs"
+	"example.org/lockstep/lockstep/internal/schedule"
 )
 
 // Limits of the output of a hook, in bytes.

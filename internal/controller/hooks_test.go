@@ -16,8 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
 )
 
 // pipes is an in-memory listener for an HTTP client and server in a bubble.

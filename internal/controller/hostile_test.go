@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // TestHostileSubmissionsAreRefused submits runs that would use unlimited memory or time.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runview"
-	"lockstep/internal/sampling"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // maxCrashes is how many leaderships may fail with the same task of a run in flight before the run is quarantined.

@@ -16,19 +16,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/schematest"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
-	_ "lockstep/pkg/drivers/loopback"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 func TestMain(m *testing.M) {
 	// The timekeeper of package clock runs until the process ends.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"),
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("example.org/lockstep/lockstep/internal/clock.(*keeper).keep"),
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 

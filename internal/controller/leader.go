@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // leader is the state of one leadership.

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"sync"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Limits of the bytes of snapshots that an agent may store in one attempt: ten times what agents with the most

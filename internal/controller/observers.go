@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Limits of the wait for observers: before the load, and at the end for their last samples.

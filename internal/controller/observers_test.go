@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // observer starts an agent that observes this process, which contains the loopback broker.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // counted is the loopback driver with a list of declared topologies.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // assignAgents chooses the agents of a cell, including those that inject its faults. missing is the reason if there are

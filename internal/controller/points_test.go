@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // database stores points like InfluxDB, but rejects the first requests.

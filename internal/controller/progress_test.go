@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"testing"
 
-	"lockstep/internal/wire"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // A leader with a loop that hangs does not renew its lease. Another controller takes over and executes the run.

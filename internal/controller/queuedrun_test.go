@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // hostNames is a lookup of only these names.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/runview"
-	"lockstep/internal/sampling"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Progress describes one entry of a run's record that a follower has stored. Kind determines which fields are set,

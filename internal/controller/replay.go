@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
 )
 
 // Replay writes all points of a run again, from its directory alone, to the InfluxDB of to. The caller keeps the

@@ -19,10 +19,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sink"
 )
 
 // memoryInflux is an in-memory InfluxDB. Request n, from 1, gets the n-th status, and points are stored with status

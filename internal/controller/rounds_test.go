@@ -11,13 +11,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/runs"
-	"lockstep/internal/sampling"
-	"lockstep/internal/wire"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // untilKnown returns a run with adaptive repetitions. One cell always sends the same number of messages, and the number

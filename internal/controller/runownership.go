@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // runOwnership tracks the attempts of this leadership and answers requests of agents: a request about any other attempt

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // runQueue holds the queued and the executed runs in the order of submission. Safe for concurrent use.

@@ -12,14 +12,14 @@ import (
 	"sync"
 	"time"
 
-	past "lockstep/internal/history"
-	"lockstep/internal/matrix"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/internal/runview"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
+	past "example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/matrix"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Clock is the clock that schedules use. See Config.Clock for the default.

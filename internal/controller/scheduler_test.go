@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/lease"
-	"lockstep/pkg/drivers"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // handClock is a clock that the test sets. Waiters check it after each change.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // small returns a run of cells that need two agents each.

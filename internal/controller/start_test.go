@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Clock comparisons of the agents are used, with their drift. Wall clocks are used only without comparisons.

@@ -3,7 +3,7 @@ package controller
 import (
 	"math"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Offset converts times of the controller's clock to those of another clock.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Status is the state of a controller while Serve runs. The zero value is ready to use. Safe for concurrent use.

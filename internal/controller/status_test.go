@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // A loop is stuck when it has made no progress for maxStall in addition to the wait that it announced.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // stuck is the driver counted, whose first teardowns fail, as many as the option "stuck" says.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runview"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runview"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // The duration of a run is computed from its record, because a controller that takes over may know nothing else, and

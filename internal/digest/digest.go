@@ -15,13 +15,13 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/history/change"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/history/change"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Digest is the summary of a run.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 const hostile = `</script><b>|*x*|</b>`

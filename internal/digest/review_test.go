@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // A scheduled run that ended early lacks cells. The others are reported.

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // acker decides when the deliveries of one link of a consumer are answered. The driver only sends the answers. The

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // answers is a consumer that records its calls.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // breaking makes publishers that end. The messages of a publisher from number whole on are accepted, and never stored. It

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Kinds of envelopes. Messages through bindings that are made during the load (churn) have a kind of their own.

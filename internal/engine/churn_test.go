@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // churning is a cell of 100 messages per second. In addition, five bindings per second are created, each for one second

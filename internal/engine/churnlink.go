@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // maxChurnInFlight is the maximum number of unconfirmed messages of one link.

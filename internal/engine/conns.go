@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // conns are the connections of one engine. Publishers or consumers with equal keys share one. Its methods are safe for

@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // dialled is a session that counts its connections. Connecting takes a second.

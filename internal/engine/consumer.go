@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // consumer is one receiving thread. The methods are in the order of processing: a batch of deliveries is received and

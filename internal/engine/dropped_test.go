@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // limited returns a session whose broker delivers each message at most once more after it was rejected. Its handlers get

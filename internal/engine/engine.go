@@ -15,10 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Config is the input of an engine. The caller closes the session.

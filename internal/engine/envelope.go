@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // EnvelopeSize is the length in bytes of the envelope at the beginning of every body. No message can be smaller.

@@ -6,8 +6,8 @@ import (
 	"net"
 	"syscall"
 
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // failureKind returns the counter for the kind of a publish error, besides the total. It returns false if there is

@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // Rejected messages have a latency, separate from that of confirmed messages.

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // maxGaps limits the gaps that one owner keeps before the minimum length is doubled.

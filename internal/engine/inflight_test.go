@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 func newTestInflight(n int) *inflight {

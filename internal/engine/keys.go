@@ -4,8 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // alias draws from a discrete distribution in constant time: the alias method (Walker 1977), with the table

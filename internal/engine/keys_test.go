@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Keys follow Zipf's law for any exponent: the first ones within five standard deviations.

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // lifetime determines when one thread of a role is active. Fields, and the methods at and began, count ns since the

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // closer is a publisher or consumer of a driver. The zero value means that there is no connection.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // oneConnection is a session whose connections of one role break when a publisher or consumer of that role closes.

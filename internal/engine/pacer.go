@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // forever is a time that is never reached.

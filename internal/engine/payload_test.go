@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // filler returns a publisher that creates bodies without sending them.

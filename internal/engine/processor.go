@@ -5,8 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // maxMeans truncates exponential times at ten times the mean. One in 22,000 would be longer.

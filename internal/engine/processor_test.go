@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // A consumer that handles each of 100 messages per second for 20 ms receives one per 20 ms, to the nanosecond. The

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // publisher is one publishing thread. The methods are in the order of a message's path. The pacer waits for the send

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // recorder records one publisher's messages. Three sides write to it, each to its own fields: the publisher's

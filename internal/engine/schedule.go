@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Schedule is the sequence of intended send times of one publisher's messages. It is pure arithmetic without a clock.

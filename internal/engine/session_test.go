@@ -3,8 +3,8 @@ package engine
 import (
 	"context"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // publish makes the publisher of a connection.

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // The broker stalls for ever during the measurement. The task ends within the limit of the drain, and there is a gap

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 const (

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Topology returns the topology that a task needs at the broker.

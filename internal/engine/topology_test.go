@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // If colocated, each agent's consumers read all queues of its own publishers, and no other agent uses them.

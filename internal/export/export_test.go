@@ -20,10 +20,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/perf/benchfmt"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // ErrUnknown is wrapped by the error about unknown names of values.

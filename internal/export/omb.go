@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // ombPeriod is the interval of the metrics of the OpenMessaging Benchmark, in seconds. A shorter measurement is one

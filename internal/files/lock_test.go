@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/files"
 )
 
 func TestTryLock(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline. The last line of a

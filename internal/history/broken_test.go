@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // A program that is killed while it creates the store leaves an empty or incomplete file.

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Indexed is the result of filling a history.

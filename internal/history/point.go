@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // stored is the values of one outcome in the store.

@@ -12,7 +12,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Limits of one answer, which must fit into a message of the control plane.

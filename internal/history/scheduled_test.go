@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // rated sets the publish rate of cells to a level, and changes that of cell 1.

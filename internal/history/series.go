@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/history/change"
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/history/change"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Series is a value of a cell over comparable runs: those from the same environment.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestSpreadIsOfRunsThatDifferInNothing proves that the spread ignores runs of another broker version or from other

@@ -26,13 +26,13 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/files"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/runs"
-	"lockstep/internal/sampling"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // File is the name of the store in the folder of runs.

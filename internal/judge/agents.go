@@ -3,8 +3,8 @@ package judge
 import (
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // inside calls f for each host sample in the measurement, with the part of the measurement that the sample covers. A

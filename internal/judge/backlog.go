@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Reasons for no drain time of a backlog.

@@ -1,8 +1,8 @@
 package judge
 
 import (
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Reasons why the number of messages lost through new bindings is not known.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // churned is a world with bindings. Each has a call of 10 ms, a first delivery 30 ms after the call, and a later

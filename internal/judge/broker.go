@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/stats"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/stats"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // EventNotObserved is the kind of a controller event: an agent that should measure a broker's processes no longer does.

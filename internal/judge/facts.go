@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Facts are the facts of a task that are not in the agents' records.

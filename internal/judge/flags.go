@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // evaluation is the input of the flag rules. Its values have no flags.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // naEachGroup is the reason for no value in a cell with several groups, if values of groups cannot be combined.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // pair is a task of two groups, each recorded like a world of its own: bulk on agents a and b, small on c and d.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // input is everything from which a task, or one group of it, is evaluated. It does not change after newInput.

@@ -11,8 +11,8 @@
 package judge
 
 import (
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Reasons for no number. Reports distinguish impossible values (a dash) from missing ones.

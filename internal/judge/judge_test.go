@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 func near(t *testing.T, o plan.Outcome, name string, want float64) {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Thresholds of limitations. See limitationsOf.

@@ -1,8 +1,8 @@
 package judge
 
 import (
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // measurements are the quantities of a record from which values, flags, warnings and the verdict are computed.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // The achieved latency is the configured one plus twice the one-way delay. It is flagged if its median differs by more

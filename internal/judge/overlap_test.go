@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // With a count, rates are of the time in which all agents ran. A broker with 1,000 messages per second that serves

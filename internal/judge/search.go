@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // reached limits how much of the intended rate may be missing, as a fraction of the search's final width. A larger

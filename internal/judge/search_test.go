@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // aStep is a step of 1000 messages per second for a second, with n messages that were sent and received.

@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // The metrics of side-by-side brokers are not those of the cell, and each broker has its own subject. Judging the

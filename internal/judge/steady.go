@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Thresholds of a steady load. See NotSteady.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // One of 1,000 messages is unsent, after a millisecond. Quantiles that it cannot change are exact, the others are

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // ledgerOf returns the delivery accounting of a task. Messages that a subscription did not receive are, in this order:

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // warningsOf returns the warnings: sentences about everything that did not affect the verdict.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // world is a task with the record of its agents, created event by event.

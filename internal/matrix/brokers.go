@@ -9,8 +9,8 @@ import (
 
 	"cuelang.org/go/cue"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // brokerReader reads the brokers, with the options of their drivers.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // validateSearch returns the errors of a capacity search, and of fields that cannot be combined with one.

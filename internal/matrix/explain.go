@@ -8,7 +8,7 @@ import (
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 
-	"lockstep/schema"
+	"example.org/lockstep/lockstep/schema"
 )
 
 // Field describes a field of a matrix.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // fake is a driver for these tests: it only declares capabilities.

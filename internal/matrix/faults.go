@@ -3,7 +3,7 @@ package matrix
 import (
 	"fmt"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // validateFaults returns the errors of a cell's faults.

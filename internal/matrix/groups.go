@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // groupName matches valid group names. They are short and consist of letters and digits, because they are part of queue

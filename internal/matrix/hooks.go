@@ -10,7 +10,7 @@ import (
 
 	"cuelang.org/go/cue"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Limits of a hook's durations.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func TestHooks(t *testing.T) {

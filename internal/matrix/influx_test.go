@@ -3,7 +3,7 @@ package matrix
 import (
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestInflux proves that the target of points belongs to the run, and does not affect the ids of cells.

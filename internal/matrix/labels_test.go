@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestLabels proves that labels are part of the ids of cells, so their texts must not change.

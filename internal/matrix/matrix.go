@@ -26,10 +26,10 @@ import (
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/sampling"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Narrow holds the changes that the command line makes to a matrix.

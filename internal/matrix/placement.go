@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"slices"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // labelName matches the valid names of agents' labels. Values have the same form.

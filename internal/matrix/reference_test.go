@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/schema"
+	"example.org/lockstep/lockstep/schema"
 )
 
 var (

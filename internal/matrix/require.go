@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. listed

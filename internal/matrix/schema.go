@@ -12,9 +12,9 @@ import (
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
-	"lockstep/schema"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/schema"
 )
 
 // schemaFile is the file name of the schema in positions. No file of a user has this name.

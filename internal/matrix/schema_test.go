@@ -13,8 +13,8 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/parser"
 
-	"lockstep/internal/plan"
-	"lockstep/schema"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/schema"
 )
 
 func schemaValue(t *testing.T) cue.Value {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // secretive is a driver whose schema marks secrets in every way that CUE supports.

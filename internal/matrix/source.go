@@ -12,7 +12,7 @@ import (
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 
-	"lockstep/schema"
+	"example.org/lockstep/lockstep/schema"
 )
 
 // source is a matrix file with its changes from the command line. It can be built in any number of contexts.

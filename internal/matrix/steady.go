@@ -1,6 +1,6 @@
 package matrix
 
-import "lockstep/internal/plan"
+import "example.org/lockstep/lockstep/internal/plan"
 
 // validateSteady reports settings with which warm-up "auto" cannot end properly.
 func validateSteady(report reporter, w plan.Workload) {

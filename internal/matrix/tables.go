@@ -6,7 +6,7 @@ import (
 
 	"cuelang.org/go/cue"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // tableChecker checks the tables of a matrix: their axes, groups and values must exist.

@@ -7,7 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Targets reads an agent's --faults file, CUE or JSON. It returns the targets for faults on the agent's host, sorted by

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // validateShape returns the errors of sizes, payloads, keys, processing, refusals and lifetimes, of a cell without

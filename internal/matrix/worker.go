@@ -12,9 +12,9 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/parser"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // recycleAfter is the number of cells that one CUE context evaluates. Contexts never release memory.

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // conn is a connection under simulated conditions. Two goroutines move bytes between its lines and the real connection.

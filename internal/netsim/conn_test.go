@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 const oneWay = 15 * time.Millisecond

@@ -3,7 +3,7 @@ package netsim
 import (
 	"sync"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Delays records by how much simulated connections deliver pieces later than latency, jitter and bandwidth require, in

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // Faults injects faults into the connections of dialers that were created with it, and undoes them. One fault at a time

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // pipes dials connections and stores their peers.

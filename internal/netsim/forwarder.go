@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // Forwarder connects clients without a dialer hook through a dial function. It listens on loopback addresses and

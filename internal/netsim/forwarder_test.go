@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 func forward(t *testing.T, f *Forwarder, address string) string {

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // line is one direction of a connection. Bytes written at its near end arrive, delayed, at its far end.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/clock"
 )
 
 // Conditions describe the simulated network. The zero value is the real network. Negative fields count as zero.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Metrics are the metrics of a run's brokers that only their drivers declare. Every run also has

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Run is one execution of a matrix: all decisions that were made before it began.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // ValueInfo describes a value that tables can show. Package judge has the function of each.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference/values.md")

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Publishers is the publishing side of a cell.

@@ -3,8 +3,8 @@ package report
 import (
 	"slices"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // among returns the one or two middle numbers of the median over numbers and upper bounds (values with LessThan). The

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // contest is a run of two brokers on one additional axis, with the rates of each cell. A rate of 0 failed.

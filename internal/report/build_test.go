@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/display"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")

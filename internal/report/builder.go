@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 const kindNA = "n/a" // the kind of excluded combinations that the broker does not support

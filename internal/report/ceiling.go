@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // ceilingFacts returns the limits of the load generator itself: the publish rate, and the medians of publish latency and

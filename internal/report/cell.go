@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/sampling"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // cell is a cell with its outcomes.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Chart is latency over rate: one point per step of a search, in the order of the table's rows.

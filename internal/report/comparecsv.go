@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // CompareCSV writes one line per cell, value and side other than the base. Numbers are unrounded in the value's unit,

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // left lists the cells that are not compared, at most maxLeft.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Compared is a comparison as tables and lines, in the order in which they are shown.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // comparison compares two runs with everything that the report must show: a worse latency, a better rate, noise, a cell

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Delivered returns a line about the points of a run in InfluxDB. If points are missing, it includes the command that

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // writeMarkdown writes tables in GitHub's Markdown.

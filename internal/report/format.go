@@ -4,8 +4,8 @@ import (
 	"math"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Format formats a number of a unit as in tables.

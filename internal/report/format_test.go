@@ -3,7 +3,7 @@ package report
 import (
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func TestFormat(t *testing.T) {

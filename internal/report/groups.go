@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // groupAxis is the axis that distinguishes the groups of cells in tables. It is not an axis of the matrix.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // mixed is a run of one cell with only "small" and one with both groups, whose "bulk" lost a message, and an n/a

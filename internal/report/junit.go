@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // The elements of JUnit's XML that CI systems read, as described at https://github.com/testmoapp/junitxml.

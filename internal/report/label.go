@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // labelled collects the meanings of a confirm in cells.

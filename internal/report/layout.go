@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Layout is a table as people read it. Each column of numbers has one unit, which its heading names. The last column

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // An axis that sets the simulated latency shows the achieved latency beside each value: the median of its cells. Other

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It

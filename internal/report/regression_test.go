@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // compared returns a run of one cell and its baseline, given by the rates of their repetitions, after nine earlier runs

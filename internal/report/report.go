@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // Table is a summary table, independent of the output format.

@@ -3,8 +3,8 @@ package report
 import (
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // Result is the result of a rule.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // ruled returns a run of one cell with these rules, and the outcomes of its repetitions.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // capacities is a run of four searches: with a capacity, limited by the load generator, without any rate that holds,

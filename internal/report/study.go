@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // RunAxis is the axis that distinguishes several runs. It is not an axis of their matrices.

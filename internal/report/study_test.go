@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func raw(v any) json.RawMessage {

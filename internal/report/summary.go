@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // Summary returns the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Results writes the results of a run: what is common to all tables, the problems, the tables, and then warnings and

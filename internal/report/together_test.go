@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // beside returns a run of one cell per mode, with an additional axis.

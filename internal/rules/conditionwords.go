@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // shortNames maps the short names of conditions to values. With consumers they are the quantiles of end-to-end latency

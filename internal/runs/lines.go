@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Limits of a file of JSON lines.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestLinesOfARecordAreBounded reads files with lines of three bytes, each of which would be an entry of two hundred.

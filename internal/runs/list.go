@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Summary describes a run in one line.

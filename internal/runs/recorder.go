@@ -10,9 +10,9 @@ import (
 	"os"
 	"slices"
 
-	"lockstep/internal/files"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // recorder writes the record of an attempt without an outcome.

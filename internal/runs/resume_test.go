@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // TestResume proves that the record of an interrupted attempt is stored separately, and that the outcome reports it.

@@ -29,11 +29,11 @@ import (
 	"strings"
 	"sync"
 
-	"lockstep/internal/files"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 const (

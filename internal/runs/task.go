@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // attemptFile has the control plane's name of the attempt in a task's directory.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // A failed attempt is stored with its outcome. Copying the same record again from the beginning changes nothing.

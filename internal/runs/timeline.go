@@ -3,7 +3,7 @@ package runs
 import (
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // marksFile has the controller's events of a run, one mark per line. With the snapshots and outcomes, it suffices to

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // Metrics are the live metrics of the task in flight over all agents. They are for people and are not recorded.

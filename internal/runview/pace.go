@@ -3,8 +3,8 @@ package runview
 import (
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // Pace estimates the remaining time of a run.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Tasks that a cell does not need count neither as remaining nor in the estimate, also if its outcomes existed before.

@@ -5,9 +5,9 @@ package runview
 import (
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // State is the state of a run after the entries of its record so far. The fields are read-only for callers. One

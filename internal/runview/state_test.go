@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // aRun returns a run of one cell with two repetitions, and its tasks.

@@ -1,6 +1,6 @@
 package sampling
 
-import "lockstep/internal/stats"
+import "example.org/lockstep/lockstep/internal/stats"
 
 // interval returns the interval of a cell's median.
 func (r *Rounds) interval(id string) (low, high float64) {

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"math"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // minRounds is the minimum number of rounds before a decision.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/rules"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 )
 
 // study returns a run of two cells with a stop rule.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestAStoredScheduleIsMeasuredBeforeItIsDecoded reads a history with entries of three bytes.

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Policies for slots that come while no controller leads (MissedRuns), and while the schedule's last run has not ended

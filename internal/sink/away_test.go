@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // memoryInflux is an in-memory InfluxDB without a network, for tests in virtual time.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // BenchmarkSnapshot measures the cost of a sink per snapshot, which is once per second and agent.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Counters add up the points of the sinks that share them. The zero value is ready to use. Safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 var update = flag.Bool("update", false, "write dashboards/SCHEMA.md")

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // A second is written when no more data is expected, and again if more data comes. A publisher reports its data with

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Target is an InfluxDB to write to, with resolved secrets. It prints without them.

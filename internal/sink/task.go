@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // task is the state of one attempt in flight.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // groupedWorld is a task of two groups: an unconfirmed one on the first two agents, and a confirmed one on the others.

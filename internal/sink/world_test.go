@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

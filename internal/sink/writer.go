@@ -13,7 +13,7 @@ import (
 	"github.com/influxdata/influxdb-client-go/v2/api"
 	influxhttp "github.com/influxdata/influxdb-client-go/v2/api/http"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // Reasons for which points are dropped. Refusals by InfluxDB are named by their status instead.

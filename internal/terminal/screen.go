@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/term"
 
-	"lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/display"
 )
 
 // Terminal has the capabilities of the terminal that a program writes to.

@@ -3,7 +3,7 @@ package translate
 import (
 	"slices"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // run is one measurement of PerfTest, in terms of a matrix.

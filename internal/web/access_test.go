@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/web"
 )
 
 func TestNothingIsListenedOnBeyondLoopbackWithoutCredentials(t *testing.T) {

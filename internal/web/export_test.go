@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // MaxWaiting is the maximum number of logins that wait for a check.

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // maxSeries is the maximum number of series on one page.

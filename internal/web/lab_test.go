@@ -17,15 +17,15 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/metrics"
-	"lockstep/internal/plan"
-	"lockstep/internal/schematest"
-	"lockstep/internal/sink"
-	"lockstep/internal/web"
-	"lockstep/internal/wire"
-	_ "lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // hostile is a name that breaks a page without escaping.

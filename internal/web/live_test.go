@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // The page of the agents links the run that an agent works on.

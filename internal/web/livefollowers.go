@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 const (

@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/history"
-	"lockstep/internal/metrics"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/schedule"
-	"lockstep/internal/web"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // outside matches references of a page to other hosts.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // maxRuns limits the list of runs, unless the request has the parameter all.

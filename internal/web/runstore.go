@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // runStore is the folder with the copies of runs. It reads a copy again only if its run.json has changed. It is safe

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
 )
 
 // slotForm is the format of slots, in the time zone of the schedule.

@@ -26,14 +26,14 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/display"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Config has the parameters of the pages.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/keys"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // LeaderGone is how long an agent continues an attempt without an answer from any controller.

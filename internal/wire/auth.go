@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // Auth has the credentials for a control plane, and the authority that must have signed the server's certificate. At

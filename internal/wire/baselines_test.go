@@ -6,8 +6,8 @@ import (
 	"errors"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // TestBaselinesThatCannotBeUsed proves that a damaged baseline is listed by name, one of another format cannot be read,

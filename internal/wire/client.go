@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 // Deadlines of a client's requests. A submission is repeated until submitTimeout while no controller leads.

@@ -10,11 +10,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire/keys"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", MissedRuns: schedule.MissedSkip,

@@ -14,9 +14,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/keys"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Conn is the connection of one peer to the control plane. It sends and answers requests, and reconnects after a lost

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Entry is one message of a run's record. Exactly one of Plan, Event, Snapshot, Outcome and Err is set; none for a

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // If a cluster has not decided about another message at the timeout, that is no evidence of a later controller.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestPanicsOfHandlersAreErrors proves that after a panic of a handler the client receives an error, and that the next

@@ -15,11 +15,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // TestACompressedMessageIsBounded proves that a message that would expand beyond the limit does not use that memory.

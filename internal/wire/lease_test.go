@@ -16,10 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // campaign makes a controller lead.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // limits returns a server's limits of an account: connections of all its users, and subscriptions per connection.

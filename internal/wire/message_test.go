@@ -13,10 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // takeReports stores snapshots like a leader, until the end of the test.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 var update = flag.Bool("update", false, "write golden files")

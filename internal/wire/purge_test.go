@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // A leader that has not noticed that another one leads deletes nothing.

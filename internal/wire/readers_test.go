@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // In a cluster, other servers than the reader's own may serve it. If one of them fails, the reader continues, within 8

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // ErrNoRecord is wrapped by the error of reading a run without a record on the control plane: the run has not begun, or

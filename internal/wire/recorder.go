@@ -9,10 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Recorder writes the record of one run under one leadership. The server refuses writes of a former leader; their error

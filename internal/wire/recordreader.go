@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Limits of one batch of a record, and how long a reader waits for its first message.

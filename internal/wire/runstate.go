@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole.

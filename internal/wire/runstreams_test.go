@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
-	"lockstep/test/wiretest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/test/wiretest"
 )
 
 // fill returns incompressible text.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // ErrNoSchedule is wrapped by errors about a schedule that does not exist.

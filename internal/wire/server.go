@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // ServerConfig configures an embedded control plane.

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/semaphore"
 
-	"lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 // Limits of the concurrent requests of one service. Further requests wait in the subscription. The client library drops

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // The services for clients, followed by the services for clients and viewers.

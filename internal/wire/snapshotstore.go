@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // ErrSnapshots is wrapped by the error of an agent that has exceeded the limit of snapshots of an attempt.

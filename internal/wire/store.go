@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire/lease"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Limits of the streams. Beyond them the server refuses messages with an error: it never drops stored ones.

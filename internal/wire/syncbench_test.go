@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // BenchmarkStoredSnapshots stores snapshots of 1,000 agents, with and without a sync before each acknowledgement.

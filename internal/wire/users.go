@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // users authenticate the connections of an embedded server with the users and the TLS settings of a NATS configuration

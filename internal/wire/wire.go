@@ -52,8 +52,8 @@ import (
 
 	"github.com/nats-io/nuid"
 
-	"lockstep/internal/wire/keys"
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // MaxMessage is the maximum size of a message in bytes on an embedded server. Other servers may have a lower limit.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // write creates a file and its folders.

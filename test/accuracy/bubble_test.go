@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/engine"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // measured is the outcome of a cell, with its merged record and workload.

@@ -3,7 +3,7 @@ package accuracy
 import (
 	"testing"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestAccuracyOfCapacity searches the capacity of a broker that accepts exactly 4,000 messages per second with a burst

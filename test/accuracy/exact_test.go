@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/rules"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/rules"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 const ms = time.Millisecond

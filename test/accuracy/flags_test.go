@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // starving is loopback with one subscription that handles each delivery slowly.

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // observed wraps a driver and stamps every message in its calls, as loopback does.

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/cli"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // matrix returns a matrix of one cell in CUE.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // A consumer handles each message for 3 ms, at 250 messages per second. After a stall of the broker of 300 ms it lags

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	_ "lockstep/pkg/drivers/nats"
-	_ "lockstep/pkg/drivers/rabbitmq"
-	"lockstep/test/lab/labtest"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	_ "example.org/lockstep/lockstep/pkg/drivers/nats"
+	_ "example.org/lockstep/lockstep/pkg/drivers/rabbitmq"
+	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
 // Real brokers are stopped (SIGSTOP) for about one second in 10 s of 1,000 messages per second, and continued

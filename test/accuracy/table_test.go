@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // row is a known number with its measurement.

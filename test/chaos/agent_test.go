@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // lostWithin is the maximum silence of an agent before the controller reports it as lost. It is checked in make

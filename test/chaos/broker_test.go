@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func brokerFaults() []fault {

@@ -9,8 +9,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 func controllerFaults() (all []fault) {

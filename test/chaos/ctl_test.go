@@ -3,8 +3,8 @@ package chaos
 import (
 	"path/filepath"
 
-	"lockstep/internal/wire"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 func ctlFaults() []fault {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 func diskFaults() []fault {

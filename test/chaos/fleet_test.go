@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/runs"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // Durations of every cell. Most faults are injected in the warm-up or the measurement.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 func linkFaults() (all []fault) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 var seeds = flag.Int("chaos.seeds", 1, "how many `seeds` each row is done with, from LOCKSTEP_SEED (1) on")

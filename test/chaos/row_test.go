@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // fault is a row of the table.

@@ -10,8 +10,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // watch records all messages of the control plane during the run. It detects phases, and provides messages that can be

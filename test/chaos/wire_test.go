@@ -6,8 +6,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 func wireFaults() []fault {

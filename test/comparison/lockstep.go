@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // buildCtl builds the program once.

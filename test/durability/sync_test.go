@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 const matrix = `package matrix

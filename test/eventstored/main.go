@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"lockstep/test/eventstored/server"
+	"example.org/lockstep/lockstep/test/eventstored/server"
 )
 
 func main() {

@@ -1,4 +1,4 @@
-module lockstep/test/ferretdb
+module example.org/lockstep/lockstep/test/ferretdb
 
 go 1.26.0
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // TestFleet proves that the playbooks install a fleet on three hosts, that it executes matrices, and that it can be

@@ -18,9 +18,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // The deployed releases; an upgrade installs the second. Both have the same length: see next.
@@ -109,7 +109,7 @@ func (r *rig) build() string {
 	r.t.Helper()
 	begun := time.Now()
 	dir := filepath.Join(r.dir, first)
-	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/",
+	c := exec.Command("go", "build", "-ldflags", "-s -w -X example.org/lockstep/lockstep/internal/cli.release="+first, "-o", dir+"/",
 		"../../cmd/...", "github.com/nats-io/nats-server/v2")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {

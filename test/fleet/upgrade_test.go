@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // bring describes what upgrade.yml upgrades, and its effect on the current run.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/keys"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // maxMemory is the maximum peak of each daemon's resident memory, in bytes.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/nats-io/nkeys"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/keys"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
 // raw connects with a key of the fleet, without a client library: the test decides what is sent, and what is read.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/schedule"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // putSchedule stores a schedule as ctl does, and returns the refusal.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/web"
-	"lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // tooLong is a name that makes a subject longer than the server permits. The server closes the connection of a client

@@ -18,14 +18,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/schematest"
-	"lockstep/internal/wire"
-	"lockstep/internal/wire/keys"
-	_ "lockstep/pkg/drivers/loopback"
-	"lockstep/test/process"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/internal/wire/keys"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // within is the time limit for events that must happen.

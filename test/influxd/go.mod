@@ -1,4 +1,4 @@
-module lockstep/test/influxd
+module example.org/lockstep/lockstep/test/influxd
 
 go 1.26
 

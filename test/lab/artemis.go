@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 var artemis256 = distribution("artemis-2.56.0", "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin")

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/test/forward"
+	"example.org/lockstep/lockstep/test/forward"
 )
 
 // balance is a small load balancer. It distributes connections round-robin over the nodes of a cluster, and skips nodes

@@ -11,7 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // Kafka writes no log without it

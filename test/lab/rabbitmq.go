@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // rabbitServer is run directly: the script in the path changes the user and clears the environment.

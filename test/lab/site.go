@@ -91,7 +91,7 @@ func source(ctx context.Context) (string, error) {
 	}
 	file := strings.TrimSpace(string(text))
 	module, err := os.ReadFile(file)
-	if err != nil || !strings.HasPrefix(string(module), "module lockstep\n") {
+	if err != nil || !strings.Contains(string(module), "\nmodule example.org/lockstep/lockstep\n") {
 		return "", errors.New("find the source: run the lab from within its repository")
 	}
 	return filepath.Dir(file), nil

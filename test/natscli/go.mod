@@ -1,4 +1,4 @@
-module lockstep/test/natscli
+module example.org/lockstep/lockstep/test/natscli
 
 go 1.26
 

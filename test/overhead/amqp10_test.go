@@ -14,10 +14,10 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/activemq"
-	_ "lockstep/pkg/drivers/artemis"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/activemq"
+	_ "example.org/lockstep/lockstep/pkg/drivers/artemis"
 )
 
 // BenchmarkArtemis uses a transient anycast queue.

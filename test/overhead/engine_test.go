@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
-	harness "lockstep/internal/engine"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/clock"
+	harness "example.org/lockstep/lockstep/internal/engine"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 var tasks int // for unique names

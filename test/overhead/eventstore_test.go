@@ -20,8 +20,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/eventstore"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/eventstore"
 )
 
 // eventStoreURL names an EventStoreDB or the lab's stand-in. Without it, the benchmark builds and starts a stand-in.
@@ -33,7 +33,7 @@ const appendsAtOnce = 100
 // startStandIn builds the stand-in and starts it in a separate process, so that its CPU time is not counted.
 func startStandIn(b *testing.B) (address string) {
 	program := filepath.Join(b.TempDir(), "eventstored")
-	build := exec.Command("go", "build", "-o", program, "lockstep/test/eventstored")
+	build := exec.Command("go", "build", "-o", program, "example.org/lockstep/lockstep/test/eventstored")
 	build.Stderr = os.Stderr
 	must(b, build.Run())
 	l, err := net.Listen("tcp", "127.0.0.1:0")

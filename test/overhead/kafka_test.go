@@ -13,8 +13,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/kafka"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/kafka"
 )
 
 // kafkaBrokers names a Kafka broker.

@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/mongodb"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/mongodb"
 )
 
 // mongoURL names FerretDB behind the lab's proxy, as the stand-in for MongoDB. Its claims are so slow that only the CPU

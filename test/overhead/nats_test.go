@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/nats"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/nats"
 )
 
 // serverAddress makes this test binary run a NATS server, so that its CPU time is not counted.

@@ -11,8 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/rabbitmq"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/rabbitmq"
 )
 
 // brokerURL names a RabbitMQ broker.

@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/agent"
-	"lockstep/internal/controller"
-	"lockstep/internal/plan"
-	"lockstep/internal/schematest"
-	"lockstep/internal/sink"
-	"lockstep/internal/wire"
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
 
-	"lockstep/internal/clock"
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/clock"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"lockstep/pkg/drivers"
-	_ "lockstep/pkg/drivers/sqs"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	_ "example.org/lockstep/lockstep/pkg/drivers/sqs"
 )
 
 // sqsEndpoint names ElasticMQ, the stand-in for SQS.

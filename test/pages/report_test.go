@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/report"
-	"lockstep/internal/runs"
-	"lockstep/test/browser"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/test/browser"
 )
 
 // chromium starts the lab's browser.

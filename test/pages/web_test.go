@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/cli"
-	"lockstep/internal/history"
-	"lockstep/internal/plan"
-	"lockstep/internal/runs"
-	_ "lockstep/pkg/drivers/loopback"
-	"lockstep/test/browser"
+	"example.org/lockstep/lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/history"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
+	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/test/browser"
 )
 
 // logs collects the output of a daemon.

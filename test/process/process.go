@@ -63,9 +63,9 @@ const ProgramsVariable = "LOCKSTEP_PROGRAMS"
 // Programs returns the folder of the three programs. It builds them into dir if ProgramsVariable is not set. With race,
 // they are built with the race detector, and a test that starts one fails if a race is found.
 func Programs(dir string, race bool) (string, error) {
-	kind, args := "plain", []string{"lockstep/cmd/..."}
+	kind, args := "plain", []string{"example.org/lockstep/lockstep/cmd/..."}
 	if race {
-		kind, args = "race", []string{"-race", "lockstep/cmd/..."}
+		kind, args = "race", []string{"-race", "example.org/lockstep/lockstep/cmd/..."}
 	}
 	if built := os.Getenv(ProgramsVariable); built != "" {
 		return filepath.Join(built, kind), nil

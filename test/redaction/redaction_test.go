@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/cli"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // canaries is a matrix with secrets in every supported form. All secrets contain "canary".

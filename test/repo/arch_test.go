@@ -128,14 +128,14 @@ type goPackage struct {
 
 func TestImportsGoDownOnly(t *testing.T) {
 	for _, p := range product(t) {
-		name := strings.TrimPrefix(p.ImportPath, "lockstep/")
+		name := strings.TrimPrefix(p.ImportPath, "example.org/lockstep/lockstep/")
 		may, known := allowed[name]
 		if !known {
 			t.Errorf("%s is on no level: put it into ARCHITECTURE.md and into this test", name)
 			continue
 		}
 		for _, i := range p.Imports {
-			if ours, is := strings.CutPrefix(i, "lockstep/"); is && !slices.Contains(may, ours) {
+			if ours, is := strings.CutPrefix(i, "example.org/lockstep/lockstep/"); is && !slices.Contains(may, ours) {
 				t.Errorf("%s imports %s, which is not below it", name, ours)
 			}
 			for dependency, only := range homes {
@@ -162,7 +162,7 @@ func product(t *testing.T) []goPackage {
 		if err := d.Decode(&p); err != nil {
 			t.Fatalf("read package list: %v", err)
 		}
-		if !strings.HasPrefix(p.ImportPath, "lockstep/test") && p.ImportPath != "lockstep/matrices" {
+		if !strings.HasPrefix(p.ImportPath, "example.org/lockstep/lockstep/test") && p.ImportPath != "example.org/lockstep/lockstep/matrices" {
 			all = append(all, p)
 		}
 	}

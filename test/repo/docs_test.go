@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/cli"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/cli"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // root is the folder of the repository.

@@ -62,11 +62,11 @@ func sorted(names []string) string { return strings.Join(slices.Sorted(slices.Va
 func TestNothingIsAllowedInVain(t *testing.T) {
 	imports := map[string][]string{}
 	for _, p := range product(t) {
-		imports[strings.TrimPrefix(p.ImportPath, "lockstep/")] = p.Imports
+		imports[strings.TrimPrefix(p.ImportPath, "example.org/lockstep/lockstep/")] = p.Imports
 	}
 	for name, may := range allowed {
 		for _, p := range may {
-			if !slices.Contains(imports[name], "lockstep/"+p) {
+			if !slices.Contains(imports[name], "example.org/lockstep/lockstep/"+p) {
 				t.Errorf("%s may import %s, and does not", name, p)
 			}
 		}

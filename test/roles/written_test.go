@@ -15,8 +15,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/internal/matrix"
-	_ "lockstep/pkg/drivers/all"
+	"example.org/lockstep/lockstep/internal/matrix"
+	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
 // Three hosts that have all brokers and their programs. Nothing is started.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"lockstep/internal/cli"
+	"example.org/lockstep/lockstep/internal/cli"
 )
 
 func main() {

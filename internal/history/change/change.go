@@ -14,7 +14,7 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // The parameters of the method.

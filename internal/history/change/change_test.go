@@ -1,7 +1,7 @@
 package change
 
 import (
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/stats"
 	"math"
 	"math/rand/v2"
 	"slices"

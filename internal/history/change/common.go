@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // series is the state of the search for change points in a series.

@@ -3,8 +3,8 @@ package page
 import (
 	"testing"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
 )
 
 // TestTooltips proves that the tooltip of a number has its unit, error bound and flags, and that a missing number has

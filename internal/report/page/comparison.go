@@ -7,9 +7,9 @@ import (
 	"io"
 	"strings"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 //go:embed comparison.html

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/compare"
-	"lockstep/internal/plan"
-	"lockstep/internal/stats"
+	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 // TestComparisonsNeedNothingAndEscape proves that the page has no script, no reference to other hosts, and no markup

@@ -6,11 +6,11 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 // curve is one distribution of a cell, for a repetition, group and run.

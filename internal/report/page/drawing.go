@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 // axisView is the drawings over one axis of the matrix.

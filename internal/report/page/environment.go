@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // environment is the brokers, hosts and clocks of the runs.

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
-	"lockstep/internal/runs"
-	"lockstep/internal/sampling"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // runView is the data of a run as a whole.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 // scaleOfNumbers is the positions of an axis's values if all of them are numbers or durations. Otherwise values is nil.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/report"
 )
 
 // TestBrokersBesideEachOtherAreDrawnApart proves that metrics and processes of two side-by-side brokers are drawn

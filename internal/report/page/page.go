@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // maxPrinted limits the cells that are printed in detail by default. With more cells only unfolded ones are printed.

@@ -11,12 +11,12 @@ import (
 
 	"golang.org/x/net/html"
 
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
-	"lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // node finds elements and their texts in a parsed page.

@@ -3,7 +3,7 @@ package page
 import (
 	"slices"
 
-	"lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/record"
 )
 
 // maxPoints limits the points of a drawing. In a longer task each point covers several seconds.

@@ -3,10 +3,10 @@ package page
 import (
 	"fmt"
 
-	"lockstep/internal/display"
-	"lockstep/internal/plan"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 // latencyTicks formats the ticks of a latency axis: 1, 2 or 5 times a power of ten seconds.

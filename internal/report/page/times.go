@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/display"
-	"lockstep/internal/judge"
-	"lockstep/internal/plan"
-	"lockstep/internal/record"
-	"lockstep/internal/report"
-	"lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/judge"
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
 // timeFigures draws the seconds of a task: a set of figures per group, then agents and broker.

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/files"
 )
 
 // Validity of certificates, and the maximum that a host's wall clock may be behind.

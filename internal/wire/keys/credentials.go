@@ -17,7 +17,7 @@ import (
 
 	"github.com/nats-io/nkeys"
 
-	"lockstep/internal/files"
+	"example.org/lockstep/lockstep/internal/files"
 )
 
 // Credentials is a folder with the credentials of one control plane: a certificate authority and the servers'

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Ports of the control plane's servers.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Role is a set of permissions on the control plane. All permissions are defined in this file: a new subject or stream

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"time"
 
-	"lockstep/internal/wire/subject"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // User is a user of the control plane.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 func open(t *testing.T, options json.RawMessage) drivers.Session {

@@ -3,7 +3,7 @@ package activemq
 import (
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Refused messages are redelivered after later ones, and this broker does not mark redeliveries, so no order can be

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Describe reports the properties that the broker sends when an AMQP connection opens.

@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }

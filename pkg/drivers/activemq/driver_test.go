@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // With Jolokia, the driver implements Prober and Cleaner, and removes queues. Without it, it empties them.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Jolokia provides a broker's MBeans over HTTP. Requests are JSON, and one POST can contain several.

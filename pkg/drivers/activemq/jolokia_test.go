@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func TestServers(t *testing.T) {

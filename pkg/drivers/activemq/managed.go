@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // managedSession is a session with the option jolokia.

@@ -1,8 +1,8 @@
 package activemq
 
 import (
-	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Relations between the brokers of several urls.

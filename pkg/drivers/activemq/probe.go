@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // The questions of Probe.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 var lab = labtest.Broker{Name: "ActiveMQ", Parts: "activemq activemq-pair", Tests: "pkg/drivers/activemq"}

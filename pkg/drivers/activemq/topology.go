@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
 )
 
 func queue(t drivers.Topology, subscription, queue int) string {

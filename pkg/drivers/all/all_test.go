@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // A program without one of the drivers would reject documented matrices.

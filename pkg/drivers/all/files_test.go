@@ -27,8 +27,8 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"github.com/nats-io/nkeys"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // namesFile matches options that are paths of files, by their names.

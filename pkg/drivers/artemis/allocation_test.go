@@ -6,7 +6,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // A message allocates no more memory in the driver than in the library.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // A broker that accepts connections but does not respond delays the session once. Later connections do not try it

@@ -4,8 +4,8 @@ import (
 	_ "embed"
 	"encoding/json"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue

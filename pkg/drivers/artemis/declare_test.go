@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Refused messages are redelivered after later ones, and this broker does not mark redeliveries, so no order can be

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // settingNames maps attributes of the broker that affect confirms or measurements to the names of settings.

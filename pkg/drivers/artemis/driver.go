@@ -6,9 +6,9 @@ import (
 	"context"
 	"encoding/json"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }

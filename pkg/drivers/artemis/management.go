@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
 )
 
 // Names in Artemis's management messages.

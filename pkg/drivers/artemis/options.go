@@ -1,8 +1,8 @@
 package artemis
 
 import (
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
 )
 
 // Routing types of addresses.

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // probe returns the metrics of a probe by name.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 var lab = labtest.Broker{Name: "Artemis", Parts: "artemis artemis-pair", Tests: "pkg/drivers/artemis"}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/amqp10"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func address(t drivers.Topology, queue int) string { return fmt.Sprintf("%s.q%d", t.Name, queue) }

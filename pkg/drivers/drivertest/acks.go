@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const ackInterval = 20 * time.Millisecond

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // binderRig returns a rig for a driver that can change bindings while messages flow. It has several queues, and several

@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // checkCleaner proves that Leftovers finds what Setup declared by its name, and nothing else, and that Cleanup removes

@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Harness describes a driver under test and its broker.

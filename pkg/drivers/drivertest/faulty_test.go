@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // faulty is loopback with one fault.

@@ -3,8 +3,8 @@ package drivertest
 import (
 	"context"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Hooks is a session for tests whose connections, publishers and consumers are made by functions. A nil function changes

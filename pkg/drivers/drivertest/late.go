@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // checkCutLate closes publishers and consumers while their connections break: before the driver detects it, and while it

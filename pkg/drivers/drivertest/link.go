@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (

@@ -3,7 +3,7 @@ package drivertest
 import (
 	"slices"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func perMessage(m drivers.Mode) bool {

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // optional returns the optional interfaces of sessions.

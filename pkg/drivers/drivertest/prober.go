@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // probeLimit is the timeout of a probe.

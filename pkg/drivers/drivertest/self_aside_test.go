@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // asideFaults are the faults of metrics, bindings and leftovers.

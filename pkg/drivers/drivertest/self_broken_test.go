@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // telling is a driver that reports an event in Open.

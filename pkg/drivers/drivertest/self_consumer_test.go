@@ -7,8 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func consumerFaults() []fault {

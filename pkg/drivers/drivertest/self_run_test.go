@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // brokenDriver makes TestBrokenDriver run the suite for the driver with that name, in a separate process.

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // fault is a broken driver and the checks that must detect it.

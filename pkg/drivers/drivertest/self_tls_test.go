@@ -7,9 +7,9 @@ import (
 	"net"
 	"testing"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // shaking is a driver that makes a TLS handshake when it opens a session, and then is loopback.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // TLS describes a listener of the broker that requires TLS and a client certificate.

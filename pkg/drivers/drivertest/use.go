@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // use returns the simplest use of a broker in a mode: one of everything.

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/test/eventstored/server"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/test/eventstored/server"
 )
 
 // The library does not reconnect after a broken connection, every confirm arrives, and nothing hangs. The library

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // standInID is the instance ID that the nodes of test/eventstored report. Other nodes report random ones.

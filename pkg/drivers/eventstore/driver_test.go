@@ -11,9 +11,9 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/test/eventstored/server"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/test/eventstored/server"
 )
 
 // standInAddress makes this test binary run the stand-in for EventStoreDB.

@@ -12,11 +12,11 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/test/eventstored/server"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/test/eventstored/server"
 )
 
 func contextFor(r *rig, d time.Duration) (context.Context, context.CancelFunc) {

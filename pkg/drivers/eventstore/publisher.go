@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // modes are the confirmed modes, because the broker answers every append.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // rig is a session with a topology. Both are removed at the end of the test.

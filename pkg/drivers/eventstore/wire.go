@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // The library has no dialer hook, and both the library and gRPC reconnect by themselves. But the library accepts an

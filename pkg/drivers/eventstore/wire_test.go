@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // states is a gRPC connection whose states the test reads.

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // BenchmarkMessage measures the time of a message from Publish to its confirm and its handler, with a maximum of 1000

@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // recordTo is the file for the recorded exchange.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // conn is a connection of the driver's process.

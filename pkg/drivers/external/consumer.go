@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // consumer calls the handler from its own goroutine.

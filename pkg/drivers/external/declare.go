@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // description is the answer of a process to hello. It is read once, so that Declare needs no process.

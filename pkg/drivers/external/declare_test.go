@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // TestRedeliverAfter proves that a rule gives the time itself, or the name of the option that has it, as a duration or

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // The documented exchange is the real one.

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Driver is a driver whose sessions are processes.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // These methods need capabilities that only some brokers have. Otherwise the driver's process answers with the kind

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // ledger counts a publisher's callbacks.

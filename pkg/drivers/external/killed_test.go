@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // parentOf makes this test binary run a program with a session of such a child, until it is killed.

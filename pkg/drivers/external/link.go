@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // limits are timeouts for a driver's process. Tests shorten them.

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/internal/procs"
+	"example.org/lockstep/lockstep/internal/procs"
 )
 
 const (

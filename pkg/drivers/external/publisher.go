@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // publisher numbers its messages from 0. Confirms contain these numbers, so that tokens never pass through the numbers

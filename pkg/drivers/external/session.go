@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // maxForwards and maxEvents are the maximum numbers of forwards and events per session.

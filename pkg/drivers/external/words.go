@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // protocol is the version of the protocol, which docs/reference/driver-protocol.md describes.

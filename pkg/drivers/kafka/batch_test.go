@@ -6,8 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // recordBatch is the header of a batch as the broker stores it.

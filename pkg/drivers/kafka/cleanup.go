@@ -6,8 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // The kinds of objects that a task creates.

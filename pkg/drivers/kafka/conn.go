@@ -14,8 +14,8 @@ import (
 
 	kafka "github.com/segmentio/kafka-go"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.

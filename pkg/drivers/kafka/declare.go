@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue

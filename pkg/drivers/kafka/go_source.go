@@ -10,7 +10,7 @@ import (
 
 	kafka "github.com/segmentio/kafka-go"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 const (

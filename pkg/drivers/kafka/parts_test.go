@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func dialer(ctx context.Context, network, address string) (net.Conn, error) {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks: the defaults of franz-go

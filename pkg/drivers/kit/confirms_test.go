@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func TestConfirmsJoinsEqualResults(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Conns are the open connections of a session. The zero Conns is ready to use. Its methods are safe for concurrent use.

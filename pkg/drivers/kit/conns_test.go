@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // closer is a connection that counts its closes.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func TestOneOfURLAndURLs(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Leftovers returns the objects of one kind whose names begin with prefix, sorted. Their order is that of a Cleaner.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func TestLeftovers(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 type options struct {

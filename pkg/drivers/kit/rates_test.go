@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // An unknown value is not a rate: the first reading, one after a restart, and one at the same time.

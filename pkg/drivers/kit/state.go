@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // State implements drivers.Ended for a Conn, a Publisher or a Consumer that embeds it. The zero State has not ended. Its

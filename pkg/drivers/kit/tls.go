@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // handshakeTimeout is the maximum time of a TLS handshake.

@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func TestOptionsThatDoNotFit(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // extra is the key of a binding that a Binder made while messages flow.

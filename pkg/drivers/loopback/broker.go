@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // brokers maps names to the brokers of this process. A broker exists while it has sessions or topologies.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // confirmer calls onConfirms when confirms are due, from one goroutine.

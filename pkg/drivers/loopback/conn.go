@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // conn is a connection, which breaks with all its publishers and consumers.

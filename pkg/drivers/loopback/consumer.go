@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // maxTaken is the maximum number of messages that a consumer takes at a time, like a receive buffer.

@@ -8,8 +8,8 @@ import (
 	_ "embed" // for schema.cue
 	"encoding/json"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 func TestConformance(t *testing.T) {

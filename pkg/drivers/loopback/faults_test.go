@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // account records the fate of the messages 0 … n-1 of one publisher.

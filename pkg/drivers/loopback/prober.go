@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Probe counts the messages and consumers of the topology that this session set up last. The counts are exact.

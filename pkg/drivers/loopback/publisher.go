@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // publisher copies messages into the queues of its number, one per subscription. Done and Err are those of its

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
 // TestCapacityBlocks fills a queue. The next Publish waits for an acknowledgement or for the end of its context.

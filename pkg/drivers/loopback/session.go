@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // session is one agent's session with a broker.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // grid is the number of quantiles of a distribution: quantile i is at (i+½)/grid, i from 0.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // StampKind is the kind of event that a Stamp records.

@@ -18,10 +18,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // FerretDB itself responds to writes with w: 0, which would confuse the following responses. The driver detects this

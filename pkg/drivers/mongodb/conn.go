@@ -14,9 +14,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // consumer sends the requests of a requests.Consumer: claims, deletes, and updates that give messages back.

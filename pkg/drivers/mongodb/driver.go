@@ -13,8 +13,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // grace is the maximum time for an orderly end of a connection.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // FerretDB behind the lab's proxy is the stand-in for MongoDB. The proxy serialises changes, because FerretDB's claims

@@ -11,9 +11,9 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 type options struct {

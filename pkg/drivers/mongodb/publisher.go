@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // Publisher connects a publisher. Without confirms, the publisher has its own client. Then the answer to a request after

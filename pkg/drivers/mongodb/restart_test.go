@@ -3,8 +3,8 @@ package mongodb
 import (
 	"testing"
 
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // No other package uses this server.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 var lab = labtest.Broker{Name: "FerretDB, which stands in for MongoDB,", Parts: "mongodb", Tests: "pkg/drivers/mongodb"}

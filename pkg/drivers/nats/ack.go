@@ -3,7 +3,7 @@ package nats
 import (
 	"slices"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // These are the answers to deliveries. If an acknowledgement includes the earlier messages, only the last of several is

@@ -19,9 +19,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 func open(t *testing.T, o json.RawMessage, dials *[]string) *session {

@@ -10,8 +10,8 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // confirmer converts the broker's replies into calls of OnConfirms, one at a time. The calls come from the library's

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue

@@ -11,8 +11,8 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // A secret in a place that records do not redact is rejected.

@@ -8,7 +8,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // publisher ends with its connection.

@@ -7,7 +7,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // monitor reads the servers' monitoring endpoints, outside the measured path. A nil monitor returns no metrics.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // For every kind of exchange with keys, messages of a binding reach its queue from the return of Bind to the return of

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // The blocked time of two blocked connections is one period. It ends under the name with which it began, whichever

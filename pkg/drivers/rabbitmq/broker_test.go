@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.

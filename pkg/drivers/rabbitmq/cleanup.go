@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // kinds are the objects that Setup creates, sorted, and their paths in the management API.

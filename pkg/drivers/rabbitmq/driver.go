@@ -12,8 +12,8 @@ import (
 	"slices"
 	"sync"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 func init() { drivers.Register(driver{}) }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // kept is the subset for another type of queue: storage of its messages, and positions of consumers.

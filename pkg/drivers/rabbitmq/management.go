@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // errNotThere is returned for objects that do not exist (HTTP status 404).

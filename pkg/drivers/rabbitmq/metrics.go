@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // metricsLimit is the maximum size of one response, in bytes.

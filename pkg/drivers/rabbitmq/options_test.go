@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // No error of Open contains a password, from any place in a URL.

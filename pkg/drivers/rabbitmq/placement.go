@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // leaderLife is how long a leader that was looked up is used, so that connection-per-message does not look it up for

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // lastWithMirrors is the last major release of RabbitMQ with mirrored classic queues. Later releases ignore the policy.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // RabbitMQ's metrics come from three sources, which differ in age. Measured with RabbitMQ 3.10:

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // nodeMetrics are the metrics of a node in the management API. Missing fields are nil.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"sync"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // ofQueues adds the counts of messages in the queues of the task's topology. If a queue is missing, there is no sum,

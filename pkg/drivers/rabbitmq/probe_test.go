@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // said are the metrics of a probe, by metric and node.

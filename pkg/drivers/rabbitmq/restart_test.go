@@ -5,8 +5,8 @@ import (
 	"os/exec"
 	"testing"
 
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // No other package uses the brokers that this file restarts. Its tests are the last of the package.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3 rabbitmq4 rabbitmq43", Tests: "pkg/drivers/rabbitmq"}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Conn is embedded in a driver's connection. When it ends, publishers and consumers begin no more requests. A break lets

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const roundTrip = 50 * time.Millisecond

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Publish adds a message to the queue or batch, or sends it and waits for the answer. The mode decides which.

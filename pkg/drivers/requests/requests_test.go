@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 var errFull = fmt.Errorf("%w: full", drivers.ErrRejected)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 //go:embed schema.cue

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/drivertest"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"

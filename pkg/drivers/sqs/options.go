@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/pkg/drivers/kit"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 type options struct {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 func TestOptionsThatDoNotGo(t *testing.T) {

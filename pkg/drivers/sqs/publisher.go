@@ -13,8 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/requests"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // maxBytes is the maximum total size of the encoded bodies in one request. It is a limit of SQS.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 var lab = labtest.Broker{Name: "ElasticMQ, which stands in for SQS,", Parts: "elasticmq", Tests: "pkg/drivers/sqs"}

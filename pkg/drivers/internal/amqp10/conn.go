@@ -13,8 +13,8 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // farewell is how long the driver waits for the broker's answer when it closes a link or connection.

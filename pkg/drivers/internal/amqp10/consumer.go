@@ -10,7 +10,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // unlimited is the credit for an unlimited prefetch.

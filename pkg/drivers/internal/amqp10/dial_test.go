@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // silent is a broker that accepts connections and never responds, as a passive broker may.

@@ -3,7 +3,7 @@ package amqp10
 import (
 	"errors"
 
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Options are the options of all brokers with AMQP 1.0. Drivers embed them in their own options.

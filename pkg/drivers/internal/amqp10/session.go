@@ -11,8 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // Terminus is the broker's end of a link.

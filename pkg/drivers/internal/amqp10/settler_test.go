@@ -6,7 +6,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // A message is accepted by the broker only if its outcome states it.

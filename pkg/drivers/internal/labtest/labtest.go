@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/schematest"
-	"lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Broker describes the parts of the lab that a driver's tests need.
