@@ -272,9 +272,9 @@ func TestConsumerOfAnEndedConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q queue
 		q.left.Store(1000)
-		calls := 0
+		var calls atomic.Int64
 		c := q.consume(100, 10, 1, func(int) bool {
-			calls++
+			calls.Add(1)
 			time.Sleep(time.Second)
 			return true
 		}, nil)
@@ -282,8 +282,8 @@ func TestConsumerOfAnEndedConn(t *testing.T) {
 		c.Cut()
 		begun := q.requests.Load()
 		time.Sleep(time.Minute)
-		if n := q.requests.Load() - begun; calls != 1 || n > 0 {
-			t.Errorf("%d calls of the handler, and %d requests after the end, want the one call before it", calls, n)
+		if n := q.requests.Load() - begun; calls.Load() != 1 || n > 0 {
+			t.Errorf("%d calls of the handler, and %d requests after the end, want the one call before it", calls.Load(), n)
 		}
 		c.close(t)
 		if n := q.settled[Accepted].Load() + q.settled[Unhandled].Load(); n > 0 {
