@@ -12,7 +12,7 @@ import (
 // them. Its methods are safe for concurrent use.
 type Conn struct {
 	kit.State
-	working, calls       context.Context // end with the connection, and with Cut or End
+	working, calls       context.Context // working ends with the connection, calls with Cut or End
 	endWorking, endCalls context.CancelFunc
 }
 
