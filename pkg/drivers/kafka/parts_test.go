@@ -5,7 +5,10 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -28,6 +31,36 @@ func (s slowSource) commit(context.Context, map[int32]int64) error {
 func (s slowSource) run() {}
 
 func (s slowSource) end() {}
+
+// deadSource never gets an answer to a commit.
+type deadSource struct{ slowSource }
+
+func (deadSource) commit(ctx context.Context, _ map[int32]int64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A commit that the broker never answers delays the end of a consumer only for a limited time, and ends the connection.
+func TestACommitWithoutAnswerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &conn{session: &session{options: options{Commit: "blocking"}}}
+		c.ctx, c.cancel = context.WithCancel(t.Context())
+		k := &consumer{conn: c, spec: drivers.ConsumerSpec{Batch: 1}, source: deadSource{}, positions: map[int32]int64{}}
+		k.ctx, k.stop = context.WithCancel(c.ctx)
+		k.changed = sync.NewCond(&k.mu)
+		k.handle = func([]drivers.Delivery) { k.Ack(1) }
+		k.running.Go(func() { k.deliver(0, []message{{next: 1}}) })
+		time.Sleep(time.Minute)
+		if c.Err() != nil {
+			t.Errorf("the connection ends while the consumer is not stopped: %v", c.Err())
+		}
+		begun := time.Now()
+		k.Stop()
+		if took := time.Since(begun); took != 2*grace || c.Err() == nil {
+			t.Errorf("Stop takes %v, want %v; the connection ends with %v", took, 2*grace, c.Err())
+		}
+	})
+}
 
 func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	for _, c := range []struct {
