@@ -15,7 +15,8 @@ const untilForm = `write it as "ci < 5%", "ci(publish.p99) < 5%" or "ci(publish.
 
 var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
 
-// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all mistakes. metrics are those of the run.
+// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all
+// mistakes. metrics are those of the run.
 func ParseStopRule(text string, metrics plan.Metrics) (plan.StopRule, error) {
 	u := plan.StopRule{Rule: text, Confidence: plan.DefaultConfidence}
 	m := untilPattern.FindStringSubmatch(text)

@@ -308,7 +308,7 @@ type ConnSpec struct {
 
 // Ended is how a Conn, a Publisher or a Consumer reports its end. Package kit has an implementation.
 type Ended interface {
-	// Done is closed when it cannot be used any more, for any reason, also while nobody uses it.
+	// Done is closed when it cannot be used any more, for any reason, also while it is idle.
 	Done() <-chan struct{}
 	// Err returns why Done is closed, or nil before. It wraps ErrClosed, and is nil if Close of it, or of what it belongs
 	// to, was the reason. It does not change after Done is closed.

@@ -47,7 +47,7 @@ func TestADriverInAnotherModuleBuilds(t *testing.T) {
 	}
 	vet := exec.Command("go", "vet", ".")
 	vet.Dir = dir
-	vet.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOPROXY=off")
+	vet.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("go vet: %v\n%s", err, out)
 	}

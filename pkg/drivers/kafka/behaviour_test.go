@@ -124,7 +124,7 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 		select {
 		case <-handled:
 			if commit == "blocking" {
-				t.Error("receiving goes on before the commit is answered")
+				t.Error("receiving continues before the commit is answered")
 			}
 		case <-time.After(wait):
 			if commit == "background" {

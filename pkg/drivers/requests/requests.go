@@ -52,7 +52,7 @@ type Plan struct {
 type Publisher struct {
 	*Conn
 	plan   Plan
-	ctx    context.Context // of all requests; ends when nobody waits for their answers any more
+	ctx    context.Context // of all requests; ends when their answers are no longer awaited
 	cancel context.CancelFunc
 
 	mu      sync.Mutex // locked by Publish and Flush; after done, nothing is accepted
