@@ -48,6 +48,7 @@ cell: {
 	publishers: {mode: "confirm-window", rate: 200, threads: axis.threads}
 	message: size: {"64 B": 64, %[6]q: 1024}[axis.shape]
 	warmup: "1s", measure: "3s"
+	retry: {on: ["agent-lost", "connect", "timeout", "run"], max: 3}
 	if axis.broker == "rabbit" {faults: [{kind: "slow", latency: "2ms", at: "1s", for: "1s"}]} // an event
 }
 repeat: 2
@@ -58,8 +59,8 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["pu
 		t.Fatal(err)
 	}
 	ctl := startWith(t, env, dir, "ctl", "run", file)
-	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Output())
+	if code := ctl.Leaves(); code != 0 && code != 3 { // 3: an outcome is unknown
+		t.Fatalf("ctl left with %d, want 0 or 3:\n%s", code, ctl.Output())
 	}
 	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {

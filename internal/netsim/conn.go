@@ -167,7 +167,9 @@ func (c *conn) takeDelays(into *record.Hist) {
 
 // reset breaks the connection at both ends.
 func (c *conn) reset() {
+	// send closes the real connection as soon as out is shut: its peer must then read an error, not an orderly end
+	discard(c.inner)
 	c.out.shut(syscall.ECONNRESET, errClosing) // before the connection ends, whose errors would be others
 	c.in.abandon(syscall.ECONNRESET)
-	reset(c.inner)
+	c.inner.Close()
 }

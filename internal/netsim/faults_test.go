@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -215,6 +216,47 @@ func TestShareOfConnections(t *testing.T) {
 		}
 		c.Close()
 	})
+}
+
+// lingering notes whether it was closed before SetLinger returned. SetLinger gives Close time to happen.
+type lingering struct {
+	net.Conn
+	closed    chan struct{}
+	discarded atomic.Bool
+}
+
+func (c *lingering) SetLinger(int) error {
+	select {
+	case <-c.closed:
+	case <-time.After(50 * time.Millisecond):
+		c.discarded.Store(true)
+	}
+	return nil
+}
+
+func (c *lingering) Close() error {
+	err := c.Conn.Close()
+	select {
+	case c.closed <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// A cut connection is closed only after it was set to discard unsent bytes. Otherwise its peer reads an orderly end.
+func TestCutDiscardsBeforeItCloses(t *testing.T) {
+	f := NewFaults(1)
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &lingering{Conn: near, closed: make(chan struct{}, 1)}
+	dial := Dialer(func(context.Context, string, string) (net.Conn, error) { return c, nil }, Conditions{Faults: f})
+	if _, err := dial(t.Context(), "tcp", "broker:1"); err != nil {
+		t.Fatal(err)
+	}
+	f.Cut(1)
+	if !c.discarded.Load() {
+		t.Error("the connection was closed before it was set to discard unsent bytes")
+	}
 }
 
 // The peer of a real connection receives a reset, not an orderly end, also through a forwarder.

@@ -134,10 +134,15 @@ func carry(to, from net.Conn) {
 
 // reset closes c so that its peer reads an error instead of an orderly end, if c supports that.
 func reset(c net.Conn) {
+	discard(c)
+	c.Close()
+}
+
+// discard makes Close of c discard unsent bytes and reset the connection, if c supports that.
+func discard(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = l.SetLinger(0)
 	}
-	c.Close()
 }
 
 // own registers c to be closed by Close. If Close was called before, own closes c and returns false.
