@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -22,6 +23,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
+	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
 // FerretDB itself responds to writes with w: 0, which would confuse the following responses. The driver detects this
@@ -184,13 +186,35 @@ func TestWriteConcernErrorRejectsAll(t *testing.T) {
 // connectionless returns a collection without a connection.
 func connectionless(t *testing.T) *mongo.Collection {
 	t.Helper()
-	none, err := mongo.Connect(client.Client().ApplyURI("mongodb://127.0.0.1:1/").SetDialer(contextDialer{
-		func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("not to be dialled") }}))
+	c := &conn{Conn: requests.NewConn(), dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("not to be dialled")
+	}}
+	none, err := mongo.Connect(client.Client().ApplyURI("mongodb://127.0.0.1:1/").SetDialer(dialer{c}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = none.Disconnect(context.Background()) })
 	return none.Database("x").Collection("y")
+}
+
+// A dial of the library ends with the conn, although its own context does not.
+func TestDialsEndWithTheConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &conn{Conn: requests.NewConn(), dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := dialer{c}.DialContext(context.Background(), "tcp", "127.0.0.1:1")
+			ended <- err
+		}()
+		synctest.Wait()
+		c.End()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the dial ends with %v", err)
+		}
+	})
 }
 
 // Claims and deletes have their own write concern.

@@ -29,11 +29,15 @@ const (
 
 type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contextDialer adapts Env.Dial to the library.
-type contextDialer struct{ dial dialing }
+// dialer dials for the library's clients of a conn. Its dials end with the conn: otherwise Disconnect waits for the
+// library's connect timeout if the monitoring of a server begins to dial at that moment.
+type dialer struct{ conn *conn }
 
-func (d contextDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return d.dial(ctx, network, address)
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.conn.Context(), cancel)()
+	return d.conn.dial(ctx, network, address)
 }
 
 // conn is one client of the library, and more clients for publishers without confirms. A client has a connection to each
@@ -96,8 +100,8 @@ func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
 	start := newStart(o.Hosts, giveUp)
 	var up atomic.Bool // connected: from now on, a broken connection breaks the conn
 	repeats := c.session.options.repeats()
-	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(contextDialer{c.dial}).SetAppName("lockstep").
-		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetMaxPoolSize(0).
+	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(dialer{c}).SetAppName("lockstep").
+		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetConnectTimeout(dialTimeout).SetMaxPoolSize(0).
 		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
 		if up.Load() {
 			c.onPool(e)
