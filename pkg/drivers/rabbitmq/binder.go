@@ -70,7 +70,7 @@ func (b *binder) borrow(ctx context.Context, s *session) (*conn, *amqp.Channel, 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.conn == nil || b.conn.IsClosed() {
-		c, err := s.dial(ctx, anywhere)
+		c, err := s.dial(ctx, administration, anywhere)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -396,27 +396,6 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestWorkForAConfirmIsNotWaitedFor proves that the engine's work for a confirm does not count as waiting if Publish
-// itself waits for the confirm.
-func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
-	const messages, work = 10, 20 * time.Millisecond
-	r := newRig(t, single(t, `{}`), nil)
-	var w drivers.Waiting
-	p, _ := r.publisher(drivers.ConfirmEach, func(spec *drivers.PublisherSpec) {
-		spec.Waiting = &w
-		spec.OnConfirms = func([]uint64, error) { time.Sleep(work) }
-	})
-	began := time.Now()
-	for i := range messages {
-		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("body")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
-		t.Errorf("waited for %v of %v, in which OnConfirms took %v", waited, took, messages*work)
-	}
-}
-
 // Each release accepts queues of each type that are placed. The same server is listed twice.
 func TestPlacementOfEachRelease(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {

@@ -31,7 +31,13 @@ type conn struct {
 	raw     net.Conn
 	address string
 	once    sync.Once
+
+	answers *answerReader // nil unless the role is publisher
+	opening sync.Mutex    // locked while a publisher opens its channel
 }
+
+// administration is the role of connections for declarations.
+const administration drivers.Role = "administration"
 
 // Connect dials the node of the spec.
 func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
@@ -40,7 +46,7 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	if err != nil {
 		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
 	}
-	c, err := s.dial(ctx, at)
+	c, err := s.dial(ctx, spec.Role, at)
 	if err != nil {
 		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
 	}
@@ -48,34 +54,43 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 }
 
 // dial connects to endpoint at, or to the first endpoint that answers (see from).
-func (s *session) dial(ctx context.Context, at int) (*conn, error) {
+func (s *session) dial(ctx context.Context, role drivers.Role, at int) (*conn, error) {
 	if at >= 0 {
-		return s.dialOne(ctx, s.endpoints[at])
+		return s.dialOne(ctx, role, s.endpoints[at])
 	}
 	first := max(0, anywhere-1-at)
 	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*conn, error) {
-		return s.dialOne(ctx, s.endpoints[(first+i)%len(s.endpoints)])
+		return s.dialOne(ctx, role, s.endpoints[(first+i)%len(s.endpoints)])
 	})
 }
 
-func (s *session) dialOne(ctx context.Context, e endpoint) (*conn, error) {
+func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*conn, error) {
 	c := &conn{session: s, address: e.address}
 	stop := func() bool { return true }
 	config := amqp.Config{
 		Heartbeat:  s.options.Heartbeat.Std(),
 		FrameSize:  s.options.FrameMax,
-		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep"},
-		Dial: func(network, address string) (net.Conn, error) {
-			raw, err := s.env.Dial(ctx, network, address)
+		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep " + string(role)},
+		Dial: func(network, _ string) (net.Conn, error) {
+			raw, err := s.env.Dial(ctx, network, e.address)
 			if err != nil {
 				return nil, err
 			}
 			c.raw = raw
 			// The library's handshake takes no context. The end of ctx interrupts it by the connection's deadline.
 			stop = context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
-			return raw, nil
+			transport := raw
+			if e.encrypted {
+				if transport, err = kit.Handshake(ctx, raw, s.tls, e.address); err != nil {
+					return nil, err
+				}
+			}
+			if role == drivers.PublisherRole {
+				c.answers = &answerReader{Conn: transport, channels: map[uint16]*answers{}}
+				transport = c.answers
+			}
+			return transport, nil
 		},
-		TLSClientConfig: s.tls.Clone(), // the library sets the server name
 	}
 	if config.Heartbeat < time.Second {
 		config.Heartbeat = time.Millisecond // below 1 s the library uses the server's interval; 0 would mean 10 s
@@ -143,8 +158,9 @@ func (c *conn) cause(closes chan *amqp.Error) error {
 	return fmt.Errorf("%s: %w", c.address, amqp.ErrClosed)
 }
 
-// follow ends a publisher or consumer when its channel ends. A channel can end before its connection.
-func (c *conn) follow(ch *amqp.Channel, part *kit.State) {
+// follow ends a publisher or consumer when its channel ends, and then calls ended. A channel can end before its
+// connection.
+func (c *conn) follow(ch *amqp.Channel, part *kit.State, ended func()) {
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	go func() {
 		cause := c.cause(closes)
@@ -156,6 +172,7 @@ func (c *conn) follow(ch *amqp.Channel, part *kit.State) {
 		default:
 		}
 		part.Broke(cause)
+		ended()
 	}()
 }
 

@@ -64,7 +64,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	if err := c.within(ctx, func() error { return k.consume(queue) }); err != nil {
 		return nil, fmt.Errorf("connect consumer: consume from %s at %s: %w", queue, c.address, err)
 	}
-	c.follow(k.channel, &k.State)
+	c.follow(k.channel, &k.State, func() {})
 	go k.run()
 	return k, nil
 }

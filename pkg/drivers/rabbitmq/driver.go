@@ -49,7 +49,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,
 		conns: map[*conn]struct{}{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
 	}
-	if s.admin, err = s.dial(ctx, anywhere); err != nil {
+	if s.admin, err = s.dial(ctx, administration, anywhere); err != nil {
 		api.close()
 		plugins.close()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -150,11 +151,12 @@ func table(from map[string]any) amqp.Table {
 
 // endpoint is one address of the broker. url and secret must not be shown; address may be.
 type endpoint struct {
-	url     string
-	address string
-	vhost   string
-	user    string
-	secret  string
+	url       string // always amqp: the driver makes the TLS handshake
+	encrypted bool
+	address   string
+	vhost     string
+	user      string
+	secret    string
 }
 
 // parseEndpoint parses an AMQP URL. Its errors do not contain the text, because a misplaced password could be in it.
@@ -167,12 +169,14 @@ func parseEndpoint(text string) (endpoint, error) {
 	if uri.CACertFile != "" || uri.CertFile != "" || uri.KeyFile != "" || uri.ServerName != "" {
 		return endpoint{}, errors.New("read AMQP url: cacertfile, certfile, keyfile and server_name_indication: give tls: {ca, cert, key, serverName} instead")
 	}
+	_, afterScheme, _ := strings.Cut(text, ":")
 	return endpoint{
-		url:     text,
-		address: net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
-		vhost:   uri.Vhost,
-		user:    uri.Username,
-		secret:  uri.Password,
+		url:       "amqp:" + afterScheme,
+		encrypted: uri.Scheme == "amqps",
+		address:   net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
+		vhost:     uri.Vhost,
+		user:      uri.Username,
+		secret:    uri.Password,
 	}, nil
 }
 

@@ -164,7 +164,7 @@ func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, 
 func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
 	ctx, cancel := kit.Share(ctx, len(s.endpoints)-at+1)
 	defer cancel()
-	c, err := s.dial(ctx, at)
+	c, err := s.dial(ctx, administration, at)
 	if err != nil {
 		return "", err
 	}

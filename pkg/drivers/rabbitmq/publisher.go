@@ -20,10 +20,7 @@ type publisher struct {
 	routes   []route
 	rebinds  bool // the options support Binder: messages of a ChurnKey get a route of their own
 	delivery uint8
-
-	settler *settler // for confirms and returns; nil if there are neither
-	// Publish waits for the confirm in the same goroutine, which saves a goroutine switch per message
-	prompt bool
+	answers  *answers
 
 	mu   sync.Mutex // locked while publishing
 	done bool
@@ -40,14 +37,17 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 		routes:   o.routes(spec.Topology, spec.Queue),
 		rebinds:  capabilities(o, drivers.Use{}).Churn,
 		delivery: amqp.Transient,
-		prompt: (spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm) &&
-			!spec.Mandatory,
+		answers:  newAnswers(spec),
 	}
 	if spec.Persistent {
 		p.delivery = amqp.Persistent
 	}
 	err := c.within(ctx, func() (err error) {
-		if p.channel, err = c.Channel(); err == nil && spec.Mode.Confirmed() {
+		c.opening.Lock()
+		c.answers.opening.Store(p.answers)
+		p.channel, err = c.Channel()
+		c.opening.Unlock()
+		if err == nil && spec.Mode.Confirmed() {
 			err = p.channel.Confirm(false)
 		}
 		return err
@@ -55,15 +55,12 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: open channel at %s: %w", c.address, err)
 	}
-	if spec.Mode.Confirmed() || spec.Mandatory {
-		p.settler = newSettler(p)
-	}
-	c.follow(p.channel, &p.State)
+	c.follow(p.channel, &p.State, p.answers.end)
 	return p, nil
 }
 
-// Publish writes one message to the connection. In modes that wait for each confirm, it also waits for the confirm.
-func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
+// Publish writes one message to the connection.
+func (p *publisher) Publish(_ context.Context, m drivers.Message) error {
 	to := &p.routes[0]
 	if m.Key >= drivers.ChurnKey && p.rebinds {
 		extra := p.conn.session.options.extraRoute(p.spec.Queue, m.Key)
@@ -73,31 +70,15 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done {
-		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	confirmed := p.spec.Mode.Confirmed()
+	if p.done || confirmed && !p.answers.add(m.Token) {
+		return fmt.Errorf("publish at %s: %w", p.conn.address, drivers.ErrClosed)
 	}
-	confirm, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false,
+	_, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false,
 		amqp.Publishing{Headers: to.headers, DeliveryMode: p.delivery, Body: m.Body})
-	if err != nil {
+	if err != nil && (!confirmed || p.answers.withdraw()) {
 		return fmt.Errorf("publish at %s: %w: %w", p.conn.address, drivers.ErrClosed, err)
 	}
-	if confirm == nil {
-		return nil
-	}
-	if p.prompt {
-		p.spec.Waiting.Begin()
-		select {
-		case <-confirm.Done():
-			p.spec.Waiting.End()
-			p.settler.settle(pending{confirm, m.Token})
-			p.settler.confirms.Report()
-			return nil
-		case <-ctx.Done():
-			p.spec.Waiting.End()
-			p.prompt = false // from now on only the settler calls OnConfirms, so that calls never overlap
-		}
-	}
-	p.settler.add(pending{confirm, m.Token})
 	return nil
 }
 
@@ -111,13 +92,13 @@ func (p *publisher) Close() error {
 		p.mu.Lock()
 		p.done = true
 		each := p.spec.Mode == drivers.ConnectionPerMessage ||
-			p.spec.Mode == drivers.ConnectionPerMessageConfirm && p.prompt
+			p.spec.Mode == drivers.ConnectionPerMessageConfirm && p.answers.idle()
 		p.mu.Unlock()
 		// The connection of a single message is closed next. That closes the channel, too, but may lose returned messages.
 		if !each || p.spec.Mandatory {
 			p.err = p.conn.closeChannel(p.channel)
 		}
-		p.settler.finish()
+		p.answers.end()
 	})
 	return p.err
 }

@@ -152,13 +152,13 @@ func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channe
 	c := s.admin
 	if at != anywhere {
 		var err error
-		if c, err = s.dial(ctx, at); err != nil {
+		if c, err = s.dial(ctx, administration, at); err != nil {
 			return err
 		}
 		defer c.Close()
 	} else if c == nil || c.IsClosed() {
 		var err error
-		if c, err = s.dial(ctx, anywhere); err != nil {
+		if c, err = s.dial(ctx, administration, anywhere); err != nil {
 			return err
 		}
 		s.admin = c
