@@ -301,7 +301,8 @@ func goFields(t *testing.T, types goTypes, name, prefix string) (paths []string)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := prefix + reflect.StructTag(tag).Get("json")
+			own, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",") // without omitempty
+			path := prefix + own
 			within := types
 			if pkg == "kit" {
 				within = parseTypes(t, filepath.Join("..", pkg))

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -65,6 +68,81 @@ func TestFullQueueRejects(t *testing.T) {
 		if !errors.Is(err, drivers.ErrRejected) {
 			t.Fatalf("a refused message has the error %v", err)
 		}
+	}
+}
+
+// Messages have the properties of the options, besides the headers of their binding.
+func TestMessageProperties(t *testing.T) {
+	r := newRig(t, single(t, `{"exchange": {"type": "headers"}, "message": {"priority": 7, "expiration": "10m",
+		"contentType": "text/plain", "headers": {"kind": "order", "weight": 3}}}`), nil)
+	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Persistent = true })
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("body")}); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
+	var got amqp.Delivery
+	err := r.session.administer(r.context(), anywhere, func(ch *amqp.Channel) (err error) {
+		got, _, err = ch.Get(r.session.options.queueName(r.topology, 0, 0), true)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := amqp.Table{"kind": "order", "weight": int64(3), "q": int64(0), "k": int64(0)}
+	if got.Priority != 7 || got.Expiration != "600000" || got.ContentType != "text/plain" ||
+		got.DeliveryMode != amqp.Persistent || !maps.Equal(got.Headers, headers) {
+		t.Errorf("message has priority %d, expiration %q, content type %q, delivery mode %d and headers %v", got.Priority,
+			got.Expiration, got.ContentType, got.DeliveryMode, got.Headers)
+	}
+	d, err := r.session.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"priority":7,"expiration":"10m0s","contentType":"text/plain","headers":{"kind":"order","weight":3}}`
+	if d.Settings["message"] != want || d.Settings["consumer"] != "" {
+		t.Errorf("the settings are %v; want message: %s", d.Settings, want)
+	}
+}
+
+// The broker rejects a second consumer of a queue with an exclusive one.
+func TestExclusiveConsumer(t *testing.T) {
+	r := newRig(t, single(t, `{"consumer": {"exclusive": true}}`), nil)
+	first, _ := r.consumer()
+	second := func() error {
+		_, err := first.conn.Consumer(r.context(), first.spec, func([]drivers.Delivery) {})
+		return err
+	}
+	if err := second(); err == nil || !strings.Contains(err.Error(), "exclusive") {
+		t.Errorf("the second consumer of the queue: %v; want an error about exclusive use", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second(); err != nil {
+		t.Errorf("a consumer after the first one was closed: %v", err)
+	}
+}
+
+// A consumer with a higher priority receives all messages, as long as it accepts more.
+func TestPriorityOfConsumers(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	_, low := r.consumer()
+	r.session.options.Consumer.Arguments = map[string]any{"x-priority": json.Number("10")}
+	_, high := r.consumer()
+	p, _ := r.publisher(drivers.ConfirmWindow, nil)
+	const n = 50
+	for range n {
+		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labtest.Eventually(t, "all messages", func() bool {
+		_, a := low.counts()
+		_, b := high.counts()
+		return a+b == n
+	})
+	if _, received := low.counts(); received > 0 {
+		t.Errorf("the consumer with the lower priority received %d of %d messages", received, n)
 	}
 }
 

@@ -90,15 +90,16 @@ func (k *consumer) consume(queue string) error {
 			return err
 		}
 	}
-	var arguments amqp.Table
+	o := &k.conn.session.options.Consumer
+	arguments := table(o.Arguments)
 	if k.offset != nil {
-		arguments = amqp.Table{offsetHeader: "first"} // Setup left the stream empty
+		arguments[offsetHeader] = "first" // Setup left the stream empty
 		if next := k.offset.next.Load(); next > 0 {
 			arguments[offsetHeader] = next
 		}
 	}
 	automatic := k.spec.Ack == drivers.AckAutomatic
-	k.deliveries, err = ch.Consume(queue, consumerTag, automatic, false, false, false, arguments)
+	k.deliveries, err = ch.Consume(queue, consumerTag, automatic, o.Exclusive, false, false, arguments)
 	return err
 }
 

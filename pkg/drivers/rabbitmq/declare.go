@@ -103,7 +103,7 @@ func forgetful(o *options) bool {
 			return true
 		}
 	}
-	return bounded(o) && !refuses(o)
+	return o.Message.Expiration > 0 || bounded(o) && !refuses(o)
 }
 
 func bounded(o *options) bool {
@@ -126,6 +126,16 @@ func unfitQueue(o *options, use drivers.Use) []string {
 	}
 	if isStream && (o.Queue.MaxLength > 0 || o.Queue.Overflow != "") {
 		reasons = append(reasons, "a stream queue is bounded by maxLengthBytes alone")
+	}
+	if isStream && o.Message.Expiration > 0 {
+		reasons = append(reasons, "a stream removes messages by age alone: give the queue argument x-max-age, not message.expiration")
+	}
+	if o.Consumer.Exclusive && o.Queue.Type != classic {
+		reasons = append(reasons, "the server ignores consumer.exclusive for "+o.Queue.Type+" queues: remove it")
+	}
+	if o.Consumer.Exclusive && use.Consumers > use.Queues*max(use.Subscriptions, 1) {
+		reasons = append(reasons, "an exclusive consumer is the only one of its queue:"+
+			" use at most one consumer for each queue and subscription")
 	}
 	if o.Queue.Type != classic && !o.Queue.Durable {
 		reasons = append(reasons, o.Queue.Type+" queues are always durable")

@@ -55,6 +55,11 @@ func (s *session) settings() map[string]string {
 		text, _ := json.Marshal(arguments) // json.Marshal sorts the keys
 		settings["queue_arguments"] = string(text)
 	}
+	for name, value := range map[string]any{"message": o.Message, "consumer": o.Consumer} {
+		if text, _ := json.Marshal(value); string(text) != "{}" {
+			settings[name] = string(text)
+		}
+	}
 	if len(o.Policy) > 0 {
 		text, _ := json.Marshal(o.Policy)
 		settings["policy"] = string(text)

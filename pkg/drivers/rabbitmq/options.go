@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -33,6 +34,8 @@ type options struct {
 	Prometheus []string        `json:"prometheus"`
 	Queue      queueOptions    `json:"queue"`
 	Exchange   exchangeOptions `json:"exchange"`
+	Message    messageOptions  `json:"message"`
+	Consumer   consumerOptions `json:"consumer"`
 	Policy     map[string]any  `json:"policy"`
 	Heartbeat  kit.Duration    `json:"heartbeat"`
 	FrameMax   int             `json:"frameMax"`
@@ -54,10 +57,30 @@ type exchangeOptions struct {
 	Arguments map[string]any `json:"arguments"`
 }
 
+type messageOptions struct {
+	Priority    uint8          `json:"priority,omitempty"`
+	Expiration  kit.Duration   `json:"expiration,omitempty"`
+	ContentType string         `json:"contentType,omitempty"`
+	Headers     map[string]any `json:"headers,omitempty"`
+}
+
+type consumerOptions struct {
+	Exclusive bool           `json:"exclusive,omitempty"`
+	Arguments map[string]any `json:"arguments,omitempty"`
+}
+
 // Check validates what the schema cannot.
 func (o *options) Check() error {
 	if err := o.Required("amqp://user:password@host:5672/"); err != nil {
 		return err
+	}
+	if _, set := o.Consumer.Arguments[offsetHeader]; set {
+		return errors.New("consumer.arguments: the driver sets x-stream-offset: remove it")
+	}
+	for _, name := range []string{headerQueue, headerBinding, headerChurn} {
+		if _, set := o.Message.Headers[name]; set && o.Exchange.Type == exchangeHeaders {
+			return fmt.Errorf("message.headers: the bindings of a headers exchange use %q: use another name", name)
+		}
 	}
 	return o.TLS.Check(kit.Encrypted(slices.Concat(o.All(), o.Prometheus, []string{o.Management})...))
 }
@@ -98,6 +121,28 @@ func (o *options) queueArguments() amqp.Table {
 	if o.Queue.Overflow != "" {
 		t[amqp.QueueOverflowArg] = o.Queue.Overflow
 	}
+	return t
+}
+
+// properties returns what all messages have in common, without the headers of their routes.
+func (o *options) properties(persistent bool) amqp.Publishing {
+	m := amqp.Publishing{DeliveryMode: amqp.Transient, Priority: o.Message.Priority, ContentType: o.Message.ContentType}
+	if persistent {
+		m.DeliveryMode = amqp.Persistent
+	}
+	if o.Message.Expiration > 0 {
+		m.Expiration = strconv.FormatInt(o.Message.Expiration.Std().Milliseconds(), 10)
+	}
+	return m
+}
+
+// headers returns the headers of messages with a route.
+func (o *options) headers(r route) amqp.Table {
+	if len(o.Message.Headers) == 0 {
+		return r.headers
+	}
+	t := table(o.Message.Headers)
+	maps.Copy(t, r.headers)
 	return t
 }
 

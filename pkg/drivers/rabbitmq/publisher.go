@@ -13,14 +13,14 @@ import (
 
 type publisher struct {
 	kit.State
-	spec     drivers.PublisherSpec
-	conn     *conn
-	channel  *amqp.Channel
-	exchange string
-	routes   []route
-	rebinds  bool // the options support Binder: messages of a ChurnKey get a route of their own
-	delivery uint8
-	answers  *answers
+	spec       drivers.PublisherSpec
+	conn       *conn
+	channel    *amqp.Channel
+	exchange   string
+	routes     []route // with all headers of their messages
+	rebinds    bool    // the options support Binder: messages of a ChurnKey get a route of their own
+	properties amqp.Publishing
+	answers    *answers
 
 	mu   sync.Mutex // locked while publishing
 	done bool
@@ -33,14 +33,14 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	o := &c.session.options
 	p := &publisher{
 		spec: spec, conn: c,
-		exchange: o.exchangeName(spec.Topology, spec.Queue),
-		routes:   o.routes(spec.Topology, spec.Queue),
-		rebinds:  capabilities(o, drivers.Use{}).Churn,
-		delivery: amqp.Transient,
-		answers:  newAnswers(spec),
+		exchange:   o.exchangeName(spec.Topology, spec.Queue),
+		routes:     o.routes(spec.Topology, spec.Queue),
+		rebinds:    capabilities(o, drivers.Use{}).Churn,
+		properties: o.properties(spec.Persistent),
+		answers:    newAnswers(spec),
 	}
-	if spec.Persistent {
-		p.delivery = amqp.Persistent
+	for i, r := range p.routes {
+		p.routes[i].headers = o.headers(r)
 	}
 	err := c.within(ctx, func() (err error) {
 		c.opening.Lock()
@@ -64,6 +64,7 @@ func (p *publisher) Publish(_ context.Context, m drivers.Message) error {
 	to := &p.routes[0]
 	if m.Key >= drivers.ChurnKey && p.rebinds {
 		extra := p.conn.session.options.extraRoute(p.spec.Queue, m.Key)
+		extra.headers = p.conn.session.options.headers(extra)
 		to = &extra
 	} else if n := uint32(len(p.routes)); n > 1 {
 		to = &p.routes[m.Key%n]
@@ -74,8 +75,9 @@ func (p *publisher) Publish(_ context.Context, m drivers.Message) error {
 	if p.done || confirmed && !p.answers.add(m.Token) {
 		return fmt.Errorf("publish at %s: %w", p.conn.address, drivers.ErrClosed)
 	}
-	_, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false,
-		amqp.Publishing{Headers: to.headers, DeliveryMode: p.delivery, Body: m.Body})
+	message := p.properties
+	message.Headers, message.Body = to.headers, m.Body
+	_, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false, message)
 	if err != nil && (!confirmed || p.answers.withdraw()) {
 		return fmt.Errorf("publish at %s: %w: %w", p.conn.address, drivers.ErrClosed, err)
 	}

@@ -56,6 +56,13 @@ func (o *options) exchangeNames(t drivers.Topology) []string {
 	return []string{o.exchangeName(t, 0)}
 }
 
+// Headers that bindings of a headers exchange match: queue, binding, and binding that was created while messages flow.
+const (
+	headerQueue   = "q"
+	headerBinding = "k"
+	headerChurn   = "x"
+)
+
 // route selects binding k of a queue, by routing key or by headers.
 type route struct {
 	key     string
@@ -71,7 +78,7 @@ func (o *options) routes(t drivers.Topology, queue int) []route {
 	for k := range all {
 		all[k].key = "q" + strconv.Itoa(queue) + ".k" + strconv.Itoa(k)
 		if o.Exchange.Type == exchangeHeaders {
-			all[k].headers = amqp.Table{"q": int64(queue), "k": int64(k)}
+			all[k].headers = amqp.Table{headerQueue: int64(queue), headerBinding: int64(k)}
 		}
 	}
 	return all
@@ -81,7 +88,7 @@ func (o *options) routes(t drivers.Topology, queue int) []route {
 func (o *options) extraRoute(queue int, key uint32) route {
 	r := route{key: "q" + strconv.Itoa(queue) + ".x" + strconv.FormatUint(uint64(key), 10)}
 	if o.Exchange.Type == exchangeHeaders {
-		r.headers = amqp.Table{"q": int64(queue), "x": int64(key)}
+		r.headers = amqp.Table{headerQueue: int64(queue), headerChurn: int64(key)}
 	}
 	return r
 }
