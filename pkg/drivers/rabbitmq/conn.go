@@ -72,7 +72,11 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 		FrameSize:  s.options.FrameMax,
 		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep " + string(role)},
 		Dial: func(network, _ string) (net.Conn, error) {
-			raw, err := s.env.Dial(ctx, network, e.address)
+			dialling := ctx
+			if s.options.CoalesceWrites { // then Publish does not wait for writes
+				dialling = drivers.WithWaiting(ctx, nil)
+			}
+			raw, err := s.env.Dial(dialling, network, e.address)
 			if err != nil {
 				return nil, err
 			}
@@ -84,6 +88,9 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 				if transport, err = kit.Handshake(ctx, raw, s.tls, e.address); err != nil {
 					return nil, err
 				}
+			}
+			if s.options.CoalesceWrites {
+				transport = newCoalescer(transport, drivers.WaitingOf(ctx))
 			}
 			if role == drivers.PublisherRole {
 				c.answers = &answerReader{Conn: transport, channels: map[uint16]*answers{}}

@@ -198,8 +198,12 @@ func label(o *options, use drivers.Use) string {
 	if o.Queue.Type == classic && use.Persistent && o.durable() {
 		confirm += ", or acknowledged by a consumer"
 	}
+	confirm = ", confirm: " + confirm
 	if !use.Mode.Confirmed() {
-		return kind + ", not confirmed"
+		confirm = ", not confirmed"
 	}
-	return kind + ", confirm: " + confirm
+	if o.CoalesceWrites {
+		confirm += ", coalesced writes"
+	}
+	return kind + confirm
 }

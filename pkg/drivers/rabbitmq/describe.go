@@ -60,6 +60,9 @@ func (s *session) settings() map[string]string {
 			settings[name] = string(text)
 		}
 	}
+	if o.CoalesceWrites {
+		settings["coalesce_writes"] = "true"
+	}
 	if len(o.Policy) > 0 {
 		text, _ := json.Marshal(o.Policy)
 		settings["policy"] = string(text)

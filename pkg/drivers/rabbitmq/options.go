@@ -41,6 +41,8 @@ type options struct {
 	FrameMax   int             `json:"frameMax"`
 	Resilience string          `json:"resilience"`
 	TLS        *kit.TLS        `json:"tls"`
+
+	CoalesceWrites bool `json:"coalesceWrites"`
 }
 
 type queueOptions struct {

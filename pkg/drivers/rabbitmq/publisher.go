@@ -84,7 +84,7 @@ func (p *publisher) Publish(_ context.Context, m drivers.Message) error {
 	return nil
 }
 
-// Flush only reports a broken link: the library writes each message to the connection immediately.
+// Flush only reports a broken link: no message waits for it.
 func (p *publisher) Flush(context.Context) error { return p.Err() }
 
 // Close closes the channel. AMQP's handshake makes sure that the broker has received everything that was published.

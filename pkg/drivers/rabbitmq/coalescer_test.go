@@ -1,0 +1,121 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
+)
+
+// heldWrites is a connection whose writes wait for a value of results.
+type heldWrites struct {
+	net.Conn
+	writes  [][]byte
+	results chan error
+}
+
+func (h *heldWrites) Write(b []byte) (int, error) {
+	h.writes = append(h.writes, bytes.Clone(b))
+	return len(b), <-h.results
+}
+
+func held() *heldWrites {
+	near, _ := net.Pipe()
+	return &heldWrites{Conn: near, results: make(chan error)}
+}
+
+// What is sent while a write is running is written together, and nothing waits for more.
+func TestCoalescedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := held()
+		c := newCoalescer(conn, nil)
+		for _, text := range []string{"a", "b", "c", "d"} {
+			if n, err := c.Write([]byte(text)); n != 1 || err != nil {
+				t.Fatalf("Write returns %d, %v", n, err)
+			}
+			if text == "a" {
+				synctest.Wait()
+			}
+		}
+		conn.results <- nil
+		synctest.Wait()
+		conn.results <- nil
+		synctest.Wait()
+		if _, err := c.Write([]byte("e")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { conn.results <- nil }()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(bytes.Join(conn.writes, []byte("|"))); got != "a|bcd|e" {
+			t.Errorf("written: %q, want %q", got, "a|bcd|e")
+		}
+		if _, err := c.Write([]byte("f")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write after Close returns %v", err)
+		}
+	})
+}
+
+// A full buffer blocks Write, which counts as a wait for the broker. A failed write ends the wait and the connection.
+func TestCoalescerIsBounded(t *testing.T) {
+	for _, result := range []error{nil, os.ErrDeadlineExceeded} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := held()
+			var waiting drivers.Waiting
+			c := newCoalescer(conn, &waiting)
+			for range 2 { // the first is being written
+				if _, err := c.Write(make([]byte, maxCoalesced)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			third := make(chan error, 1)
+			go func() {
+				_, err := c.Write([]byte("x"))
+				third <- err
+			}()
+			synctest.Wait()
+			select {
+			case err := <-third:
+				t.Fatalf("Write to a full buffer returns %v", err)
+			default:
+			}
+			time.Sleep(time.Second)
+			conn.results <- result
+			if err := <-third; !errors.Is(err, result) {
+				t.Errorf("Write returns %v, want %v", err, result)
+			}
+			if waited := time.Duration(waiting.Nanos()); waited != time.Second {
+				t.Errorf("the wait for the broker is %v, want 1s", waited)
+			}
+			if result == nil {
+				conn.results <- nil
+				conn.results <- nil
+			} else if _, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Error("the connection is open after a failed write")
+			}
+			_ = c.Close()
+		})
+	}
+}
+
+// The table shows that writes are coalesced.
+func TestCoalescingIsLabelled(t *testing.T) {
+	for options, want := range map[string]string{
+		`{"url": "amqp://h"}`: "classic, transient messages, confirm: in memory of one node",
+		`{"url": "amqp://h", "coalesceWrites": true}`: "classic, transient messages, confirm: in memory of one node" +
+			", coalesced writes",
+	} {
+		use := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach}
+		if got := declare(schematest.Fill(t, driver{}, options), use).Label; got != want {
+			t.Errorf("%s has the label %q, want %q", options, got, want)
+		}
+	}
+}
