@@ -375,7 +375,7 @@ func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 func useOf(w plan.Workload) drivers.Use {
 	p, c, t := w.Publishers, w.Consumers, w.Topology
 	return drivers.Use{
-		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack),
+		Mode: drivers.Mode(p.Mode), MaxInFlight: p.InFlight(), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack),
 		Prefetch: c.Prefetch,
 		Queues:   t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,

@@ -60,6 +60,7 @@ type Info struct {
 // Use describes a cell, as far as capabilities and guarantees may depend on it.
 type Use struct {
 	Mode          Mode
+	MaxInFlight   int // unconfirmed messages per publisher, in modes with confirms
 	Persistent    bool
 	Mandatory     bool
 	Ack           Ack

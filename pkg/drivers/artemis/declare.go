@@ -3,6 +3,7 @@ package artemis
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -45,7 +46,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			CopiesBody:        true, // the library encodes the body before it sends
 		},
 		Guarantees: guarantees(&o, use),
-		Notes:      notes(&o),
+		Notes:      notes(&o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o, use),
 	}
@@ -63,12 +64,20 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	}
 }
 
-func notes(o *options) []string {
+// defaultCredit is the number of messages that Artemis lets a publisher send before it confirms some, by default.
+const defaultCredit = 1000
+
+func notes(o *options, use drivers.Use) []string {
+	var all []string
 	if len(o.All()) > 1 && o.HA == independent {
-		return []string{`several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;` +
-			` set ha: "replication" or "shared-store" if the brokers are a pair`}
+		all = append(all, `several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;`+
+			` set ha: "replication" or "shared-store" if the brokers are a pair`)
 	}
-	return nil
+	if use.Mode.Confirmed() && use.MaxInFlight > defaultCredit {
+		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless amqpCredits of the broker's acceptor differs: maxInFlight %d has no effect beyond it",
+			defaultCredit, use.MaxInFlight))
+	}
+	return all
 }
 
 // label describes what a confirm means. It assumes that the journal is synced. Describe reports if it is not.

@@ -20,6 +20,18 @@ func TestRefusalsAreNotInOrder(t *testing.T) {
 	}
 }
 
+// A plan states that the broker's credit limits the messages in flight.
+func TestCreditIsNoted(t *testing.T) {
+	for inFlight, noted := range map[int]bool{1000: false, 1001: true} {
+		for mode, confirmed := range map[drivers.Mode]bool{drivers.ConfirmWindow: true, drivers.FireAndForget: false} {
+			all := notes(&options{}, drivers.Use{Mode: mode, MaxInFlight: inFlight})
+			if found := strings.Contains(strings.Join(all, "; "), "amqpCredits"); found != (noted && confirmed) {
+				t.Errorf("notes of %s with %d in flight: %q", mode, inFlight, all)
+			}
+		}
+	}
+}
+
 // TestCleanupRejectsOtherKinds: only addresses are removed.
 func TestCleanupRejectsOtherKinds(t *testing.T) {
 	err := (&session{}).Cleanup(t.Context(), []drivers.Leftover{{Kind: "queue", Name: "x"}})
