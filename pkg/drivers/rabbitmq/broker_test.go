@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
 	"strings"
@@ -23,6 +24,20 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
+
+// The error of a wrong password names the address and the broker's reason, and contains no password.
+func TestWrongPassword(t *testing.T) {
+	right, err := url.Parse(lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	right.User = url.UserPassword(right.User.Username(), "wr0ng")
+	_, err = driver{}.Open(t.Context(), schematest.Fill(t, driver{}, fmt.Sprintf(`{"url": %q}`, right)), labtest.Env(nil))
+	if err == nil || !strings.Contains(err.Error(), right.Host) || !strings.Contains(err.Error(), "not allowed") ||
+		strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("a wrong password gives: %v", err)
+	}
+}
 
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {

@@ -101,7 +101,12 @@ func TestDeclare(t *testing.T) {
 			}},
 		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "",
 			func(d drivers.Declaration) bool {
-				return d.Guarantees.ConfirmedKept && strings.Contains(d.Label, "disk")
+				return d.Guarantees.ConfirmedKept &&
+					d.Label == "classic durable, confirm: written to disk of one node, or acknowledged by a consumer"
+			}},
+		{"the protocol of streams is named", `{` + url + `, "queue": {"type": "stream"}}`, one, "",
+			func(d drivers.Declaration) bool {
+				return d.Label == "stream over AMQP 0.9.1, confirm: written by the majority"
 			}},
 		{"a queue that drops keeps nothing", `{` + url + `, "queue": {"maxLength": 5}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
