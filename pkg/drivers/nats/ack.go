@@ -15,22 +15,38 @@ var (
 
 // Ack acknowledges messages.
 func (c *consumer) Ack(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	first := 0
 	if c.all {
 		first = max(0, n-1)
 	}
-	c.answer(c.unanswered[first:n], ack)
-	c.forget(n)
+	c.locked(func() {
+		c.answer(c.unanswered[first:n], ack)
+		c.forget(n)
+	})
 }
 
 // Nack rejects messages. The server delivers them again.
 func (c *consumer) Nack(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answer(c.unanswered[:n], nak)
-	c.forget(n)
+	c.locked(func() {
+		c.answer(c.unanswered[:n], nak)
+		c.forget(n)
+	})
+}
+
+// locked calls do, which uses the library, with mu locked. A blocked write blocks every call of the library. From Stop on,
+// locked therefore breaks the connection after grace, also while another call has locked mu.
+func (c *consumer) locked(do func()) {
+	call := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		do()
+	}
+	select {
+	case <-c.stop:
+		c.conn.guarded(grace, call)
+	default:
+		call()
+	}
 }
 
 func (c *consumer) answer(replies []string, with []byte) {

@@ -184,10 +184,9 @@ func (c *consumer) run() {
 	}
 }
 
-func (c *consumer) check() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pull.check()
+func (c *consumer) check() (err error) {
+	c.locked(func() { err = c.pull.check() })
+	return err
 }
 
 // attend sets the flags of run, by time and when the connection ends.
@@ -257,16 +256,17 @@ func (c *consumer) receive(m *client.Msg) {
 	if n > 0 {
 		c.handle(c.batch)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pull.unlimited || c.spec.Ack == drivers.AckAutomatic {
-		c.pull.done(n)
-	}
-	_ = c.pull.more() // fails only if the connection is broken
+	c.locked(func() {
+		if c.pull.unlimited || c.spec.Ack == drivers.AckAutomatic {
+			c.pull.done(n)
+		}
+		_ = c.pull.more() // fails only if the connection is broken
+	})
 }
 
-// Stop ends the calls of the handler.
+// Stop ends the calls of the handler. It waits up to grace for a running call of the library: see locked.
 func (c *consumer) Stop() {
 	c.stopping.Do(func() { close(c.stop) })
+	c.locked(func() {})
 	<-c.ended
 }
