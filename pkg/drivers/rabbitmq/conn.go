@@ -215,12 +215,17 @@ func (c *conn) Close() error {
 // closeChannel closes one channel of a connection that others may use. If the broker does not answer, it breaks the
 // whole connection, because no other user gets an answer on it either.
 func (c *conn) closeChannel(ch *amqp.Channel) error {
-	force := time.AfterFunc(farewell, func() { _ = c.raw.Close() })
-	defer force.Stop()
+	defer c.breakLater().Stop()
 	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
 		return fmt.Errorf("close channel at %s: %w", c.address, err)
 	}
 	return nil
+}
+
+// breakLater breaks the connection after farewell, unless the timer is stopped before. It ends calls of the library that
+// wait for a dead broker.
+func (c *conn) breakLater() *time.Timer {
+	return time.AfterFunc(farewell, func() { _ = c.raw.Close() })
 }
 
 // within calls exchange, which uses the library and takes no context. It breaks the connection if ctx ends first.

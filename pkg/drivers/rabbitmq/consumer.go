@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -160,6 +159,9 @@ func (k *consumer) another() (amqp.Delivery, bool) {
 
 // Ack acknowledges n messages, with AckEach one by one. Errors are ignored: they mean that the channel has ended.
 func (k *consumer) Ack(n int) {
+	if k.stopping.Load() {
+		defer k.conn.breakLater().Stop()
+	}
 	last := k.answered + uint64(n)
 	if k.offset != nil {
 		k.offsetsMu.Lock()
@@ -178,16 +180,19 @@ func (k *consumer) Ack(n int) {
 
 // Nack returns n messages to the queue.
 func (k *consumer) Nack(n int) {
+	if k.stopping.Load() {
+		defer k.conn.breakLater().Stop()
+	}
 	k.answered += uint64(n)
 	_ = k.channel.Nack(k.answered, n > 1, true)
 }
 
-// Stop cancels the consumer, and waits for the handler.
+// Stop cancels the consumer, and waits for the handler. A blocked write of an answer also blocks the cancellation, which
+// then breaks the connection.
 func (k *consumer) Stop() {
 	k.stopped.Do(func() {
 		k.stopping.Store(true)
-		force := time.AfterFunc(farewell, func() { _ = k.conn.raw.Close() })
-		defer force.Stop()
+		defer k.conn.breakLater().Stop()
 		if err := k.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
 			k.err = fmt.Errorf("cancel consumer at %s: %w", k.conn.address, err)
 		}
