@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,19 +97,47 @@ func TestCommitIsOfAcknowledgedMessages(t *testing.T) {
 	})
 }
 
+// A consumer that its group removes ends alone: another consumer of the Conn continues. kafka-go joins again by itself.
+func TestARemovedConsumerEndsAlone(t *testing.T) {
+	r := open(t, at(t, single, `{}`))
+	r.topology.Queues = 2
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	shared := r.connect(drivers.ConsumerRole)
+	var all [2]heard
+	for queue := range all {
+		if err := r.consumeOn(shared, &all[queue], drivers.ConsumerSpec{Queue: queue, Prefetch: 100}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed, other := all[0].consumer.(*consumer), &all[1]
+	err := r.session.evict(r.context(), []string{removed.group}, func(client string) bool { return client == removed.id })
+	if err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the end of the consumer that was removed", func() bool { return removed.Err() != nil })
+	p, _ := r.publisherOn(r.connect(drivers.PublisherRole),
+		drivers.PublisherSpec{Queue: 1, Mode: drivers.ConfirmWindow, MaxInFlight: 1000})
+	sent := numbers(0, 20)
+	r.send(p, sent...)
+	labtest.Eventually(t, "messages of the other consumer", func() bool { return len(other.received()) == len(sent) })
+	if err := errors.Join(other.Err(), shared.Err()); err != nil || !errors.Is(removed.Err(), drivers.ErrClosed) {
+		t.Errorf("the removed consumer ends with %v; the other one and the connection with %v", removed.Err(), err)
+	}
+}
+
 // A commit blocks receiving only if the options require it.
 func TestCommitBlocksAsOptionsSay(t *testing.T) {
 	for _, commit := range []string{"blocking", "background"} {
 		answer, handled := make(slowSource), make(chan struct{}, 2)
-		c := &conn{session: &session{options: options{Commit: commit}}}
-		c.ctx, c.cancel = context.WithCancel(t.Context())
-		k := &consumer{conn: c, ctx: c.ctx, spec: drivers.ConsumerSpec{Batch: 1}, source: answer,
-			positions: map[int32]int64{}}
-		k.changed = sync.NewCond(&k.mu)
-		k.handle = func([]drivers.Delivery) {
+		c := newConn(&session{options: options{Commit: commit}})
+		var k *consumer
+		k = newConsumer(c, drivers.ConsumerSpec{Batch: 1}, func([]drivers.Delivery) {
 			k.Ack(1)
 			handled <- struct{}{}
-		}
+		})
+		k.source = answer
 		delivered := make(chan struct{})
 		go func() {
 			defer close(delivered)
@@ -133,7 +160,7 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 		}
 		close(answer)
 		<-delivered
-		c.cancel()
+		c.Cut()
 	}
 }
 

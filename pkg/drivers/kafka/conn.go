@@ -27,30 +27,76 @@ const (
 	idle = 9 * time.Minute
 )
 
+// lifetime is the state of a Conn or of a consumer, with the network connections that end with it.
+type lifetime struct {
+	kit.State
+	ctx    context.Context // ends with the lifetime
+	cancel context.CancelFunc
+	over   atomic.Bool // set before Done is closed
+
+	socketsMu sync.Mutex
+	sockets   map[*socket]struct{}
+}
+
+// begin begins a lifetime that does not last longer than ctx.
+func (l *lifetime) begin(ctx context.Context) {
+	l.sockets = map[*socket]struct{}{}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	context.AfterFunc(l.ctx, l.closeSockets)
+}
+
+// broke ends the lifetime because of why. It does not block.
+func (l *lifetime) broke(why error) {
+	l.over.Store(true)
+	l.Broke(why)
+	l.cancel()
+}
+
+// end ends the lifetime because of Close.
+func (l *lifetime) end() {
+	l.End()
+	l.over.Store(true)
+	l.cancel()
+}
+
+// why returns the reason why the lifetime has ended.
+func (l *lifetime) why() error { return cmp.Or(l.Err(), drivers.ErrClosed) }
+
+func (l *lifetime) closeSockets() {
+	l.socketsMu.Lock()
+	open := slices.Collect(maps.Keys(l.sockets))
+	l.socketsMu.Unlock()
+	for _, s := range open {
+		_ = s.Close()
+	}
+}
+
 // conn is the set of network connections of publishers, which share a client of franz-go or a Transport of kafka-go, or
 // of consumers, which have a client each. With resilience "none", and while the first publisher or consumer is being
 // connected, one broken connection breaks the whole Conn. Otherwise the libraries connect again, and the Conn breaks when
-// they give up. Connections that a library closes itself, and answers that it no longer waits for, do not break it.
+// they give up on a message. Connections that a library closes itself, and answers that it no longer waits for, do not
+// break it.
 type conn struct {
-	kit.State
+	lifetime
 	session   *session
 	transport *kafka.Transport // nil with franz-go
-	ctx       context.Context  // ends with the Conn
-	cancel    context.CancelFunc
-	over      atomic.Bool // set before Done is closed
-	lasts     atomic.Bool // a broken connection does not break the Conn
+	lasts     atomic.Bool      // a broken connection does not break the Conn
 
 	mu      sync.Mutex
-	sockets map[*socket]struct{}
 	clients map[clientKey]*franzClient
+}
+
+// newConn makes a Conn.
+func newConn(s *session) *conn {
+	c := &conn{session: s, clients: map[clientKey]*franzClient{}}
+	c.begin(context.Background())
+	return c
 }
 
 // Connect makes a Conn. The libraries dial when the first publisher or consumer is connected.
 func (s *session) Connect(_ context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	s.remember(spec.Topology)
-	c := &conn{session: s, sockets: map[*socket]struct{}{}, clients: map[clientKey]*franzClient{}}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	context.AfterFunc(c.ctx, c.closeSockets)
+	c := newConn(s)
 	if s.options.Client == kafkaGo {
 		c.transport = &kafka.Transport{Dial: c.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
 			MetadataTTL: signOfLife, MetadataTopics: topicNames(spec.Topology)}
@@ -65,44 +111,30 @@ func (s *session) Connect(_ context.Context, spec drivers.ConnSpec) (drivers.Con
 	return c, nil
 }
 
-// dial is the dial function of the libraries. It uses Env.Dial.
+// dial is the dial function of publishers' libraries.
 func (c *conn) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return c.dialFor(ctx, &c.lifetime, network, address)
+}
+
+// dialFor makes a connection that ends with its owner: the Conn, or one of its consumers. It uses Env.Dial.
+func (c *conn) dialFor(ctx context.Context, owner *lifetime, network, address string) (net.Conn, error) {
 	// Publish does not wait for writes, because the libraries' goroutines write: it waits for room only
 	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil))
 	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
+	defer context.AfterFunc(owner.ctx, cancel)()
 	raw, err := kit.Dial(c.session.env.Dial, c.session.tls)(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{Conn: raw, conn: c, address: address}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over.Load() {
+	s := &socket{Conn: raw, conn: c, owner: owner, address: address}
+	owner.socketsMu.Lock()
+	defer owner.socketsMu.Unlock()
+	if owner.ctx.Err() != nil { // closeSockets was called, or will not find s
 		_ = raw.Close()
 		return nil, fmt.Errorf("connect to %s: %w", address, drivers.ErrClosed)
 	}
-	c.sockets[s] = struct{}{}
+	owner.sockets[s] = struct{}{}
 	return s, nil
-}
-
-// broke ends the Conn because of why. It does not block.
-func (c *conn) broke(why error) {
-	c.over.Store(true)
-	c.Broke(why)
-	c.cancel()
-}
-
-// why returns the reason why the Conn has ended.
-func (c *conn) why() error { return cmp.Or(c.Err(), drivers.ErrClosed) }
-
-func (c *conn) closeSockets() {
-	c.mu.Lock()
-	open := slices.Collect(maps.Keys(c.sockets))
-	c.mu.Unlock()
-	for _, s := range open {
-		_ = s.Close()
-	}
 }
 
 // connected notes that a client works. From then on the library may connect again.
@@ -116,9 +148,7 @@ func (c *conn) Cut() { c.broke(errors.New("the connections were cut")) }
 
 // Close closes the network connections and the shared clients.
 func (c *conn) Close() error {
-	c.End()
-	c.over.Store(true)
-	c.cancel()
+	c.end()
 	c.closeSockets()
 	c.mu.Lock()
 	clients := slices.Collect(maps.Values(c.clients))
@@ -139,6 +169,7 @@ func (c *conn) Close() error {
 type socket struct {
 	net.Conn
 	conn    *conn
+	owner   *lifetime
 	address string
 	closed  atomic.Bool
 	lost    atomic.Bool // failed
@@ -171,7 +202,7 @@ func (s *socket) failed(err error) {
 		s.conn.broke(fmt.Errorf("%s: %w", s.address, err))
 		return
 	}
-	if !s.lost.Swap(true) && !s.conn.over.Load() {
+	if !s.lost.Swap(true) && !s.owner.over.Load() {
 		s.conn.session.event(drivers.EventNotice,
 			fmt.Sprintf("connection to %s broke: %v; the library connects again", s.address, err))
 	}
@@ -179,8 +210,8 @@ func (s *socket) failed(err error) {
 
 func (s *socket) Close() error {
 	s.closed.Store(true)
-	s.conn.mu.Lock()
-	delete(s.conn.sockets, s)
-	s.conn.mu.Unlock()
+	s.owner.socketsMu.Lock()
+	delete(s.owner.sockets, s)
+	s.owner.socketsMu.Unlock()
 	return s.Conn.Close()
 }

@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -14,15 +16,18 @@ import (
 
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
 // Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
-// would continue, and so acknowledges all messages before it. Done and Err are those of its Conn.
+// would continue, and so acknowledges all messages before it. A consumer ends before its Conn if its group removes it, or
+// the broker rejects a fetch or commit, or does not answer its end. Other consumers of the Conn continue.
 type consumer struct {
-	*conn
+	lifetime
+	conn         *conn
+	session      *session
 	spec         drivers.ConsumerSpec
 	topic, group string
 	id           string // client ID, which identifies the member of the group
 	handle       drivers.Handler
 	source       source
-	ctx          context.Context // ends with Stop, or the Conn: no more calls of the handler
+	receiving    context.Context // ends with Stop, or the consumer: no more calls of the handler
 	stop         context.CancelFunc
 	running      sync.WaitGroup // the goroutine that calls the handler
 	once         sync.Once
@@ -45,8 +50,8 @@ type source interface {
 	run()
 	// commit commits positions as a member of the group, and waits for the answer.
 	commit(ctx context.Context, positions map[int32]int64) error
-	// end leaves the group. It may be called after an error of start.
-	end()
+	// leave leaves the group. It may be called after an error of start.
+	leave()
 }
 
 // message is a message of a fetch, and the position after it.
@@ -66,32 +71,68 @@ type position struct {
 // missed.
 func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	group := groupName(spec.Topology, spec.Subscription, spec.Queue)
-	if err := c.session.adopt(ctx, group); err != nil {
+	k := newConsumer(c, spec, handle)
+	if err := c.session.adopt(ctx, k.group); err != nil {
+		k.end()
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
-	k := &consumer{conn: c, spec: spec, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(),
-		handle: handle, positions: map[int32]int64{}}
-	k.changed = sync.NewCond(&k.mu)
-	k.ctx, k.stop = context.WithCancel(c.ctx)
-	context.AfterFunc(k.ctx, k.look)
+	context.AfterFunc(k.receiving, k.look)
 	k.source = newFranzSource(k)
 	if c.session.options.Client == kafkaGo {
 		k.source = &goSource{c: k}
 	}
-	// If ctx ends first, the Conn breaks, so that no call of the library keeps waiting.
-	joined := context.AfterFunc(ctx, func() { c.broke(ctx.Err()) })
+	// If ctx ends first, the consumer breaks, so that no call of the library keeps waiting.
+	joined := context.AfterFunc(ctx, func() { k.broke(ctx.Err()) })
 	err := k.source.start(ctx)
 	if !joined() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = k.Close()
-		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))
+		return nil, fmt.Errorf("connect consumer: join group %s: %w", k.group, explain(err))
 	}
 	k.running.Go(k.source.run)
 	c.connected()
 	return k, nil
+}
+
+// newConsumer makes a consumer without a source.
+func newConsumer(c *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	k := &consumer{conn: c, session: c.session, spec: spec, topic: topicName(spec.Topology, spec.Queue),
+		group: groupName(spec.Topology, spec.Subscription, spec.Queue), id: newID(), handle: handle,
+		positions: map[int32]int64{}}
+	k.changed = sync.NewCond(&k.mu)
+	k.begin(c.ctx)
+	k.receiving, k.stop = context.WithCancel(k.ctx)
+	context.AfterFunc(k.ctx, func() {
+		k.broke(nil) // by the Conn, unless the consumer has ended
+		k.look()
+	})
+	return k
+}
+
+// broke ends the consumer because of why, or because its Conn has ended.
+func (k *consumer) broke(why error) {
+	select {
+	case <-k.conn.Done():
+		if why = k.conn.Err(); why == nil {
+			k.lifetime.end()
+			return
+		}
+	default:
+	}
+	k.lifetime.broke(why)
+}
+
+// ended reports whether the consumer, or its Conn, has ended.
+func (k *consumer) ended() bool { return k.over.Load() || k.conn.over.Load() }
+
+// why returns the reason why the consumer has ended.
+func (k *consumer) why() error { return cmp.Or(k.Err(), k.conn.why()) }
+
+// dial is the dial function of the consumer's library.
+func (k *consumer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return k.conn.dialFor(ctx, &k.lifetime, network, address)
 }
 
 // newID returns a random client ID.
@@ -106,10 +147,10 @@ func (k *consumer) deliver(partition int32, messages []message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(messages) > 0 {
-		for k.room() == 0 && k.ctx.Err() == nil {
+		for k.room() == 0 && k.receiving.Err() == nil {
 			k.changed.Wait()
 		}
-		if k.ctx.Err() != nil {
+		if k.receiving.Err() != nil {
 			return
 		}
 		some := messages[:min(len(messages), k.room())]
@@ -145,7 +186,7 @@ func (k *consumer) free() int { return k.spec.Prefetch - len(k.unanswered) - k.a
 func (k *consumer) allowance() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for k.room() == 0 && k.ctx.Err() == nil {
+	for k.room() == 0 && k.receiving.Err() == nil {
 		k.changed.Wait()
 	}
 	if k.spec.Prefetch == 0 {
@@ -176,12 +217,12 @@ func (k *consumer) Nack(n int) { k.Ack(n) }
 // commit commits the positions of all acknowledged messages. The caller holds mu. A blocking commit keeps mu locked until
 // the answer arrives. A background commit first waits, with mu unlocked, for the previous commit.
 func (k *consumer) commit(blocking bool) {
-	for k.committing > 0 && !k.over.Load() {
+	for k.committing > 0 && !k.ended() {
 		k.changed.Wait()
 	}
 	positions, n := k.positions, k.accepted
 	k.accepted = 0
-	if len(positions) == 0 || k.over.Load() {
+	if len(positions) == 0 || k.ended() {
 		k.changed.Broadcast()
 		return
 	}
@@ -200,15 +241,15 @@ func (k *consumer) commit(blocking bool) {
 	}()
 }
 
-// send commits positions. From Stop on, the time is limited. After an error the Conn breaks, because the group may have
-// removed this member.
+// send commits positions. After an error the consumer breaks, because the group may have removed this member. From Stop on,
+// it also breaks after some time, because the libraries may continue to wait after the end of a context.
 func (k *consumer) send(positions map[int32]int64) {
-	ctx, cancel := context.WithCancel(k.conn.ctx)
+	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
-	defer context.AfterFunc(k.ctx, func() {
+	defer context.AfterFunc(k.receiving, func() {
 		select {
 		case <-time.After(2 * grace):
-			cancel()
+			k.broke(errNoAnswer)
 		case <-ctx.Done():
 		}
 	})()
@@ -224,7 +265,7 @@ func (k *consumer) send(positions map[int32]int64) {
 func (k *consumer) revoke() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ctx.Err() == nil {
+	if k.receiving.Err() == nil {
 		for i, m := range k.unanswered {
 			if m.partition != nowhere {
 				k.positions[m.partition] = m.next
@@ -253,20 +294,22 @@ func (k *consumer) Stop() {
 	k.running.Wait()
 }
 
+var errNoAnswer = errors.New("the broker does not answer while a consumer ends")
+
 // Close commits the acknowledged messages, and leaves the group.
 func (k *consumer) Close() error {
 	k.once.Do(func() {
 		k.Stop()
-		late := time.AfterFunc(2*grace,
-			func() { k.broke(errors.New("the broker does not answer while a consumer ends")) })
+		late := time.AfterFunc(2*grace, func() { k.broke(errNoAnswer) })
 		defer late.Stop()
 		k.mu.Lock()
 		k.commit(true)
 		k.mu.Unlock()
-		k.source.end()
-		if k.over.Load() {
+		k.source.leave()
+		if k.ended() {
 			k.session.orphaned(k.group, k.id)
 		}
+		k.end()
 	})
 	return nil
 }

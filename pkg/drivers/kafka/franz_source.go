@@ -55,7 +55,7 @@ func (s *franzSource) start(ctx context.Context) error {
 	case <-s.joined:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.c.ctx.Done():
+	case <-s.c.receiving.Done():
 		return s.c.why()
 	}
 	return nil
@@ -92,7 +92,7 @@ func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]i
 
 // run polls and delivers messages until the consumer ends.
 func (s *franzSource) run() {
-	ctx := s.c.ctx
+	ctx := s.c.receiving
 	var gathered []message
 	for {
 		fetches := s.library.PollRecords(ctx, s.c.allowance())
@@ -133,11 +133,11 @@ func (s *franzSource) commit(ctx context.Context, positions map[int32]int64) (er
 	return err
 }
 
-func (s *franzSource) end() {
+func (s *franzSource) leave() {
 	if s.library == nil {
 		return
 	}
-	if s.c.over.Load() {
+	if s.c.ended() {
 		_ = s.library.LeaveGroupContext(nil) //lint:ignore SA1012 nil: do not wait for the response
 	}
 	s.library.CloseAllowingRebalance()

@@ -63,7 +63,7 @@ func (s *goSource) start(ctx context.Context) error {
 		switch {
 		case s.reader.Stats().Rebalances > 0:
 			return true, nil
-		case s.c.over.Load():
+		case s.c.ended():
 			return true, s.c.why()
 		}
 		err = errors.New("no partitions were assigned")
@@ -81,7 +81,7 @@ func (s *goSource) start(ctx context.Context) error {
 // run delivers messages until the consumer ends.
 func (s *goSource) run() {
 	waiting := make(chan kafka.Message, fetched)
-	go s.fetch(s.c.ctx, waiting)
+	go s.fetch(s.c.receiving, waiting)
 	var batch []kafka.Message
 	var gathered []message
 	for m := range waiting {
@@ -134,7 +134,7 @@ func (s *goSource) commit(ctx context.Context, positions map[int32]int64) error 
 	return err
 }
 
-func (s *goSource) end() {
+func (s *goSource) leave() {
 	if s.reader != nil {
 		_ = s.reader.Close()
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -30,7 +31,7 @@ func (s slowSource) commit(context.Context, map[int32]int64) error {
 
 func (s slowSource) run() {}
 
-func (s slowSource) end() {}
+func (s slowSource) leave() {}
 
 // deadSource never gets an answer to a commit.
 type deadSource struct{ slowSource }
@@ -40,26 +41,78 @@ func (deadSource) commit(ctx context.Context, _ map[int32]int64) error {
 	return ctx.Err()
 }
 
-// A commit that the broker never answers delays the end of a consumer only for a limited time, and ends the connection.
+// A commit that the broker never answers delays the end of a consumer only for a limited time, and ends the consumer.
 func TestACommitWithoutAnswerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &conn{session: &session{options: options{Commit: "blocking"}}}
-		c.ctx, c.cancel = context.WithCancel(t.Context())
-		k := &consumer{conn: c, spec: drivers.ConsumerSpec{Batch: 1}, source: deadSource{}, positions: map[int32]int64{}}
-		k.ctx, k.stop = context.WithCancel(c.ctx)
-		k.changed = sync.NewCond(&k.mu)
-		k.handle = func([]drivers.Delivery) { k.Ack(1) }
+		c := newConn(&session{options: options{Commit: "blocking"}})
+		defer c.Cut()
+		var k *consumer
+		k = newConsumer(c, drivers.ConsumerSpec{Batch: 1}, func([]drivers.Delivery) { k.Ack(1) })
+		k.source = deadSource{}
 		k.running.Go(func() { k.deliver(0, []message{{next: 1}}) })
 		time.Sleep(time.Minute)
-		if c.Err() != nil {
-			t.Errorf("the connection ends while the consumer is not stopped: %v", c.Err())
+		if k.Err() != nil {
+			t.Errorf("the consumer ends while it is not stopped: %v", k.Err())
 		}
 		begun := time.Now()
 		k.Stop()
-		if took := time.Since(begun); took != 2*grace || c.Err() == nil {
-			t.Errorf("Stop takes %v, want %v; the connection ends with %v", took, 2*grace, c.Err())
+		if took := time.Since(begun); took != 2*grace || !errors.Is(k.Err(), errNoAnswer) || c.Err() != nil {
+			t.Errorf("Stop takes %v, want %v; the consumer ends with %v, the connection with %v", took, 2*grace, k.Err(),
+				c.Err())
 		}
 	})
+}
+
+// rejectingSource gets an error for every commit.
+type rejectingSource struct{ slowSource }
+
+func (rejectingSource) commit(context.Context, map[int32]int64) error { return kerr.UnknownMemberID }
+
+// A consumer that fails ends alone, and closes its network connections. Other consumers end with the Conn, for its reason.
+func TestAConsumerEndsAlone(t *testing.T) {
+	for name, end := range map[string]struct {
+		call func(*conn)
+		want error
+	}{
+		"cut":   {(*conn).Cut, drivers.ErrClosed},
+		"close": {func(c *conn) { _ = c.Close() }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			brokers := make(chan net.Conn, 2)
+			c := newConn(&session{options: options{Commit: "blocking"}, conns: map[*conn]struct{}{},
+				env: drivers.Env{Dial: func(context.Context, string, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					brokers <- far
+					return near, nil
+				}}})
+			connect := func() (k *consumer, broker net.Conn) {
+				k = newConsumer(c, drivers.ConsumerSpec{}, nil)
+				if _, err := k.dial(t.Context(), "tcp", "broker:9092"); err != nil {
+					t.Fatal(err)
+				}
+				return k, <-brokers
+			}
+			failing, itsBroker := connect()
+			other, _ := connect()
+			failing.source, failing.unanswered = rejectingSource{}, []position{{0, 1}}
+			failing.Ack(1)
+			_, _ = itsBroker.Read(make([]byte, 1)) // returns when the connection is closed
+			if err := failing.Err(); !errors.Is(err, kerr.UnknownMemberID) || !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("the consumer whose commit was rejected ends with %v", err)
+			}
+			if other.ended() || len(other.sockets) != 1 || c.Err() != nil {
+				t.Errorf("with it end another consumer: %v, %v, and the connection: %v", other.ended(), other.Err(), c.Err())
+			}
+			end.call(c)
+			<-other.Done()
+			if err := other.Err(); !errors.Is(err, end.want) {
+				t.Errorf("the other consumer ends with %v, want %v", err, end.want)
+			}
+			if _, err := other.dial(t.Context(), "tcp", "broker:9092"); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("a consumer that has ended dials: %v", err)
+			}
+		})
+	}
 }
 
 func TestDeclareTellsWhatCannotWork(t *testing.T) {

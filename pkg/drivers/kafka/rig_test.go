@@ -199,10 +199,14 @@ func (r *rig) consumer(prefetch int, seldom bool) *heard {
 	return n
 }
 
-func (r *rig) consume(n *heard, prefetch int) (err error) {
-	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach}
+func (r *rig) consume(n *heard, prefetch int) error {
+	return r.consumeOn(r.connect(drivers.ConsumerRole), n, drivers.ConsumerSpec{Prefetch: prefetch})
+}
+
+func (r *rig) consumeOn(c drivers.Conn, n *heard, spec drivers.ConsumerSpec) (err error) {
+	spec.Topology, spec.Batch, spec.Ack = r.topology, 10, drivers.AckEach
 	connected := make(chan struct{})
-	n.consumer, err = r.connect(drivers.ConsumerRole).Consumer(r.context(), spec, func(batch []drivers.Delivery) {
+	n.consumer, err = c.Consumer(r.context(), spec, func(batch []drivers.Delivery) {
 		<-connected
 		n.take(batch)
 	})
