@@ -6,6 +6,10 @@
 // A Session is one agent's use of a broker. It makes connections (Conn), and a connection makes publishers and consumers.
 // The engine opens each session with Checked.
 //
+// Close and Stop return within a few seconds even if the broker is dead: it does not answer, or does not even read, and
+// its connections stay open. They give up what they wait for, such as a write, an answer or a confirm. Only a handler that
+// runs has no limit. From Stop on, this also applies to Ack and Nack.
+//
 // A driver is one folder: driver.go, conn.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
 // drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.
 package drivers
@@ -283,7 +287,7 @@ type Session interface {
 	// error names the address, and is returned before ctx ends. A driver whose publishers wait for writes dials with
 	// ctx: see WithWaiting.
 	Connect(ctx context.Context, spec ConnSpec) (Conn, error)
-	// Close closes everything that is open, without waiting for confirms. It may be called twice.
+	// Close closes everything that is open, without waiting for confirms, within a few seconds. It may be called twice.
 	Close() error
 }
 
@@ -333,7 +337,8 @@ type Conn interface {
 	// consumers return that wait for the broker, and all accepted messages get their confirms. The engine calls it when
 	// Publish or Flush do not return after their context has ended.
 	Cut()
-	// Close ends a Conn whose publishers and consumers are closed, within a few seconds. It may be called twice.
+	// Close ends a Conn whose publishers and consumers are closed, within a few seconds even if the broker is dead. It may
+	// be called twice.
 	Close() error
 }
 
@@ -443,14 +448,15 @@ type Publisher interface {
 // called by the handler, or between its calls.
 type Consumer interface {
 	// Ack accepts the n oldest unanswered deliveries, of which there are at least n. A driver may send the answers of one
-	// call of the handler when it returns. Between calls, it sends them at once. Ack may wait for the broker. It reports no
-	// error: a failure ends the consumer. After its end it has no effect.
+	// call of the handler when it returns. Between calls, it sends them at once. Ack may wait for the broker, and from Stop
+	// on for a few seconds only. It reports no error: a failure ends the consumer. After its end it has no effect.
 	Ack(n int)
 	// Nack rejects the n oldest unanswered deliveries, of which there are at least n. It is otherwise like Ack. The broker
 	// delivers them again if the driver declares Redelivery.
 	Nack(n int)
-	// Stop prevents further calls of the handler, and waits for the running one. Deliveries that were not handled stay
-	// unanswered. Ack and Nack may follow. It may be called twice.
+	// Stop prevents further calls of the handler, and waits for the running one, without a limit. It waits for the broker
+	// for a few seconds only. Deliveries that were not handled stay unanswered. Ack and Nack may follow. It may be called
+	// twice.
 	Stop()
 	// Done and Err report the end of the consumer. They may be those of the Conn.
 	Ended

@@ -23,6 +23,7 @@ type dialer struct {
 	hanging            func() // not nil: every dial calls it and waits for the end of its context
 	dials              atomic.Int64
 	readings, writings atomic.Int64 // bytes
+	withheld           atomic.Int64 // bytes that the broker sent, and that reached a connection while it was stalled
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
@@ -65,7 +66,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 // stall makes connections pass no more data, like a broker that is connected but dead. stall(false) ends that.
 func (d *dialer) stall(on bool) { d.withhold(on, false) }
 
-// silence makes connections withhold what the broker sends, like a broker that is far away. stall(false) ends that.
+// silence makes connections withhold what the broker sends, like a broker that is far away. stall(true) then withholds
+// the other direction, too. stall(false) ends that.
 func (d *dialer) silence() { d.withhold(true, true) }
 
 func (d *dialer) withhold(on, silent bool) {
@@ -74,7 +76,9 @@ func (d *dialer) withhold(on, silent bool) {
 	switch {
 	case on && d.moving:
 		d.stalled, d.moving, d.silent = make(chan struct{}), false, silent
-	case !on && !d.moving:
+	case on:
+		d.silent = silent
+	case !d.moving:
 		close(d.stalled)
 		d.moving = true
 	}
@@ -178,6 +182,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.d.readings.Add(int64(n))
 	if err == nil {
+		select {
+		case <-c.d.gate():
+		default:
+			c.d.withheld.Add(int64(n))
+		}
 		if err = c.pass(&c.readDeadline); err != nil {
 			n = 0
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,13 +19,15 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
-// dialing is loopback with a network connection per publishers' Conn, through which bodies are sent and returned. dial replaces
-// Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for each body to return.
+// dialing is loopback with a network connection per Conn, through which bodies and acknowledgements are sent and returned.
+// dial replaces Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for each body to
+// return. waits is the call that waits for the network without a limit.
 type dialing struct {
 	address string
 	bypass  bool
 	forward bool
 	serial  bool
+	waits   string
 }
 
 func (dialing) Info() drivers.Info {
@@ -53,8 +57,19 @@ func (d dialing) Open(ctx context.Context, raw json.RawMessage, env drivers.Env)
 
 type dialingSession struct {
 	drivers.Session
-	d   dialing
-	env drivers.Env
+	d     dialing
+	env   drivers.Env
+	mu    sync.Mutex
+	conns []*dialingConn
+}
+
+func (s *dialingSession) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.await("Session.Close")
+	}
+	return s.Session.Close()
 }
 
 func (s *dialingSession) connect(ctx context.Context) (net.Conn, error) {
@@ -79,14 +94,17 @@ func (s *dialingSession) connect(ctx context.Context) (net.Conn, error) {
 
 func (s *dialingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	inner, err := s.Session.Connect(ctx, spec)
-	if err != nil || spec.Role == drivers.ConsumerRole {
-		return inner, err
+	if err != nil {
+		return nil, err
 	}
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}
-	c := &dialingConn{Conn: inner, conn: conn, serial: s.d.serial, done: make(chan struct{})}
+	c := &dialingConn{Conn: inner, conn: conn, serial: s.d.serial, waits: s.d.waits, done: make(chan struct{})}
+	s.mu.Lock()
+	s.conns = append(s.conns, c)
+	s.mu.Unlock()
 	if c.serial {
 		close(c.done)
 	} else {
@@ -95,21 +113,36 @@ func (s *dialingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (dr
 	return c, nil
 }
 
-// dialingConn is a publishers' connection. Its publishers send each body through it, before loopback publishes the
-// message.
+// dialingConn is a connection. Its publishers send each body through it, before loopback publishes the message, and its
+// consumers each acknowledgement.
 type dialingConn struct {
 	drivers.Conn
-	conn   net.Conn
-	serial bool
-	done   chan struct{}
-	closed atomic.Bool
+	conn              net.Conn
+	serial            bool
+	waits             string
+	done              chan struct{}
+	closed            atomic.Bool
+	written, returned atomic.Int64 // bytes; written includes those that a deadline kept back
 }
 
 func (c *dialingConn) watch() {
 	defer close(c.done)
-	_, _ = io.Copy(io.Discard, c.conn)
+	_, _ = io.Copy(c, c.conn)
 	if !c.closed.Load() {
 		c.Conn.Cut()
+	}
+}
+
+// Write counts what the server returns.
+func (c *dialingConn) Write(p []byte) (int, error) {
+	c.returned.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// await is the fault of a call that waits until the server has returned everything.
+func (c *dialingConn) await(call string) {
+	for c.waits == call && c.returned.Load() < c.written.Load() && !over(c.Conn) {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -119,6 +152,7 @@ func (c *dialingConn) Cut() {
 }
 
 func (c *dialingConn) Close() error {
+	c.await("Conn.Close")
 	c.closed.Store(true)
 	err := c.Conn.Close()
 	_ = c.conn.Close()
@@ -131,13 +165,39 @@ func (c *dialingConn) Publisher(ctx context.Context, spec drivers.PublisherSpec)
 	return &dialingPublisher{Publisher: p, conn: c}, err
 }
 
+func (c *dialingConn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
+	inner, err := c.Conn.Consumer(ctx, spec, handle)
+	return &consuming{
+		Consumer: inner,
+		ack: func(n int) {
+			if c.waits != "Consumer.Ack" {
+				_ = c.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			}
+			c.written.Add(1)
+			_, _ = c.conn.Write([]byte("a"))
+			inner.Ack(n)
+		},
+		stop: func() {
+			c.await("Consumer.Stop")
+			inner.Stop()
+		},
+		close: func() {
+			c.await("Consumer.Close")
+			_ = inner.Close()
+		},
+	}, err
+}
+
 type dialingPublisher struct {
 	drivers.Publisher
 	conn *dialingConn
 }
 
 func (p *dialingPublisher) Publish(ctx context.Context, m drivers.Message) error {
-	if _, err := p.conn.conn.Write(m.Body); err != nil {
+	sent, err := p.conn.conn.Write(m.Body)
+	p.conn.written.Add(int64(sent))
+	if err != nil {
 		return errors.Join(drivers.ErrClosed, err)
 	}
 	if p.conn.serial {
@@ -146,6 +206,11 @@ func (p *dialingPublisher) Publish(ctx context.Context, m drivers.Message) error
 		}
 	}
 	return p.Publisher.Publish(ctx, m)
+}
+
+func (p *dialingPublisher) Close() error {
+	p.conn.await("Publisher.Close")
+	return p.Publisher.Close()
 }
 
 // echo starts a server that returns what it receives, until the end of the test.
@@ -176,7 +241,7 @@ func echo(t *testing.T) (address string) {
 }
 
 // TestDialChecks proves that the checks of connections pass for a driver that uses Env, and fail for one that bypasses
-// it. This driver only has publishers' connections, so checks of others do not apply.
+// it.
 func TestDialChecks(t *testing.T) {
 	address := echo(t)
 	for _, test := range []struct {
@@ -215,4 +280,42 @@ func testDial(t *testing.T, d dialing, name string) {
 	case !d.bypass && !d.serial && len(r.failures) > 0:
 		t.Errorf("%s fails for a driver that keeps to Dial: %v", name, r.failures)
 	}
+}
+
+// TestCloseDeadFindsWaits proves that the checks of closing at a dead broker pass for a driver whose calls end, and find
+// each call that waits for the network.
+func TestCloseDeadFindsWaits(t *testing.T) {
+	address := echo(t)
+	const silent, stalled = "close-dead/silent", "close-dead/stalled"
+	var all sync.WaitGroup
+	for waits, reports := range map[string]map[string]string{
+		"":                {},
+		"Publisher.Close": {silent: "Publisher.Close", stalled: "Publisher.Close"},
+		"Consumer.Ack":    {stalled: "Consumer.Stop"}, // of the handler; a silent broker reads it
+		"Consumer.Stop":   {silent: "Consumer.Stop", stalled: "Consumer.Stop"},
+		"Consumer.Close":  {silent: "Consumer.Close", stalled: "Consumer.Close"},
+		"Conn.Close":      {silent: "Conn.Close", stalled: "Conn.Close"},
+		"Session.Close":   {silent: "Session.Close", stalled: "Session.Close"},
+	} {
+		for _, name := range []string{silent, stalled} {
+			all.Go(func() {
+				h := Harness{Driver: dialing{address: address, waits: waits}, Options: json.RawMessage(`{"name":"dialing"}`)}
+				report, found := reports[name]
+				if found {
+					h.wait = 2 * time.Second
+				}
+				r := prove(t, h, find(t, name))
+				reported := slices.ContainsFunc(r.failures, func(failure string) bool {
+					return strings.HasPrefix(failure, report) && strings.Contains(failure, "does not return within")
+				})
+				switch {
+				case found && !reported:
+					t.Errorf("%s does not find that %s waits: %.500q", name, waits, r.failures)
+				case !found && len(r.failures) > 0 || r.inapplicable != "":
+					t.Errorf("%s fails for a driver in which %q waits: %.500q %s", name, waits, r.failures, r.inapplicable)
+				}
+			})
+		}
+	}
+	all.Wait()
 }

@@ -68,8 +68,8 @@ func MessagePath() []string {
 
 // Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
 func Links() []string {
-	return []string{"open", "dial", "tls", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks",
-		"cut", "restart"}
+	return []string{"open", "dial", "tls", "describe", "probe", "close", "close-dead", "session-close", "publish-blocks",
+		"handler-blocks", "cut", "restart"}
 }
 
 // maxParallel is the default of Harness.MaxParallel.
@@ -248,6 +248,8 @@ func checks() []named {
 		{name: "handler-blocks/stop", run: checkHandlerBlocks},
 		{name: "publish-blocks/cut", run: checkPublishBlocksCut},
 		{name: "session-close", run: checkSessionClose},
+		{name: "close-dead/silent", run: func(c *check) { checkCloseDead(c, false) }},
+		{name: "close-dead/stalled", run: func(c *check) { checkCloseDead(c, true) }},
 		{name: "cut/conn", run: checkCutConn},
 		{name: "cut/publisher", run: checkCutPublisher},
 		{name: "cut/consumer", run: checkCutConsumer},
