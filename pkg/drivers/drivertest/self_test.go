@@ -198,6 +198,12 @@ func connFaults() []fault {
 		{"cuts, but lets Publish wait", cutWithout(func(p drivers.Publisher, m drivers.Message) error {
 			return p.Publish(context.Background(), m)
 		}), []string{"publish-blocks/cut"}},
+		{"does not block", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(_ context.Context, m drivers.Message) error {
+				spec.OnConfirms([]uint64{m.Token}, nil)
+				return nil
+			}}
+		}}, []string{"publish-blocks/cut"}},
 		{"waits in Cut for the broker", faulty{conn: func(c drivers.Conn) drivers.Conn {
 			return &connecting{Conn: c, cut: func() { hang(); c.Cut() }}
 		}}, []string{"cut/conn", "publish-blocks/cut"}},
