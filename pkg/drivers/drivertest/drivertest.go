@@ -51,6 +51,9 @@ type Harness struct {
 	NoPublishRate bool
 	// OneRequest states that a publisher has one request in flight, whatever its window is: more would break the order.
 	OneRequest bool
+	// Concurrent states that the broker lists its objects and declares topologies reliably while other checks create and
+	// remove objects. The checks "tls", "probe", "cleanup", "setup" and "teardown" then run concurrently with others.
+	Concurrent bool
 	// Slow reduces the number of messages, and waits longer for events that must not happen.
 	Slow bool
 
@@ -79,9 +82,9 @@ const maxParallel = 8
 // timeout and its own topology, which it removes.
 //
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
-// those of "tls", "probe", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which
-// looks for leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a parallel check
-// does not include waiting for other checks. The log contains the check's own time.
+// those of "tls", "probe", "cleanup", "setup", "teardown" without Harness.Concurrent, those that call Harness.Cut, then
+// "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a
+// parallel check does not include waiting for other checks. The log contains the check's own time.
 //
 // An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
 // declared. Drivers that declare Mandatory must connect such a publisher and return its messages.
@@ -122,7 +125,9 @@ func Run(t *testing.T, h Harness) {
 			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
 		}
 	}
-	t.Run("leaks", func(t *testing.T) { checkLeaks(before, cmp.Or(h.leakWait, leakLimit), failed.Load()).report(t) })
+	if slices.ContainsFunc(chosen, func(c named) bool { return c.name != "restart" }) {
+		t.Run("leaks", func(t *testing.T) { checkLeaks(before, cmp.Or(h.leakWait, leakLimit), failed.Load()).report(t) })
+	}
 	for _, c := range chosen {
 		// its goroutines may belong to a broker in this process
 		if c.name == "restart" {
@@ -153,6 +158,10 @@ func (h Harness) alone(name string) bool {
 	switch {
 	case name == "restart":
 		return true
+	case h.Cut != nil && (strings.HasPrefix(name, "cut/") || name == "binder/ends"): // Cut breaks the links of all checks
+		return true
+	case h.Concurrent:
+		return false
 	case name == "setup", name == "teardown":
 		// They declare the same topology twice. FerretDB then creates an index again if other checks create collections
 		// meanwhile.
@@ -161,8 +170,6 @@ func (h Harness) alone(name string) bool {
 		// They list objects of the broker while other checks create and remove objects. Then RabbitMQ answers 500, and
 		// a NATS cluster waits for the leaders of removed streams.
 		return true
-	case h.Cut != nil: // Cut breaks the links of all checks
-		return strings.HasPrefix(name, "cut/") || name == "binder/ends"
 	}
 	return false
 }

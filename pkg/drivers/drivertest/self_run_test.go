@@ -119,12 +119,12 @@ func TestSubset(t *testing.T) {
 
 // Harness.Cut breaks the links of every check, and so does a restart.
 func TestAlone(t *testing.T) {
-	cut := Harness{Cut: func() {}}
-	for name, want := range map[string][2]bool{
-		"restart": {true, true}, "cleanup": {true, true}, "cut/late": {false, true}, "binder/ends": {false, true},
-		"order": {false, false},
+	cut, concurrent := Harness{Cut: func() {}}, Harness{Cut: func() {}, Concurrent: true}
+	for name, want := range map[string][3]bool{
+		"restart": {true, true, true}, "cleanup": {true, true, false}, "cut/late": {false, true, true},
+		"binder/ends": {false, true, true}, "order": {false, false, false},
 	} {
-		if got := [2]bool{Harness{}.alone(name), cut.alone(name)}; got != want {
+		if got := [3]bool{Harness{}.alone(name), cut.alone(name), concurrent.alone(name)}; got != want {
 			t.Errorf("%s runs alone: %v, want %v", name, got, want)
 		}
 	}

@@ -100,6 +100,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 		{"idempotent kafka-go", `{"client": "kafka-go"}`, func(b recordBatch) bool { return b.producer < 0 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			r := setUp(t, at(t, single, c.options))
 			got := r.consumer(100, false)
 			p, heard := r.publisher(drivers.ConfirmWindow)

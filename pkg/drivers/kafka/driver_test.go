@@ -17,31 +17,37 @@ const (
 const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
 
 func TestConformance(t *testing.T) {
-	both(t, func(t *testing.T, client string) {
+	inTurn(t, func(t *testing.T, client string) {
 		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil))
 	})
 }
 
-// With the default resilience, the libraries connect again.
+// With the default resilience, the libraries connect again. The subset covers connections that break or end. Without
+// faults, resilience does not change how messages are sent.
 func TestConformanceVendor(t *testing.T) {
-	both(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`),
-			[]string{"open/dead", "dial", "mode", "close", "order", "publish-blocks", "session-close", "cut"}))
+	inTurn(t, func(t *testing.T, client string) {
+		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
+			"close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"}))
 	})
 }
 
-// The subset covers the effects of several brokers and partitions: destinations of messages, and connections. The other
-// client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
+// The subset covers the effects of several brokers and partitions: destinations of messages and of the parts of a batch,
+// and connections. The other client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", "resilience": "none", `+replicated+`}`),
-		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe",
-			"describe"}))
+		[]string{"setup", "mode/confirm-window", "mode/confirm-batch", "ack/each", "redelivery/each", "order", "fan-out",
+			"queues", "cut", "probe", "describe"}))
 }
 
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
-	both(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "resilience": "none", `+replicated+`}`), nil))
+	inTurn(t, func(t *testing.T, client string) {
+		t.Run("cluster", func(t *testing.T) {
+			drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "resilience": "none", `+replicated+`}`), nil))
+		})
+		t.Run("vendor", func(t *testing.T) {
+			drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), nil))
+		})
 	})
 }
 
@@ -52,14 +58,15 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Subset:  subset,
 		// The broker reports the uncommitted messages of consumers instead.
 		NoQueueDepth: true,
+		Concurrent:   true,
 		DeadOptions:  json.RawMessage(`{"brokers": ["127.0.0.1:1"]}`),
 		DeadAddress:  "127.0.0.1:1",
 	}
 }
 
 func TestTLS(t *testing.T) {
-	both(t, func(t *testing.T, client string) {
-		drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true,
+	inTurn(t, func(t *testing.T, client string) {
+		drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true, Concurrent: true,
 			TLS: &drivertest.TLS{
 				Options:      at(t, "LOCKSTEP_KAFKA_TLS_BROKERS", `{"client": "`+client+`"}`),
 				Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_KAFKA_TLS_FILES")),

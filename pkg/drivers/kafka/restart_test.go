@@ -10,10 +10,12 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
-// No other package uses the brokers that this file stops. Its tests are the last of the package.
+// No other package uses the brokers that this file stops. Its tests are the last of the package. Those of make test run at
+// the same time, after all others, because each stops another broker.
 
 // Messages that a broker rejects are rejected singly, the link stays, and the metrics show the cause.
 func TestTooFewInSyncReplicasReject(t *testing.T) {
+	t.Parallel()
 	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3, "resilience": "none"}`))
 	r.topology.QueueNode = "0" // the leader is not killed
 	if err := r.session.Setup(r.context(), r.topology); err != nil {
@@ -41,7 +43,10 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) { restart(t, franz) }
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	restart(t, franz)
+}
 
 func TestRestartLong(t *testing.T) {
 	labtest.Long(t)
