@@ -182,6 +182,7 @@ func TestConnectionPerMessageLosesNothing(t *testing.T) {
 func TestThousandBindings(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			begun := time.Now()
 			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
 				func(t *drivers.Topology) { t.Bindings = 1000 })
@@ -364,6 +365,7 @@ func TestPlacement(t *testing.T) {
 	}
 	for kind, options := range kinds {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, cluster(t, options), func(t *drivers.Topology) { t.QueueNode = "2" })
 			queue := r.session.options.queueName(r.topology, 0, 0)
 			where, err := r.session.findQueue(t.Context(), queue)
