@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -90,11 +92,33 @@ const maxParallel = 8
 // declared. Drivers that declare Mandatory must connect such a publisher and return its messages.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	chosen, err := h.chosen()
-	if err != nil {
-		t.Fatal(err)
+	RunAll(t, map[string]Harness{"": h})
+}
+
+// RunAll is Run for several configurations, whose names are part of the names of the subtests. It uses the time in which
+// the checks of one configuration wait for checks of the others. The smallest Harness.MaxParallel applies to all.
+func RunAll(t *testing.T, all map[string]Harness) {
+	t.Helper()
+	type part struct {
+		name string
+		h    Harness
+		named
 	}
-	h = h.complete(t)
+	var chosen []part
+	var parallel []int
+	var leakWait time.Duration
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		some, err := all[name].chosen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := all[name].complete(t)
+		for _, c := range some {
+			chosen = append(chosen, part{path.Join(name, c.name), h, c})
+		}
+		parallel = append(parallel, cmp.Or(h.MaxParallel, maxParallel))
+		leakWait = max(leakWait, cmp.Or(h.leakWait, leakLimit))
+	}
 	before := goleak.IgnoreCurrent()
 	var failed atomic.Bool
 	report := func(t *testing.T, r result) {
@@ -103,9 +127,9 @@ func Run(t *testing.T, h Harness) {
 		r.report(t)
 	}
 	t.Run("parallel", func(t *testing.T) {
-		slots := make(chan struct{}, cmp.Or(h.MaxParallel, maxParallel))
+		slots := make(chan struct{}, slices.Min(parallel))
 		for _, c := range chosen {
-			if h.alone(c.name) {
+			if c.h.alone(c.named.name) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
@@ -113,7 +137,7 @@ func Run(t *testing.T, h Harness) {
 				go func() { // before t.Parallel, which limits parallel tests to the number of cores
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					done <- prove(t, h, c)
+					done <- prove(t, c.h, c.named)
 				}()
 				t.Parallel()
 				report(t, <-done)
@@ -121,17 +145,17 @@ func Run(t *testing.T, h Harness) {
 		}
 	})
 	for _, c := range chosen {
-		if h.alone(c.name) && c.name != "restart" {
-			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
+		if c.h.alone(c.named.name) && c.named.name != "restart" {
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.named)) })
 		}
 	}
-	if slices.ContainsFunc(chosen, func(c named) bool { return c.name != "restart" }) {
-		t.Run("leaks", func(t *testing.T) { checkLeaks(before, cmp.Or(h.leakWait, leakLimit), failed.Load()).report(t) })
+	if slices.ContainsFunc(chosen, func(c part) bool { return c.named.name != "restart" }) {
+		t.Run("leaks", func(t *testing.T) { checkLeaks(before, leakWait, failed.Load()).report(t) })
 	}
 	for _, c := range chosen {
 		// its goroutines may belong to a broker in this process
-		if c.name == "restart" {
-			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
+		if c.named.name == "restart" {
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.named)) })
 		}
 	}
 }
@@ -207,6 +231,8 @@ func checks() []named {
 		{name: "open/optional", run: checkOptional},
 		{name: "open/dead", run: checkDead},
 		{name: "open/cancel", run: checkCancelOpen},
+		{name: "close-dead/silent", run: func(c *check) { checkCloseDead(c, false) }}, // early: they wait longest
+		{name: "close-dead/stalled", run: func(c *check) { checkCloseDead(c, true) }},
 		{name: "dial/refused", run: checkDialRefused},
 		{name: "dial/counted", run: checkDialCounted},
 		{name: "dial/conns", run: checkConns},
@@ -255,8 +281,6 @@ func checks() []named {
 		{name: "handler-blocks/stop", run: checkHandlerBlocks},
 		{name: "publish-blocks/cut", run: checkPublishBlocksCut},
 		{name: "session-close", run: checkSessionClose},
-		{name: "close-dead/silent", run: func(c *check) { checkCloseDead(c, false) }},
-		{name: "close-dead/stalled", run: func(c *check) { checkCloseDead(c, true) }},
 		{name: "cut/conn", run: checkCutConn},
 		{name: "cut/publisher", run: checkCutPublisher},
 		{name: "cut/consumer", run: checkCutConsumer},

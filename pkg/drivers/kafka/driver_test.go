@@ -16,19 +16,16 @@ const (
 // Two of three replicas must have a message before it is confirmed.
 const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
 
-func TestConformance(t *testing.T) {
-	inTurn(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil))
-	})
-}
-
-// With the default resilience, the libraries connect again. The subset covers connections that break or end. Without
+// With the default resilience, the libraries connect again. Its subset covers connections that break or end. Without
 // faults, resilience does not change how messages are sent.
-func TestConformanceVendor(t *testing.T) {
-	inTurn(t, func(t *testing.T, client string) {
-		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
-			"close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"}))
-	})
+func TestConformance(t *testing.T) {
+	all := map[string]drivertest.Harness{}
+	for _, client := range []string{kafkaGo, franz} {
+		all[client] = harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil)
+		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
+			"close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
+	}
+	drivertest.RunAll(t, all)
 }
 
 // The subset covers the effects of several brokers and partitions: destinations of messages and of the parts of a batch,
@@ -41,14 +38,12 @@ func TestConformanceCluster(t *testing.T) {
 
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
-	inTurn(t, func(t *testing.T, client string) {
-		t.Run("cluster", func(t *testing.T) {
-			drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "resilience": "none", `+replicated+`}`), nil))
-		})
-		t.Run("vendor", func(t *testing.T) {
-			drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), nil))
-		})
-	})
+	all := map[string]drivertest.Harness{}
+	for _, client := range []string{kafkaGo, franz} {
+		all[client+"-cluster"] = harness(at(t, cluster, `{"client": "`+client+`", "resilience": "none", `+replicated+`}`), nil)
+		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), nil)
+	}
+	drivertest.RunAll(t, all)
 }
 
 func harness(options json.RawMessage, subset []string) drivertest.Harness {
@@ -65,11 +60,13 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 }
 
 func TestTLS(t *testing.T) {
-	inTurn(t, func(t *testing.T, client string) {
-		drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true, Concurrent: true,
+	all := map[string]drivertest.Harness{}
+	for _, client := range []string{kafkaGo, franz} {
+		all[client] = drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, NoQueueDepth: true, Concurrent: true,
 			TLS: &drivertest.TLS{
 				Options:      at(t, "LOCKSTEP_KAFKA_TLS_BROKERS", `{"client": "`+client+`"}`),
 				Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_KAFKA_TLS_FILES")),
-			}})
-	})
+			}}
+	}
+	drivertest.RunAll(t, all)
 }

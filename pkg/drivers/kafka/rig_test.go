@@ -25,16 +25,11 @@ func at(t testing.TB, name, more string) json.RawMessage {
 
 // both runs a test with both clients at the same time.
 func both(t *testing.T, test func(t *testing.T, client string)) {
-	inTurn(t, func(t *testing.T, client string) {
-		t.Parallel()
-		test(t, client)
-	})
-}
-
-// inTurn runs a test with one client after the other, because it finds leaked goroutines.
-func inTurn(t *testing.T, test func(t *testing.T, client string)) {
 	for _, client := range []string{kafkaGo, franz} {
-		t.Run(client, func(t *testing.T) { test(t, client) })
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			test(t, client)
+		})
 	}
 }
 
