@@ -25,18 +25,17 @@ func TestConformance(t *testing.T) {
 		{"headers", `{"exchange": {"type": "headers"}}`, drivertest.MessagePath()},
 		{"fanout", `{"exchange": {"type": "fanout"}}`, drivertest.MessagePath()},
 	}
+	all := map[string]drivertest.Harness{
+		"classic-persistent": harness(persistent{}, single(t, `{}`), drivertest.MessagePath()),
+	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, c.options), c.subset)) })
+		all[c.name] = harness(driver{}, single(t, c.options), c.subset)
 	}
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
-		t.Run("classic-"+part, func(t *testing.T) {
-			drivertest.Run(t, harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
-				[]string{"probe", "describe", "cleanup", "cut"})))
-		})
+		all["classic-"+part] = harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
+			[]string{"probe", "describe", "cleanup", "cut"}))
 	}
-	t.Run("classic-persistent", func(t *testing.T) {
-		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
-	})
+	drivertest.RunAll(t, all)
 }
 
 // TestProbeOfACluster covers the probe, TestConformanceLong the whole suite.
