@@ -13,7 +13,10 @@ import (
 
 // Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition
 // always holds.
-type Condition struct{ root term }
+type Condition struct {
+	root  term
+	names []string // of the compared values
+}
 
 // Holds reports whether the condition holds for the values of an outcome. If not, why names the failed parts with their
 // values. A comparison with a value without a number never holds, negated or not.
@@ -45,25 +48,13 @@ func (c Condition) Fails(values map[string]plan.Value) []Failure {
 }
 
 // Names returns the full names of the values that the condition compares, each once.
-func (c Condition) Names() []string {
-	var names []string
-	if c.root != nil {
-		c.root.each(func(name string) {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		})
-	}
-	return names
-}
+func (c Condition) Names() []string { return c.names }
 
 // term is a part of a condition. Only flags can be negated: ParseCondition resolves other negations with De Morgan's
 // laws and opposite comparison operators.
 type term interface {
 	// fails returns the reasons why the term does not hold, each once. It returns none if the term holds.
 	fails(values map[string]plan.Value) []Failure
-	not() term
-	each(func(name string))
 }
 
 // both is a conjunction. Its failures are those of all its parts.
@@ -79,20 +70,6 @@ func (b both) fails(values map[string]plan.Value) []Failure {
 		}
 	}
 	return all
-}
-
-func (b both) not() term {
-	out := make(either, len(b))
-	for i, t := range b {
-		out[i] = t.not()
-	}
-	return out
-}
-
-func (b both) each(f func(string)) {
-	for _, t := range b {
-		t.each(f)
-	}
 }
 
 // either is a disjunction. It fails if all parts fail. The failure is unknown if at least one part has only unknown
@@ -116,16 +93,6 @@ func (e either) fails(values map[string]plan.Value) []Failure {
 	}
 	return []Failure{{reasons(all, ", and "), unknown}}
 }
-
-func (e either) not() term {
-	out := make(both, len(e))
-	for i, t := range e {
-		out[i] = t.not()
-	}
-	return out
-}
-
-func (e either) each(f func(string)) { both(e).each(f) }
 
 // flagged holds if any value has the flag; negated, if none has it.
 type flagged struct {
@@ -151,9 +118,6 @@ func (f flagged) fails(values map[string]plan.Value) []Failure {
 
 // backlogged is the reason for the flag backlog, and for a latency without a number because of a backlog.
 const backlogged = "backlog: receiving did not keep up with sending"
-
-func (f flagged) not() term         { return flagged{f.flag, !f.negated} }
-func (f flagged) each(func(string)) {}
 
 // operand is one side of a comparison: a named value or a constant.
 type operand struct {
@@ -222,6 +186,7 @@ func always(a interval, op string, b interval) bool {
 	return a.low == a.high && a == b
 }
 
+// comparison has a value on its left side.
 type comparison struct {
 	left, right operand
 	op          string
@@ -237,9 +202,6 @@ var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==
 // fails compares all possible numbers of the operands. The comparison holds for all, fails for all, or its result is
 // unknown.
 func (c comparison) fails(values map[string]plan.Value) []Failure {
-	if c.left.name == "" { // move the value to the left
-		c.left, c.right, c.op = c.right, c.left, mirrored[c.op]
-	}
 	a, why := c.left.interval(values)
 	b, other := c.right.interval(values)
 	var missing []Failure
@@ -261,17 +223,4 @@ func (c comparison) fails(values map[string]plan.Value) []Failure {
 		return []Failure{{Why: fmt.Sprintf("%s, not %s", value, limit)}}
 	}
 	return []Failure{{fmt.Sprintf("%s: whether it is %s is not known", value, limit), true}}
-}
-
-func (c comparison) not() term {
-	c.op = opposites[c.op]
-	return c
-}
-
-func (c comparison) each(f func(string)) {
-	for _, o := range []operand{c.left, c.right} {
-		if o.name != "" {
-			f(o.name)
-		}
-	}
 }

@@ -2,9 +2,9 @@ package rules
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -49,7 +49,7 @@ func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Conditi
 	}
 	p.words = append(p.words, "rate")
 	p.tokens = p.scan(text)
-	root := p.any()
+	root := p.any(false)
 	if t := p.peek(); t.kind != tokenEnd {
 		p.report(t, "unexpected %s; remove it or write && or || before it", t)
 	}
@@ -57,19 +57,20 @@ func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Conditi
 		slices.SortStableFunc(p.errors, func(a, b ConditionError) int { return a.Column - b.Column })
 		return Condition{}, p.errors
 	}
-	return Condition{root: root}, nil
+	return Condition{root, p.compared}, nil
 }
 
 type conditionParser struct {
-	short  map[string]string
-	units  map[string]plan.Unit
-	names  []string // of values
-	words  []string // short names, in order
-	tokens []token  // without the end token, which peek returns repeatedly
-	at     int
-	end    int // column of the end
-	errors ConditionErrors
-	listed bool // an error has listed the valid names
+	short    map[string]string
+	units    map[string]plan.Unit
+	names    []string // of values
+	words    []string // short names, in order
+	tokens   []token  // without the end token, which peek returns repeatedly
+	at       int
+	end      int      // column of the end
+	compared []string // names of the compared values, each once
+	errors   ConditionErrors
+	listed   bool // an error has listed the valid names
 }
 
 func (p *conditionParser) report(t token, format string, args ...any) {
@@ -96,40 +97,35 @@ func (p *conditionParser) take(signs ...string) (token, bool) {
 	return t, true
 }
 
-func (p *conditionParser) any() term {
-	out := either{p.all()}
+// any and the functions that it calls return the negation of what they parse if negated is true.
+func (p *conditionParser) any(negated bool) term { return p.list("||", negated, p.all) }
+
+func (p *conditionParser) all(negated bool) term { return p.list("&&", negated, p.factor) }
+
+// list parses parts that are joined by a sign. By De Morgan's laws, negation exchanges the signs.
+func (p *conditionParser) list(sign string, negated bool, part func(negated bool) term) term {
+	parts := []term{part(negated)}
 	for {
-		if _, more := p.take("||"); !more {
+		if _, more := p.take(sign); !more {
 			break
 		}
-		out = append(out, p.all())
+		parts = append(parts, part(negated))
 	}
-	if len(out) == 1 {
-		return out[0]
+	switch {
+	case len(parts) == 1:
+		return parts[0]
+	case (sign == "||") != negated:
+		return either(parts)
 	}
-	return out
+	return both(parts)
 }
 
-func (p *conditionParser) all() term {
-	out := both{p.factor()}
-	for {
-		if _, more := p.take("&&"); !more {
-			break
-		}
-		out = append(out, p.factor())
-	}
-	if len(out) == 1 {
-		return out[0]
-	}
-	return out
-}
-
-func (p *conditionParser) factor() term {
-	if _, negated := p.take("!"); negated {
-		return p.factor().not()
+func (p *conditionParser) factor(negated bool) term {
+	if _, not := p.take("!"); not {
+		return p.factor(!negated)
 	}
 	if open, is := p.take("("); is {
-		inner := p.any()
+		inner := p.any(negated)
 		if t, closed := p.take(")"); !closed {
 			if t.kind == tokenEnd {
 				p.report(open, "this bracket is not closed")
@@ -141,11 +137,11 @@ func (p *conditionParser) factor() term {
 		}
 		return inner
 	}
-	return p.compare()
+	return p.compare(negated)
 }
 
 // compare parses a flag or a comparison.
-func (p *conditionParser) compare() term {
+func (p *conditionParser) compare(negated bool) term {
 	first := p.peek()
 	if first.kind == tokenWord && slices.Contains(plan.Flags(), plan.Flag(first.text)) {
 		p.at++
@@ -153,7 +149,7 @@ func (p *conditionParser) compare() term {
 			p.report(t, "a flag cannot be compared: write %s or !%s", first.text, first.text)
 			p.skip()
 		}
-		return flagged{flag: plan.Flag(first.text)}
+		return flagged{plan.Flag(first.text), negated}
 	}
 	left, ok := p.operand(true)
 	if !ok {
@@ -164,7 +160,7 @@ func (p *conditionParser) compare() term {
 	if !is {
 		if !p.unitAfterBlank(left, op) {
 			p.report(token{column: left.column},
-				"%s needs a comparison, for example p99 < 50ms; only flags need none (%s)", left.text, joinFlags())
+				"%s needs a comparison, for example p99 < 50ms; only flags need none (%s)", left.text, strings.Join(flagNames(), ", "))
 		}
 		p.skip()
 		return both{}
@@ -174,7 +170,19 @@ func (p *conditionParser) compare() term {
 		p.skip()
 		return both{}
 	}
-	p.adjoining(right)
+	switch t := p.peek(); {
+	case p.unitAfterBlank(right, t):
+		p.skip()
+	case t.kind == tokenSign && opposites[t.text] != "":
+		p.report(t, "comparisons cannot be chained: join two comparisons by &&")
+		p.skip()
+	}
+	if negated {
+		op.text = opposites[op.text]
+	}
+	if left.name == "" && right.name != "" {
+		left, right, op.text = right, left, mirrored[op.text]
+	}
 	return comparison{left: left, right: right, op: op.text, unit: p.fit(left, right)}
 }
 
@@ -188,19 +196,7 @@ func (p *conditionParser) skip() {
 	}
 }
 
-// adjoining reports tokens after a comparison that cannot belong to it.
-func (p *conditionParser) adjoining(right operand) {
-	t := p.peek()
-	if p.unitAfterBlank(right, t) {
-		p.skip()
-		return
-	}
-	if t.kind == tokenSign && opposites[t.text] != "" {
-		p.report(t, "comparisons cannot be chained: join two comparisons by &&")
-		p.skip()
-	}
-}
-
+// unitAfterBlank reports a unit that a blank separates from its number.
 func (p *conditionParser) unitAfterBlank(o operand, t token) bool {
 	if o.name != "" || t.kind != tokenWord {
 		return false
@@ -219,7 +215,9 @@ func (p *conditionParser) operand(first bool) (operand, bool) {
 	switch t.kind {
 	case tokenWord:
 		p.at++
-		o.name = p.resolve(t)
+		if o.name = p.resolve(t); !slices.Contains(p.compared, o.name) {
+			p.compared = append(p.compared, o.name)
+		}
 		return o, true
 	case tokenConstant:
 		p.at++
@@ -249,35 +247,28 @@ func (p *conditionParser) resolve(t token) string {
 		p.report(t, "%s is a flag, not a value: write %s or !%s by itself", t.text, t.text, t.text)
 		return t.text
 	}
-	all := slices.Concat(p.words, p.names)
-	for _, f := range plan.Flags() {
-		all = append(all, string(f))
-	}
-	msg := fmt.Sprintf("unknown value or flag %q", t.text) + plan.DidYouMean(t.text, all)
+	msg := fmt.Sprintf("unknown value or flag %q", t.text) +
+		plan.DidYouMean(t.text, slices.Concat(p.words, p.names, flagNames()))
 	if !p.listed {
 		p.listed = true
-		msg += fmt.Sprintf(" (available: %s, every value of docs/reference/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
+		msg += fmt.Sprintf(" (available: %s, every value of docs/reference/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), strings.Join(flagNames(), ", "))
 	}
 	p.report(t, "%s", msg)
 	return t.text
 }
 
-// fit returns the unit of a comparison. It reports an error if the units of the sides do not match.
+// fit returns the unit of a comparison, which has a value on its left side unless both are constants. It reports an
+// error if the units of the sides do not match.
 func (p *conditionParser) fit(left, right operand) plan.Unit {
 	a, b := p.unitOf(left), p.unitOf(right)
 	switch {
 	case a == "" || b == "": // an error was reported already
-	case left.name == "" && right.name == "":
+	case left.name == "":
 		p.report(token{column: left.column}, "%s and %s are both constants: compare a value", left.text, right.text)
 	case right.name == "":
 		if why := mismatch(left, a, right); why != "" {
 			p.report(token{column: right.column}, "%s", why)
 		}
-	case left.name == "":
-		if why := mismatch(right, b, left); why != "" {
-			p.report(token{column: left.column}, "%s", why)
-		}
-		return b
 	case a != b && !(a == plan.Text && b == plan.PerSecond || a == plan.PerSecond && b == plan.Text):
 		p.report(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a,
 			right.text, b)
@@ -292,16 +283,16 @@ func (p *conditionParser) unitOf(o operand) plan.Unit {
 	return p.units[o.name]
 }
 
-func joinFlags() string {
-	var names []string
+func flagNames() (names []string) {
 	for _, f := range plan.Flags() {
 		names = append(names, string(f))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
-// signs are the operators; longer ones come before their prefixes.
-var signs = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "(", ")"}
+// tokenPattern matches blanks, a word, a constant, a sign, or a character that is none of these.
+var tokenPattern = regexp.MustCompile(
+	`[\s\pZ]+|(\pL[\pL\p{Nd}._-]*)|(\p{Nd}[\pL\p{Nd}._/]*)|(&&|\|\||[=!<>]=|[<>!()])|.`)
 
 var meant = map[string]string{"=": "==", "&": "&&", "|": "||", "≤": "<=", "≥": ">=", "≠": "!=", "and": "&&",
 	"AND": "&&", "or": "||", "OR": "||", "not": "!", "NOT": "!"}
@@ -310,55 +301,30 @@ var meant = map[string]string{"=": "==", "&": "&&", "|": "||", "≤": "<=", "≥
 // checked.
 func (p *conditionParser) scan(text string) []token {
 	var out []token
-	column := 1
-	for text != "" {
-		r, size := utf8.DecodeRuneInString(text)
-		t := token{kind: tokenSign, text: text[:size], column: column}
-		switch {
-		case unicode.IsSpace(r):
-			t.kind = tokenEnd
-		case unicode.IsLetter(r):
-			t.kind, t.text = tokenWord, leading(text, "._-")
-		case unicode.IsDigit(r):
-			t.kind, t.text = tokenConstant, leading(text, "._/")
-		default:
-			if i := slices.IndexFunc(signs, func(s string) bool { return strings.HasPrefix(text, s) }); i >= 0 {
-				t.text = signs[i]
-			} else if meant[t.text] == "" {
-				p.report(t, "%s is not valid here%s", t, hint(t.text))
-				t.kind = tokenEnd
-			}
-		}
-		text, column = text[len(t.text):], column+utf8.RuneCountInString(t.text)
-		if t.kind == tokenEnd {
+	p.end = 1
+	for _, m := range tokenPattern.FindAllStringSubmatch(text, -1) {
+		t := token{tokenSign, m[0], p.end}
+		p.end += utf8.RuneCountInString(m[0])
+		switch better := meant[m[0]]; {
+		case strings.TrimSpace(m[0]) == "":
 			continue
-		}
-		if better := meant[t.text]; better != "" {
+		case better != "":
 			p.report(t, "write %s instead of %s", better, t.text)
-			t.kind, t.text = tokenSign, better
+			t.text = better
+		case m[1] != "":
+			t.kind = tokenWord
+		case m[2] != "":
+			t.kind = tokenConstant
+		case m[0] == ",":
+			p.report(t, "%s is not valid here; write thousands as 20_000", t)
+			continue
+		case m[3] == "":
+			p.report(t, "%s is not valid here", t)
+			continue
 		}
 		out = append(out, t)
 	}
-	p.end = column
 	return out
-}
-
-func hint(sign string) string {
-	if sign == "," {
-		return "; write thousands as 20_000"
-	}
-	return ""
-}
-
-// leading returns the longest prefix of text that consists of letters, digits and the characters in others.
-func leading(text, others string) string {
-	end := strings.IndexFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(others, r)
-	})
-	if end < 0 {
-		return text
-	}
-	return text[:end]
 }
 
 type tokenKind int
