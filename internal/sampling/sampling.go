@@ -65,22 +65,19 @@ func Of(run plan.Run, outcomes []plan.Outcome) *Rounds {
 }
 
 // Add adds an outcome. The order is irrelevant; the last outcome of a repetition counts.
-func (r *Rounds) Add(o plan.Outcome) {
-	var number *float64
-	if n, has := r.Number(o); has {
-		number = &n
-	}
-	r.add(o.Cell, o.Repetition, number)
-}
+func (r *Rounds) Add(o plan.Outcome) { r.add(o.Cell, o.Repetition, r.number(o)) }
 
-// Number returns the number of an outcome that counts, as input of AddDone. The result is false if it has none.
-func (r *Rounds) Number(o plan.Outcome) (float64, bool) {
+// number returns the number of an outcome that counts; nil: it has none.
+func (r *Rounds) number(o plan.Outcome) *float64 {
 	s := r.cells[o.Cell]
 	if s == nil || o.Verdict != plan.Valid {
-		return 0, false
+		return nil
 	}
 	v, has := o.Value(s.value)
-	return v.Number, has && v.NA == "" && v.Over == 0 && !math.IsNaN(v.Number) && !math.IsInf(v.Number, 0)
+	if !has || v.NA != "" || v.Over > 0 || math.IsNaN(v.Number) || math.IsInf(v.Number, 0) {
+		return nil
+	}
+	return &v.Number
 }
 
 // AddDone adds a task whose outcome is known only by its number; nil: no usable number.
@@ -156,11 +153,8 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 		if n < r.minRepetitions() {
 			continue
 		}
-		confidence := r.run.Until.Confidence
-		summary := stats.Summary{N: len(numbers), Median: stats.Median(numbers),
-			Interval: stats.MedianInterval(numbers, confidence)}
-		c.Numbers = summary.N
-		c.Part, c.Known = summary.Relative(confidence)
+		c.Numbers = len(numbers)
+		c.Part, c.Known = stats.Summarize(numbers, r.run.Until.Confidence).Relative(r.run.Until.Confidence)
 		c.Reached = c.Known && c.Part < r.run.Until.Within
 		c.Over = c.Reached || n == r.run.Repeat
 	}
@@ -199,8 +193,8 @@ func Numbers(run plan.Run, outcomes []plan.Outcome) map[string]float64 {
 	}
 	rounds, numbers := New(run), map[string]float64{}
 	for _, o := range outcomes {
-		if n, has := rounds.Number(o); has {
-			numbers[o.Task] = n
+		if n := rounds.number(o); n != nil {
+			numbers[o.Task] = *n
 		}
 	}
 	return numbers

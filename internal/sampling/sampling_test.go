@@ -121,11 +121,7 @@ func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 			o.Verdict = plan.Invalid
 		}
 		whole.Add(o)
-		if n, has := whole.Number(o); has {
-			resumed.AddDone(task, &n)
-		} else {
-			resumed.AddDone(task, nil)
-		}
+		resumed.AddDone(task, whole.number(o))
 	}
 	for _, task := range run.Tasks() {
 		if whole.Needed(task) != resumed.Needed(task) {
