@@ -8,6 +8,7 @@ package compare
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -113,11 +114,8 @@ type Sample struct {
 	Bound   float64     `json:"bound,omitempty"`   // maximum plan.Value.Bound, in the unit of the value
 	Flags   []plan.Flag `json:"flags,omitempty"`
 
-	lowerBound bool // of a repetition without a comparable number, a lower bound is known
+	OnlyLowerBound bool `json:"-"` // of a repetition without a comparable number, a lower bound is known
 }
-
-// OnlyLowerBound reports whether a repetition has only a lower bound of the value.
-func (s Sample) OnlyLowerBound() bool { return s.lowerBound }
 
 // Finding is the result of comparing two samples.
 type Finding string
@@ -200,16 +198,18 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 // wanted returns the descriptions of the requested values. Usual values without any number are left out later.
 func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 	var infos []plan.ValueInfo
-	var problems []string
-	chosen := names
-	if len(chosen) == 0 {
-		chosen = Usual()
+	var problems []error
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("choose values: "+format, args...))
+	}
+	if len(names) == 0 {
+		names = Usual()
 	}
 	var metrics plan.Metrics
 	for _, s := range sides {
 		metrics = metrics.Join(s.run.Metrics...)
 	}
-	for _, name := range chosen {
+	for _, name := range names {
 		info, known := metrics.ValueNamed(name)
 		group, _ := plan.SplitGroup(name)
 		other := slices.IndexFunc(sides, func(s *side) bool {
@@ -218,18 +218,17 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 		})
 		switch {
 		case other >= 0:
-			problems = append(problems, fmt.Sprintf(
-				"the value %q has another unit than %q in %s: compare runs whose drivers declare the same unit", name, info.Unit,
-				sides[other].mark))
+			problem("the value %q has another unit than %q in %s: compare runs whose drivers declare the same unit", name,
+				info.Unit, sides[other].mark)
 		case !known:
-			problems = append(problems, fmt.Sprintf("unknown value %q: docs/reference/values.md lists them", name))
+			problem("unknown value %q: docs/reference/values.md lists them", name)
 		case group != "" && !anyGroup(sides, group):
-			problems = append(problems, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
+			problem("no cell has the group %q of the value %q", group, name)
 		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):
 			infos = append(infos, info)
 		}
 	}
-	return infos, joined("choose values", problems)
+	return infos, errors.Join(problems...)
 }
 
 func anyGroup(sides []*side, name string) bool {
@@ -330,7 +329,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 		case got.NA == string(plan.Backlog):
 			s.Backlog++
 		case got.NA != "" || got.Over > 0:
-			s.lowerBound = s.lowerBound || got.NA == ""
+			s.OnlyLowerBound = s.OnlyLowerBound || got.NA == ""
 			absent[missing{why: got.Incomparable(), noNumber: got.NA != ""}]++
 		default:
 			s.Numbers = append(s.Numbers, got.Number)
@@ -611,7 +610,7 @@ func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, missingAxis
 			missingAxis = axis
 		}
 	}
-	return place(at), at, missingAxis
+	return plan.Cell{Coordinates: at}.Name(), at, missingAxis
 }
 
 // NoWorse tests every value of the second of two runs against the base. The margin is Options.Effect, the confidence 1

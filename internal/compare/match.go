@@ -1,9 +1,7 @@
 package compare
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,22 +32,6 @@ func (s *side) describe() Side {
 		d.Repetitions = max(d.Repetitions, c.repeat)
 	}
 	return d
-}
-
-func joined(what string, problems []string) error {
-	if len(problems) == 0 {
-		return nil
-	}
-	return errors.New(what + ": " + strings.Join(problems, "\n"+what+": "))
-}
-
-// text returns a coordinate's value on one line.
-func text(c plan.Coordinate) string {
-	var one bytes.Buffer
-	if json.Compact(&one, c.Value) == nil {
-		c.Value = one.Bytes()
-	}
-	return c.Text()
 }
 
 // marks returns n names for runs in a comparison: A, B, … Z, AA, …
@@ -103,12 +85,11 @@ func newSide(mark string, r Recorded) *side {
 func along(whole *side, o Options) ([]*side, error) {
 	var sides []*side
 	for _, c := range whole.cells {
-		i := slices.IndexFunc(c.cell.Coordinates, func(x plan.Coordinate) bool { return x.Axis == o.By })
-		if i < 0 {
+		mark, has := c.cell.Coordinate(o.By)
+		if !has {
 			return nil, fmt.Errorf("compare by %q: run %s has no such axis (available: %s)", o.By, whole.run.ID,
 				strings.Join(whole.run.Axes, ", "))
 		}
-		mark := text(c.cell.Coordinates[i])
 		at := slices.IndexFunc(sides, func(s *side) bool { return s.mark == mark })
 		if at < 0 {
 			at = len(sides)
@@ -146,31 +127,22 @@ type group struct {
 func (g group) name() string {
 	switch {
 	case len(g.at) > 0:
-		return place(g.at)
+		return plan.Cell{Coordinates: g.at}.Name()
 	case g.key == "": // the compared axis is the only one
 		return "the only cell"
 	}
 	return "cell " + g.key
 }
 
-// place formats coordinates: "broker=rabbit mode=fast".
-func place(at []plan.Coordinate) string {
-	parts := make([]string, len(at))
-	for i, c := range at {
-		parts[i] = c.Axis + "=" + text(c)
-	}
-	return strings.Join(parts, " ")
-}
-
 // match groups the cells of all sides. Cells that the base does not have, or that only one side has, are left out. left
 // lists cells that a side does not have.
 func match(sides []*side, o Options) (rows []group, left []Left, err error) {
-	var problems []string
+	var problems []error
 	for i, s := range sides {
 		for _, c := range s.cells {
 			key, at, missingAxis := o.key(c.cell)
 			if missingAxis != "" {
-				problems = append(problems, fmt.Sprintf("run %s has no axis %q (available: %s)", s.run.ID, missingAxis,
+				problems = append(problems, fmt.Errorf("match cells: run %s has no axis %q (available: %s)", s.run.ID, missingAxis,
 					strings.Join(axesOf(s), ", ")))
 				break
 			}
@@ -180,7 +152,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 				rows = append(rows, group{key: key, at: at, cells: make([]*cell, len(sides))})
 			}
 			if other := rows[row].cells[i]; other != nil {
-				problems = append(problems, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
+				problems = append(problems, fmt.Errorf("match cells: %s has several cells at %q, which differ in %s: "+
 					"match by it too (--match), or keep one of them (--filter)", s.mark, key,
 					strings.Join(differing(other.cell, c.cell), ", ")))
 				break
@@ -188,8 +160,8 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 			rows[row].cells[i] = c
 		}
 	}
-	if err := joined("match cells", problems); err != nil {
-		return nil, nil, err
+	if problems != nil {
+		return nil, nil, errors.Join(problems...)
 	}
 	rows = slices.DeleteFunc(rows, func(g group) bool {
 		var without, with []string

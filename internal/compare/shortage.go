@@ -34,12 +34,11 @@ func Shortages(run plan.Run) (all []Shortage) {
 				if c.Workload.Search != nil { // a search repeats by itself
 					continue
 				}
-				others := slices.DeleteFunc(slices.Clone(c.Coordinates),
-					func(x plan.Coordinate) bool { return x.Axis == axis })
+				others, _, _ := Options{By: axis}.key(c)
 				for _, name := range Usual() {
 					if slices.ContainsFunc(c.Workload.Parts(),
 						func(w plan.Workload) bool { return w.Absent(name) == "" }) {
-						sides[place(others)+" "+name]++
+						sides[others+" "+name]++
 					}
 				}
 			}

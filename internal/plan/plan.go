@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -51,11 +52,15 @@ type Coordinate struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Text returns the value as tables show it: strings without quotes, anything else as JSON.
+// Text returns the value as tables show it: strings without quotes, anything else as JSON on one line.
 func (c Coordinate) Text() string {
 	var s string
-	if json.Unmarshal(c.Value, &s) == nil {
+	var line bytes.Buffer
+	switch {
+	case json.Unmarshal(c.Value, &s) == nil:
 		return s
+	case json.Compact(&line, c.Value) == nil: // a record has line breaks
+		return line.String()
 	}
 	return string(c.Value)
 }

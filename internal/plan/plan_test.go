@@ -31,3 +31,12 @@ func TestProcessesReadOneOrSeveral(t *testing.T) {
 		t.Error("a number is read as a process")
 	}
 }
+
+// The value of an axis has one line, also if it was read from a record, which is indented.
+func TestCoordinatesHaveOneLine(t *testing.T) {
+	for value, want := range map[string]string{`"a b"`: "a b", `5`: "5", "{\n  \"max\": [\n    1\n  ]\n}": `{"max":[1]}`} {
+		if got := (Coordinate{Axis: "x", Value: json.RawMessage(value)}).Text(); got != want {
+			t.Errorf("%s reads %q, want %q", value, got, want)
+		}
+	}
+}

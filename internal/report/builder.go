@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,18 +23,9 @@ type place []point
 func placeOf(coordinates []plan.Coordinate) place {
 	p := make(place, len(coordinates))
 	for i, c := range coordinates {
-		p[i] = point{c.Axis, compact(c)}
+		p[i] = point{c.Axis, c.Text()}
 	}
 	return p
-}
-
-// compact returns the text of a coordinate, on one line.
-func compact(c plan.Coordinate) string {
-	var one bytes.Buffer
-	if json.Compact(&one, c.Value) == nil {
-		c.Value = one.Bytes()
-	}
-	return c.Text()
 }
 
 // on returns the points on axes, in their order. An axis that the place does not have is left out.

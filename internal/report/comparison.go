@@ -149,7 +149,7 @@ func placeFields(r compare.Row, axes []string) []Field {
 		fields[i].Text = "–"
 		for _, x := range r.At {
 			if x.Axis == axis {
-				fields[i].Text = compact(x)
+				fields[i].Text = x.Text()
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	for _, d := range found.NoWorse() {
 		id, x := d.Row.Cell, d.Row.Changes[0]
 		compared[id] = append(compared[id], d.Value.Name)
-		lower := d.Row.Sides[0].OnlyLowerBound() || d.Row.Sides[1].OnlyLowerBound()
+		lower := d.Row.Sides[0].OnlyLowerBound || d.Row.Sides[1].OnlyLowerBound
 		bounded[id] = bounded[id] || lower
 		tooFew[id] = tooFew[id] || !lower && x.Earlier < x.Needed
 		switch same := [2]string{id, x.Why}; {
