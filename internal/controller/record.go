@@ -266,10 +266,11 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	if !known {
 		return fmt.Errorf("event of task %q, which is not in the plan of the run", e.Task)
 	}
-	if f.skip = f.dir.Done(e.Task) || f.dir.HasAttempt(e.Task, e.Attempt); f.skip {
+	err := f.dir.BeginAttempt(e.Task, e.Attempt)
+	if f.skip = errors.Is(err, runs.ErrDone); f.skip {
 		return nil
 	}
-	if err := f.dir.BeginAttempt(e.Task, e.Attempt); err != nil {
+	if err != nil {
 		return err
 	}
 	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents,

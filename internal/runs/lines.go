@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"example.org/lockstep/lockstep/internal/files"
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
@@ -85,4 +86,13 @@ func encode(v any, indent string) ([]byte, error) {
 		return nil, err
 	}
 	return []byte(plan.Redact(b.String())), nil
+}
+
+// appendLine adds a value to a file of JSON lines, without secrets.
+func appendLine(path string, v any) error {
+	line, err := encode(v, "")
+	if err != nil {
+		return err
+	}
+	return files.AppendLine(path, line, fileMode)
 }

@@ -43,25 +43,20 @@ func List(root string) ([]Summary, error) {
 		if err != nil {
 			continue
 		}
-		all = append(all, summaryOf(r))
+		rounds := r.Rounds()
+		s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(),
+			AtMost: rounds.Open(), Dir: r.dir}
+		for _, t := range r.plan.Tasks() { // outcomes are written atomically
+			if _, err := os.Stat(r.tasks(t.ID).file(outcomeFile)); err == nil {
+				s.Done++
+			}
+		}
+		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b Summary) int {
 		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
 	})
 	return all, nil
-}
-
-// summaryOf counts outcomes by their files, which are written atomically.
-func summaryOf(r *Run) Summary {
-	rounds := r.Rounds()
-	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(),
-		AtMost: rounds.Open(), Dir: r.dir}
-	for _, t := range r.plan.Tasks() {
-		if _, err := os.Stat(r.tasks(t.ID).file(outcomeFile)); err == nil {
-			s.Done++
-		}
-	}
-	return s
 }
 
 // openDir reads the plan in a run's directory.
@@ -94,36 +89,25 @@ func Open(root, id string) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(all) == 0 {
-			return nil, noRuns(latestLink, root)
-		}
-		return openDir(all[0].Dir)
-	}
-	if isRun(filepath.Join(root, id)) {
-		return openDir(filepath.Join(root, id))
-	}
-	var found []string
-	for _, other := range runIDs(root) {
-		if strings.HasPrefix(other, id) {
-			found = append(found, other)
+		if len(all) > 0 {
+			return openDir(all[0].Dir)
 		}
 	}
+	found := idsWith(root, id)
 	switch {
+	case isRun(filepath.Join(root, id)):
+		return openDir(filepath.Join(root, id))
 	case len(found) == 1:
 		return openDir(filepath.Join(root, found[0]))
 	case len(found) > 1:
 		return nil, fmt.Errorf("open run %q: ambiguous id, %d runs begin with it; %s", id, len(found), listing(root, id))
 	case isRun(id):
 		return openDir(id)
-	}
-	if len(runIDs(root)) == 0 {
-		return nil, noRuns(id, root)
+	case len(idsWith(root, "")) == 0:
+		return nil, fmt.Errorf(
+			"open run %q: the folder %s contains no runs; run a matrix, or pass another folder with --runs", id, root)
 	}
 	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
-}
-
-func noRuns(id, root string) error {
-	return fmt.Errorf("open run %q: the folder %s contains no runs; run a matrix, or pass another folder with --runs", id, root)
 }
 
 func isRun(dir string) bool {
@@ -131,15 +115,11 @@ func isRun(dir string) bool {
 	return err == nil
 }
 
-// runIDs returns the names of runs below root, sorted.
-func runIDs(root string) []string {
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return nil
-	}
-	var ids []string
+// idsWith returns the names of runs below root that begin with prefix, sorted.
+func idsWith(root, prefix string) (ids []string) {
+	entries, _ := os.ReadDir(root)
 	for _, e := range entries {
-		if e.IsDir() && isRun(filepath.Join(root, e.Name())) {
+		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) && isRun(filepath.Join(root, e.Name())) {
 			ids = append(ids, e.Name())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"example.org/lockstep/lockstep/internal/files"
 	"example.org/lockstep/lockstep/internal/plan"
@@ -102,24 +103,19 @@ var hlogs = []struct {
 // histograms returns the histogram files of a task and of its groups, by name.
 func histograms(m *record.Merged) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	err := addHlogs(files, "", m)
-	for _, group := range m.Groups() {
-		err = errors.Join(err, addHlogs(files, "."+group, m.Group(group)))
-	}
-	return files, err
-}
-
-// addHlogs adds the histograms of a task or of one of its groups. of is the suffix of their file names.
-func addHlogs(files map[string][]byte, of string, m *record.Merged) error {
-	for _, h := range hlogs {
-		if m.Hist(h.series).Count() == 0 {
-			continue
+	for _, group := range append([]string{""}, m.Groups()...) {
+		part := m.Group(group)
+		for _, h := range hlogs {
+			name := strings.TrimSuffix(h.name+"."+group, ".") + ".hlog"
+			if part.Hist(h.series).Count() == 0 {
+				continue
+			}
+			var text bytes.Buffer
+			if err := part.WriteHlog(&text, h.series); err != nil {
+				return nil, fmt.Errorf("write %s: %w", name, err)
+			}
+			files[name] = text.Bytes()
 		}
-		var text bytes.Buffer
-		if err := m.WriteHlog(&text, h.series); err != nil {
-			return fmt.Errorf("write %s%s.hlog: %w", h.name, of, err)
-		}
-		files[h.name+of+".hlog"] = text.Bytes()
 	}
-	return nil
+	return files, nil
 }

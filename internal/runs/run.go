@@ -51,7 +51,7 @@ const (
 // ErrHeld is wrapped by the error of Hold if another process holds the run.
 var ErrHeld = errors.New("another process is running it")
 
-// ErrDone is wrapped by the error of writing to the record of a task that has an outcome.
+// ErrDone is wrapped by the error of writing to the record of a task or an attempt that has an outcome.
 var ErrDone = errors.New("the task already has an outcome")
 
 // deliveryFile has the results of writing the run's points to InfluxDB: one line for the run, and one for each later
@@ -87,47 +87,44 @@ func Create(root string, p plan.Run) (*Run, error) {
 	}
 	p = p.Redacted()
 	p.Version = plan.RecordFormat
-	text, err := encode(p, "  ")
-	if err != nil {
-		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
-	}
 	dir := filepath.Join(root, p.ID)
 	if err := errors.Join(files.RemoveIncomplete(dir, "."), files.RemoveIncomplete(dir, tasksDir+"/*")); err != nil {
 		return nil, fmt.Errorf("create run %s: remove incomplete files: %w", p.ID, err)
 	}
+	r := newRun(dir, p)
+	var err error
 	if isRun(dir) {
-		return reopen(root, dir, p)
+		if r, err = openDir(dir); err != nil {
+			return nil, err
+		}
+		if !r.plan.Same(p) {
+			return nil, fmt.Errorf("create run %s: %s contains another run with this id; use another directory", p.ID, dir)
+		}
+	} else {
+		err = writePlan(dir, p)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, tasksDir), dirMode); err != nil {
-		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	if err == nil {
+		err = pointLatest(root, p.ID)
 	}
-	if err := files.WriteRecord(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text)),
-		fileMode); err != nil {
-		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
-	}
-	if err := files.WriteRecord(filepath.Join(dir, runFile), text, fileMode); err != nil {
-		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
-	}
-	if err := pointLatest(root, p.ID); err != nil {
-		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
-	}
-	return newRun(dir, p), nil
-}
-
-// reopen opens the directory of a run that is resumed or copied again. The stored plan stays.
-func reopen(root, dir string, p plan.Run) (*Run, error) {
-	r, err := openDir(dir)
 	if err != nil {
-		return nil, err
-	}
-	if !r.plan.Same(p) {
-		return nil, fmt.Errorf("create run %s: %s contains another run with this id; use another directory",
-			p.ID, dir)
-	}
-	if err := pointLatest(root, p.ID); err != nil {
-		return nil, fmt.Errorf("open run %s: %w", p.ID, err)
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
 	return r, nil
+}
+
+// writePlan writes the plan last, because a directory with a plan is a run.
+func writePlan(dir string, p plan.Run) error {
+	text, err := encode(p, "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, tasksDir), dirMode)
+	}
+	if err == nil {
+		err = files.WriteRecord(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text)), fileMode)
+	}
+	if err == nil {
+		err = files.WriteRecord(filepath.Join(dir, runFile), text, fileMode)
+	}
+	return err
 }
 
 // pointLatest links "latest" to a run atomically.
@@ -218,7 +215,8 @@ func (r *Run) WriteFile(name string, data []byte) error {
 }
 
 // BeginAttempt starts the record of an attempt of a task. It continues an existing record of the same attempt, so that
-// a repeated copy never loses data. The error wraps ErrDone for an earlier attempt (see HasAttempt).
+// a repeated copy never loses data. The error wraps ErrDone if the task has an outcome, or if the attempt is stored as
+// one that does not count.
 func (r *Run) BeginAttempt(task, attempt string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,23 +249,25 @@ func (r *Run) begin(task string) (*recorder, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task id", task)
 	}
-	if w := r.writing[task]; w != nil {
-		delete(r.writing, task)
-		if err := w.file.Close(); err != nil {
-			return nil, fmt.Errorf("record task %s: %w", task, err)
-		}
-	}
 	dir := r.tasks(task)
 	if _, err := dir.outcome(r.plan.ID); err == nil {
 		return nil, fmt.Errorf("record task %s: %w", task, ErrDone)
 	}
-	if err := dir.moveAside(); err != nil {
-		return nil, fmt.Errorf("record task %s: move its earlier attempt aside: %w", task, err)
+	var err error
+	if w := r.writing[task]; w != nil {
+		delete(r.writing, task)
+		err = w.file.Close()
 	}
-	if err := os.MkdirAll(dir.file(""), dirMode); err != nil {
-		return nil, fmt.Errorf("record task %s: %w", task, err)
+	if err == nil {
+		err = dir.moveAside()
 	}
-	w, err := openRecorder(dir, false)
+	if err == nil {
+		err = os.MkdirAll(dir.file(""), dirMode)
+	}
+	var w *recorder
+	if err == nil {
+		w, err = openRecorder(dir, false)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("record task %s: %w", task, err)
 	}
@@ -347,21 +347,10 @@ func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 		}
 		earlier = taskDir{dir.tasks, dir.task, dir.attempts()}
 	}
-	if _, err := os.Stat(earlier.file(outcomeFile)); err == nil {
-		return nil
-	}
-	if err := writeOutcome(earlier, o); err != nil {
+	if err := writeOutcome(earlier, o); err != nil { // the same contents if it is copied again
 		return fail(err)
 	}
 	return nil
-}
-
-// HasAttempt reports whether an attempt that does not count is stored.
-func (r *Run) HasAttempt(task, attempt string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, is := r.tasks(task).stored(attempt)
-	return is
 }
 
 // Attempt returns the number, from 1, of the current attempt or of the attempt with the outcome.
@@ -409,14 +398,14 @@ func (r *Run) Outcomes() ([]plan.Outcome, error) {
 	var all []plan.Outcome
 	for _, t := range r.plan.Tasks() {
 		o, err := r.tasks(t.ID).outcome(r.plan.ID)
-		var damage *damaged
 		switch {
 		case err == nil:
 			all = append(all, o)
-		case errors.As(err, &damage):
-			r.warn(damage.Error())
-		case !errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist):
+		case errors.As(err, new(*fs.PathError)):
 			return nil, fmt.Errorf("read outcomes of run %s: %w", r.plan.ID, err)
+		default:
+			r.warn(err.Error())
 		}
 	}
 	return all, nil
@@ -524,11 +513,7 @@ func (r *Run) Mark(m Mark) error {
 	if r.marked[m.key()] {
 		return nil
 	}
-	line, err := encode(m, "")
-	if err == nil {
-		err = files.AppendLine(path, line, fileMode)
-	}
-	if err != nil {
+	if err := appendLine(path, m); err != nil {
 		return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
 	}
 	r.marked[m.key()] = true
@@ -551,11 +536,7 @@ func (r *Run) Marks() ([]Mark, error) {
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	line, err := encode(d, "")
-	if err == nil {
-		err = files.AppendLine(filepath.Join(r.dir, deliveryFile), line, fileMode)
-	}
-	if err != nil {
+	if err := appendLine(filepath.Join(r.dir, deliveryFile), d); err != nil {
 		return fmt.Errorf("store the InfluxDB summary of run %s: %w", r.plan.ID, err)
 	}
 	return nil

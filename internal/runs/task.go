@@ -76,13 +76,8 @@ func (d taskDir) moveAside() error {
 	return os.Rename(d.file(""), (taskDir{d.tasks, d.task, d.attempts() + 1}).file(""))
 }
 
-// damaged is the error of a file with invalid contents.
-type damaged struct{ path, why string }
-
-func (d *damaged) Error() string { return fmt.Sprintf("%s skipped: %s", d.path, d.why) }
-
-// outcome returns the outcome of the task. The error is fs.ErrNotExist or *damaged if the task is not done. run is the
-// expected run.
+// outcome returns the outcome of the task. An error is of type *fs.PathError unless the contents are damaged. run is
+// the expected run.
 func (d taskDir) outcome(run string) (plan.Outcome, error) {
 	path := filepath.Join(tasksDir, d.task, outcomeFile)
 	text, err := os.ReadFile(d.file(outcomeFile))
@@ -91,13 +86,13 @@ func (d taskDir) outcome(run string) (plan.Outcome, error) {
 	}
 	var o plan.Outcome
 	if err := plan.Decode(bytes.NewReader(text), plan.MaxFile, &o); err != nil {
-		return plan.Outcome{}, &damaged{path, fmt.Sprintf("incomplete outcome (%v); the task counts as not done", err)}
+		return plan.Outcome{}, fmt.Errorf("%s skipped: incomplete outcome (%w); the task counts as not done", path, err)
 	}
 	if err := plan.CheckFormat(o.Version); err != nil {
-		return plan.Outcome{}, &damaged{path, err.Error()}
+		return plan.Outcome{}, fmt.Errorf("%s skipped: %w", path, err)
 	}
 	if o.Task != d.task || o.Run != run {
-		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it belongs to task %s of run %s", o.Task, o.Run)}
+		return plan.Outcome{}, fmt.Errorf("%s skipped: it belongs to task %s of run %s", path, o.Task, o.Run)
 	}
 	return o, nil
 }
