@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -66,19 +65,13 @@ type Shift struct {
 	Causes []string  `json:"causes,omitempty"` // differences of the runs around the change
 }
 
-// Status is a change of the status of values: a number, or the reason for not being one.
+// Status is a change of the status of values: a verdict, a flag, the reason for a missing number, or "numeric".
 type Status struct {
 	Cells   []string        `json:"cells"` // the cells with this change
 	Count   int             `json:"count"` // number of these cells
 	Values  []string        `json:"values"`
 	Finding compare.Finding `json:"finding"`
-	Before  string          `json:"before"`  // "numeric", a verdict, a flag, or the reason for a missing number
-	Earlier int             `json:"earlier"` // runs with this status before
-	Of      int             `json:"of"`      // runs before
-	Status  string          `json:"status"`
-	Runs    int             `json:"runs"`
-	Since   string          `json:"since"` // the first of them
-	At      time.Time       `json:"at"`
+	history.StatusChange
 }
 
 // maxNames limits the named cells of a common change.
@@ -114,19 +107,17 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		known := false // from an earlier run
 		for _, answer := range answers {
 			d.moved(answer)
-			for _, c := range answer.Cells {
-				known = known || len(c.Points) > 0 && c.Points[0].Run != d.Run
-			}
-			all = append(all, answer)
+			points := answer.Cells[0].Points
+			known = known || len(points) > 0 && points[0].Run != d.Run
 		}
+		all = append(all, answers...)
 		if !known {
 			d.New = append(d.New, nameOf(cell))
 		}
 	}
 	trends := history.NewTrends(run.ID, all...)
 	numbers := 0
-	newest := map[[2]string]int{} // by cell and value: the series with the newest point
-	for i, s := range trends.Series {
+	for _, s := range trends.Series {
 		last := s.Points[len(s.Points)-1]
 		if last.Run == d.Run {
 			for _, text := range last.New {
@@ -136,15 +127,13 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		if last.Usable > 0 && last.Run == d.Run {
 			numbers++
 		}
+		if s.Newest {
+			d.status(s)
+		}
 		for _, c := range s.Changes {
 			if c.Alarm {
 				d.Shifts = append(d.Shifts, shiftOf(s, c))
 			}
-		}
-		key := [2]string{s.Cell.ID, s.Value}
-		if j, has := newest[key]; !has ||
-			!last.Started.Before(trends.Series[j].Points[len(trends.Series[j].Points)-1].Started) {
-			newest[key] = i
 		}
 	}
 	d.Tested, d.Untested = trends.Tested, max(0, numbers-trends.Tested)
@@ -156,11 +145,6 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count),
 			cmp.Compare(a.P, b.P))
 	})
-	for i, s := range trends.Series {
-		if newest[[2]string{s.Cell.ID, s.Value}] == i {
-			d.status(s)
-		}
-	}
 	d.mergeStatuses()
 	return nil
 }
@@ -171,20 +155,17 @@ func (d *Digest) status(s history.Series) {
 	if !changed {
 		return
 	}
-	name := func(status string) string { return cmp.Or(status, "numeric") }
 	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1,
-		Values:  []string{s.Value},
-		Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of, Status: name(c.Status),
-		Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
+		Values: []string{s.Value}, Finding: compare.Worse, StatusChange: c}
 	if c.Status == "" {
 		x.Finding = compare.Better
 	}
-	for i, other := range d.Statuses {
-		other.Values = x.Values
-		if reflect.DeepEqual(other, x) {
-			d.Statuses[i].Values = append(d.Statuses[i].Values, s.Value)
-			return
-		}
+	x.Before, x.Status = cmp.Or(c.Before, "numeric"), cmp.Or(c.Status, "numeric")
+	if i := slices.IndexFunc(d.Statuses, func(o Status) bool {
+		return slices.Equal(o.Cells, x.Cells) && o.StatusChange == x.StatusChange
+	}); i >= 0 {
+		d.Statuses[i].Values = append(d.Statuses[i].Values, s.Value)
+		return
 	}
 	d.Statuses = append(d.Statuses, x)
 }
@@ -194,8 +175,7 @@ func (d *Digest) mergeStatuses() {
 	var all []Status
 	for _, s := range d.Statuses {
 		i := slices.IndexFunc(all, func(x Status) bool {
-			return x.Status == s.Status && x.Since == s.Since && x.Runs == s.Runs && slices.Equal(x.Values, s.Values) &&
-				x.Before == s.Before && x.Earlier == s.Earlier && x.Of == s.Of
+			return slices.Equal(x.Values, s.Values) && x.StatusChange == s.StatusChange
 		})
 		if i < 0 {
 			all = append(all, s)
@@ -213,13 +193,12 @@ func (d *Digest) mergeStatuses() {
 // moved adds a note if this run was measured from other hosts than the previous run: each set of hosts has its own
 // series.
 func (d *Digest) moved(a history.Answer) {
-	for _, c := range a.Cells {
-		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
-			c.Points[i].Environment != c.Points[i-1].Environment {
-			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
-			d.differs(fmt.Sprintf("hosts: %s → %s; runs on different hosts are not compared",
-				hosts(c.Points[i-1]), hosts(c.Points[i])))
-		}
+	points := a.Cells[0].Points
+	if i := slices.IndexFunc(points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
+		points[i].Environment != points[i-1].Environment {
+		hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
+		d.differs(fmt.Sprintf("hosts: %s → %s; runs on different hosts are not compared",
+			hosts(points[i-1]), hosts(points[i])))
 	}
 }
 
@@ -269,13 +248,8 @@ func newShift(name string, by float64, since history.Point) Shift {
 
 // Worse returns the number of shifts and statuses that are worse.
 func (d Digest) Worse() (n int) {
-	for _, s := range d.Shifts {
-		if s.Finding == compare.Worse {
-			n++
-		}
-	}
-	for _, s := range d.Statuses {
-		if s.Finding == compare.Worse {
+	for _, r := range d.Remarks() {
+		if r.Kind == string(compare.Worse) {
 			n++
 		}
 	}

@@ -460,7 +460,7 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 						Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
 				}
 				if err := errors.Join(os.Mkdir(filepath.Join(root, run.ID), 0o755),
-					putRun(tx, run, cells, "", outcomes)); err != nil {
+					putRun(tx, run, "", outcomes)); err != nil {
 					return err
 				}
 			}

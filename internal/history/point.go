@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -62,23 +62,20 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	return put(b, string(pointKey(o.Cell, p.HistoryPoint)), p)
 }
 
-// newest calls each for the points of a cell, from the newest to the oldest, until it returns false. The arguments are
-// the start of the run and the stored text.
-func newest(tx *bbolt.Tx, cell string, each func(at time.Time, text []byte) bool) error {
-	cursor := tx.Bucket(bucketPoints).Cursor()
-	last := cursor.Prev
-	if after, _ := cursor.Seek(append([]byte(cell), 1)); after == nil {
-		last = cursor.Last
-	}
-	prefix := append([]byte(cell), 0)
-	for key, text := last(); bytes.HasPrefix(key, prefix); key, text = cursor.Prev() {
-		rest := key[len(prefix):]
-		if len(rest) < 8 {
-			return fmt.Errorf("read a point of cell %s: %w", cell, ErrDamaged)
+// newest returns the points of a cell, from the newest to the oldest: the start of the run and the stored text.
+func newest(tx *bbolt.Tx, cell string) iter.Seq2[time.Time, []byte] {
+	return func(yield func(at time.Time, text []byte) bool) {
+		cursor := tx.Bucket(bucketPoints).Cursor()
+		last := cursor.Prev
+		if after, _ := cursor.Seek(append([]byte(cell), 1)); after == nil {
+			last = cursor.Last
 		}
-		if !each(time.Unix(0, int64(binary.BigEndian.Uint64(rest))).UTC(), text) {
-			return nil
+		prefix := append([]byte(cell), 0)
+		for key, text := last(); bytes.HasPrefix(key, prefix); key, text = cursor.Prev() {
+			at := int64(binary.BigEndian.Uint64(key[len(prefix):])) // Store.open reports a key that is too short
+			if !yield(time.Unix(0, at).UTC(), text) {
+				return
+			}
 		}
 	}
-	return nil
 }

@@ -28,14 +28,15 @@ func Known(value string) error {
 	if _, is := plan.MetricOf(name); is || value == "" {
 		return nil
 	}
+	info, known := plan.Metrics(nil).ValueNamed(name)
+	if known && info.Unit == plan.Text {
+		return fmt.Errorf("%s is derived from other metrics and has no history; use publish.rate or consume.rate", name)
+	}
+	if known {
+		return nil
+	}
 	var names []string
 	for _, v := range plan.Values() {
-		if v.Name == name {
-			if v.Unit == plan.Text {
-				return fmt.Errorf("%s is derived from other metrics and has no history; use publish.rate or consume.rate", name)
-			}
-			return nil
-		}
 		names = append(names, v.Name)
 	}
 	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value, plan.DidYouMean(name, names))
@@ -87,35 +88,33 @@ type reader struct {
 func (r *reader) read(cell string, in span) (left int, err error) {
 	var started time.Time
 	runs, points := 0, 0
-	broken := newest(r.tx, cell, func(at time.Time, text []byte) bool {
-		switch {
-		case at.Before(in.since):
-			return false
-		case !in.until.IsZero() && at.After(in.until):
-			return true
-		case !at.Equal(started):
+	for at, text := range newest(r.tx, cell) {
+		if !in.until.IsZero() && at.After(in.until) {
+			continue
+		}
+		if !at.Equal(started) {
 			started, runs = at, runs+1
 		}
-		switch {
-		case in.runs > 0 && runs > in.runs:
-			return false
-		case in.points > 0 && points == in.points:
+		if at.Before(in.since) || in.runs > 0 && runs > in.runs {
+			break
+		}
+		if in.points > 0 && points == in.points {
 			left++
-			return true
+			continue
 		}
 		var p stored
-		if err = json.Unmarshal(text, &p); err != nil {
-			err = fmt.Errorf("read a point of cell %s: %w (%w)", cell, ErrDamaged, err)
-			return false
+		if err := json.Unmarshal(text, &p); err != nil {
+			return left, fmt.Errorf("read a point of cell %s: %w (%w)", cell, ErrDamaged, err)
 		}
 		points++
-		err = r.add(p)
-		return err == nil
-	})
+		if err := r.add(p); err != nil {
+			return left, err
+		}
+	}
 	for _, a := range r.answers {
 		slices.Reverse(a.Cells[len(a.Cells)-1].Points)
 	}
-	return left, cmp.Or(err, broken)
+	return left, nil
 }
 
 // add adds a point to the last cell of the answers whose values it has, and resolves its fingerprints.

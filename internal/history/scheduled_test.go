@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"example.org/lockstep/lockstep/internal/compare"
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
@@ -66,32 +67,37 @@ func elsewhere(set func(cell, repetition int, o *plan.Outcome)) func(cell, repet
 // A change of level is part of the run-to-run spread until a later run becomes the baseline.
 func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 	root := t.TempDir()
-	var cell string
+	var all []plan.Run
 	for n := range 12 {
 		change := 1.0
 		if n >= 6 {
 			change = 0.7
 		}
-		cell = scheduledRun(t, root, n, 2, 1, rated(n, change)).Cells[1].ID
+		all = append(all, scheduledRun(t, root, n, 2, 1, rated(n, change)))
 	}
 	s := Of(root)
 	fresh(t, s)
-	spread := func(like string) (int, float64) {
-		all, err := s.Spreads(cell, []string{"publish.rate"}, like, began.AddDate(0, 0, 12))
-		if err != nil || all["publish.rate"].Relative == nil {
-			t.Fatal(all, err)
+	spread := func(like int) (int, float64) {
+		compared := []compare.Recorded{{Run: all[like]}, {Run: plan.Run{ID: "next", Started: began.AddDate(0, 0, 12)}}}
+		of, err := s.SpreadsOf(compared, []string{"publish.rate"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return all["publish.rate"].Runs, *all["publish.rate"].Relative
+		got := of(all[like].Cells[1].ID, "publish.rate")
+		if got.Relative == nil {
+			t.Fatalf("%+v", got)
+		}
+		return got.Runs, *got.Relative
 	}
-	if runs, relative := spread("night-0006"); runs != 12 || relative < 0.15 {
+	if runs, relative := spread(6); runs != 12 || relative < 0.15 {
 		t.Errorf("without a baseline: %.3f of %d runs; want both levels", relative, runs)
 	}
 	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0006"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, like := range []string{"night-0006", "night-0011"} {
+	for _, like := range []int{6, 11} {
 		if runs, relative := spread(like); runs != 6 || relative > 0.01 || math.IsNaN(relative) {
-			t.Errorf("of %s: %.3f of %d runs; want the new level alone", like, relative, runs)
+			t.Errorf("of run %d: %.3f of %d runs; want the new level alone", like, relative, runs)
 		}
 	}
 }

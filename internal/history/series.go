@@ -19,6 +19,7 @@ type Series struct {
 	Value       string
 	Environment plan.Environment
 	Points      []Point        // oldest first
+	Newest      bool           // of the series of this value and cell, it has the newest repetition
 	Changes     []change.Point // At is an index of Points
 
 	hosts string // fingerprint of Environment
@@ -50,10 +51,9 @@ type Common struct {
 
 // Trends is series with their change points, which were tested together.
 type Trends struct {
-	Series          []Series
-	Common          []Common
-	Tested          int     // series with enough runs for an alarm
-	Autocorrelation float64 // of consecutive runs
+	Series []Series
+	Common []Common
+	Tested int // series with enough runs for an alarm
 }
 
 // Depth is the number of newest runs of a cell in which alarms are searched. The error rates in
@@ -83,10 +83,8 @@ func NewTrends(run string, answers ...Answer) (t Trends) {
 			}
 			for _, hosts := range order {
 				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]),
-					hosts: hosts}
-				for i := 1; i < len(s.Points); i++ {
-					s.Points[i].New = differ(s.Points[:i], s.Points[i].Repetitions, a.HistoryAnswer)
-				}
+					Newest: hosts == points[len(points)-1].Environment, hosts: hosts}
+				addDifferences(s.Points, a.Subjects)
 				t.Series = append(t.Series, s)
 			}
 		}
@@ -172,7 +170,7 @@ func (t *Trends) find(run string) {
 		}
 	}
 	found := change.Find(all, 0)
-	t.Tested, t.Autocorrelation = found.Tested, found.Autocorrelation
+	t.Tested = found.Tested
 	for i, points := range found.Points {
 		for j := range points {
 			points[j].At = at[i][points[j].At]
@@ -253,54 +251,43 @@ func (s Series) Causes(at int) (causes []string) {
 	return causes
 }
 
-// differ returns the differences between a run and those before it. They are the settings of the subject, against the
-// last run that has one, and the version of Lockstep.
-func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (words []string) {
-	if now, known := firstSubject(after, a); known {
-		for _, n := range slices.Backward(before) {
-			if then, known := firstSubject(n.Repetitions, a); known {
-				words = different(then, now)
-				break
+// addDifferences adds the differences between each run and those before it. They are the settings of the subject,
+// against the last run that has one, and the version of Lockstep.
+func addDifferences(points []Point, subjects map[string]plan.Subject) {
+	before := settingsOf(points[0], subjects)
+	for i := 1; i < len(points); i++ {
+		p := &points[i]
+		after := settingsOf(*p, subjects)
+		if after != nil && before != nil {
+			both := maps.Clone(before)
+			maps.Copy(both, after)
+			for _, name := range slices.Sorted(maps.Keys(both)) {
+				if before[name] != after[name] {
+					p.New = append(p.New, arrow(name, before[name], after[name]))
+				}
 			}
 		}
-	}
-	if old, new := before[len(before)-1].Repetitions[0].Version, after[0].Version; old != new {
-		words = append(words, arrow("lockstep", old, new))
-	}
-	return words
-}
-
-// firstSubject returns the subject of the first repetition of a run that has one.
-func firstSubject(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (s plan.Subject, known bool) {
-	for _, p := range repetitions {
-		if s = a.Subjects[p.Subject]; len(flat(s)) > 0 {
-			return s, true
+		if after != nil {
+			before = after
+		}
+		if old, new := points[i-1].Repetitions[0].Version, p.Repetitions[0].Version; old != new {
+			p.New = append(p.New, arrow("lockstep", old, new))
 		}
 	}
-	return plan.Subject{}, false
 }
 
-// different lists the differences of two subjects as "setting: before → after".
-func different(before, after plan.Subject) (words []string) {
-	x, y := flat(before), flat(after)
-	both := maps.Clone(x)
-	maps.Copy(both, y)
-	for _, name := range slices.Sorted(maps.Keys(both)) {
-		if x[name] != y[name] {
-			words = append(words, arrow(name, x[name], y[name]))
+// settingsOf returns the subject of the first repetition of a run that has one; nil: none has.
+func settingsOf(p Point, subjects map[string]plan.Subject) map[string]string {
+	for _, r := range p.Repetitions {
+		if s := flat(subjects[r.Subject]); len(s) > 0 {
+			return s
 		}
 	}
-	return words
+	return nil
 }
 
 func arrow(name, before, after string) string {
-	orNone := func(text string) string {
-		if text == "" {
-			return "none"
-		}
-		return text
-	}
-	return fmt.Sprintf("%s: %s → %s", name, orNone(before), orNone(after))
+	return fmt.Sprintf("%s: %s → %s", name, cmp.Or(before, "none"), cmp.Or(after, "none"))
 }
 
 // flat returns a subject as settings by name.
@@ -336,7 +323,7 @@ func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	for start > 0 && points[start-1].Status == c.Status {
 		start--
 	}
-	c.Since, c.Runs, c.Of = points[start], len(points)-start, start
+	c.Since, c.At, c.Runs, c.Of = points[start].Run, points[start].Started.UTC(), len(points)-start, start
 	count := map[string]int{}
 	for _, p := range points[:start] {
 		if count[p.Status]++; count[p.Status] > c.Earlier {
@@ -386,12 +373,13 @@ const (
 	SomeBacklog = "backlog in some repetitions" // in fewer than half of them
 )
 
-// StatusChange is a change of the status of a value.
+// StatusChange is a change of the status of a value. It can be compared with ==.
 type StatusChange struct {
-	Before  string // the most frequent status before; "": a number
-	Earlier int    // runs with it before
-	Of      int    // runs before
-	Status  string // of the newest runs
-	Since   Point  // the first of them
-	Runs    int    // number of them
+	Before  string    `json:"before"`  // the most frequent status before; "": a number
+	Earlier int       `json:"earlier"` // runs with it before
+	Of      int       `json:"of"`      // runs before
+	Status  string    `json:"status"`  // of the newest runs; "": a number
+	Runs    int       `json:"runs"`    // number of them
+	Since   string    `json:"since"`   // the first of them
+	At      time.Time `json:"at"`      // its start, UTC
 }

@@ -48,7 +48,7 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	s := Of(root)
 	fresh(t, s)
 	cell := run.Cells[0].ID
-	all, err := s.Spreads(cell, []string{"publish.rate", "lost"}, "night-0000", began.AddDate(0, 0, 11), "night-0011")
+	all, err := s.spreads(cell, []string{"publish.rate", "lost"}, "night-0000", nil, began.AddDate(0, 0, 11), "night-0011")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,18 +57,18 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 		math.Abs(*got.Relative-0.0158143) > 1e-6 {
 		t.Errorf("five runs with a deviation of 15.8: %+v", got)
 	}
-	with, err := s.Spreads(cell, []string{"publish.rate"}, "night-0000", began.AddDate(0, 0, 15), "night-0011")
+	with, err := s.spreads(cell, []string{"publish.rate"}, "night-0000", nil, began.AddDate(0, 0, 15), "night-0011")
 	if err != nil || with["publish.rate"].Runs != 6 || with["publish.rate"].Backlogs != 2 {
 		t.Errorf("one more run with a number, and two with a backlog: %+v, %v", with, err)
 	}
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
 		t.Errorf("of zeros there is no relative deviation: %+v", lost)
 	}
-	if all, err = s.Spreads(cell, []string{"publish.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil ||
+	if all, err = s.spreads(cell, []string{"publish.rate"}, "elsewhere", nil, began.AddDate(1, 0, 0)); err != nil ||
 		all["publish.rate"].Runs != 0 {
 		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
 	}
-	if all, err = s.Spreads("none", []string{"publish.rate"}, "night-0000", began); err != nil || len(all) != 0 {
+	if all, err = s.spreads("none", []string{"publish.rate"}, "night-0000", nil, began); err != nil || len(all) != 0 {
 		t.Errorf("of a cell that was never run: %+v, %v", all, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestBacklogsOfEvenRepetitions(t *testing.T) {
 			}
 			s := Of(root)
 			fresh(t, s)
-			all, err := s.Spreads(cell, []string{value}, "night-0000", began.AddDate(0, 0, 8))
+			all, err := s.spreads(cell, []string{value}, "night-0000", nil, began.AddDate(0, 0, 8))
 			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil ||
 				!(got.Deviation < 10) {
 				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value,

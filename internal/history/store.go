@@ -84,10 +84,7 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 	}
 	return s.open(true, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
-			if empty(tx) {
-				return nil
-			}
-			if err := s.checkVersion(tx); err != nil {
+			if written, err := s.check(tx); err != nil || !written {
 				return err
 			}
 			return read(tx)
@@ -99,12 +96,11 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 func (s *Store) update(write func(*bbolt.Tx) error) error {
 	return s.open(false, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
-			if empty(tx) {
-				if err := s.createBuckets(tx); err != nil {
-					return s.failed("make", err)
-				}
+			written, err := s.check(tx)
+			if err == nil && !written {
+				err = createBuckets(tx)
 			}
-			if err := s.checkVersion(tx); err != nil {
+			if err != nil {
 				return err
 			}
 			return write(tx)
@@ -131,52 +127,48 @@ func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 			return f, err
 		}})
 	if err != nil {
-		return s.failed("open", err)
+		return s.failed(err)
 	}
 	return errors.Join(use(db), db.Close())
 }
 
-// empty reports whether a store was created and never written to.
-func empty(tx *bbolt.Tx) bool {
-	first, _ := tx.Cursor().First()
-	return first == nil
-}
-
-// createBuckets creates the buckets of an empty store.
-func (s *Store) createBuckets(tx *bbolt.Tx) error {
+func createBuckets(tx *bbolt.Tx) error {
 	for _, b := range buckets {
 		if _, err := tx.CreateBucket(b); err != nil {
-			return err
+			return fmt.Errorf("make the history: %w", err)
 		}
 	}
 	return tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 }
 
-// checkVersion returns an error if a bucket is missing or the version is not form.
-func (s *Store) checkVersion(tx *bbolt.Tx) error {
+// check reports whether a store was ever written to. It returns an error if a bucket is missing or the version is not
+// form.
+func (s *Store) check(tx *bbolt.Tx) (written bool, err error) {
+	if first, _ := tx.Cursor().First(); first == nil {
+		return false, nil
+	}
 	for _, b := range buckets {
 		if tx.Bucket(b) == nil {
-			return fmt.Errorf("read %s: %w", s.path, ErrDamaged)
+			return false, fmt.Errorf("read %s: %w", s.path, ErrDamaged)
 		}
 	}
 	if is := string(tx.Bucket(bucketMeta).Get(keyForm)); is != form {
-		return fmt.Errorf("read %s: it has format %q, this program reads %q; rebuild it with ctl history reindex --rebuild", s.path, is, form)
+		return false, fmt.Errorf("read %s: it has format %q, this program reads %q; rebuild it with ctl history reindex --rebuild", s.path, is, form)
 	}
-	return nil
+	return true, nil
 }
 
-// failed adds the remedy to an error.
-func (s *Store) failed(verb string, err error) error {
+// failed adds the remedy to an error of opening the file.
+func (s *Store) failed(err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%s %s: locked by another program for %v; retry", verb, s.path, patience)
+		return fmt.Errorf("open %s: locked by another program for %v; retry", s.path, patience)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
-		errors.Is(err, bolterrors.ErrVersionMismatch):
-		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
-	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no error value for it
-		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
+		errors.Is(err, bolterrors.ErrVersionMismatch),
+		strings.HasPrefix(err.Error(), "file size too small"): // the library has no error value for it
+		return fmt.Errorf("open %s: %w (%w)", s.path, ErrDamaged, err)
 	}
-	return fmt.Errorf("%s the history: %w", verb, err)
+	return fmt.Errorf("open the history: %w", err)
 }
 
 func put(b *bbolt.Bucket, key string, v any) error {
@@ -268,28 +260,24 @@ func (s *Store) place() string {
 func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	known, damaged := s.Baselines()
 	for _, name := range slices.Sorted(maps.Keys(rules.Regressions(run))) {
+		base := plan.Base{Name: name}
 		i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
 		switch {
 		case damaged != nil:
-			all = append(all, plan.Base{Name: name,
-				Why: fmt.Sprintf("cannot read the baseline %q: %v", name, damaged)})
-			continue
+			base.Why = fmt.Sprintf("cannot read the baseline %q: %v", name, damaged)
 		case i < 0:
-			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name, s.place())})
-			continue
+			base.Why = plan.NoBaseline(name, s.place())
+		default:
+			record, outcomes, err := s.Record(known[i].Run)
+			if err != nil {
+				base.Why = fmt.Sprintf(
+					"cannot read the record of the baseline %q: %v; set another run as baseline with ctl history baseline set RUN",
+					name, err)
+				break
+			}
+			base = s.Base(run, plan.BaselineRecord{Baseline: known[i], Plan: record.Plan(), Outcomes: outcomes})
 		}
-		record, err := runs.Open(s.root, known[i].Run)
-		var outcomes []plan.Outcome
-		if err == nil {
-			outcomes, err = record.Outcomes()
-		}
-		if err != nil {
-			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf(
-				"cannot read the record of the baseline %q: %v; set another run as baseline with ctl history baseline set RUN",
-				name, err)})
-			continue
-		}
-		all = append(all, s.Base(run, plan.BaselineRecord{Baseline: known[i], Plan: record.Plan(), Outcomes: outcomes}))
+		all = append(all, base)
 	}
 	return all
 }
@@ -311,14 +299,13 @@ func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	values := slices.Sorted(maps.Keys(wanted))
 	b := plan.Base{Name: name, Run: of.Plan.ID, Started: of.Plan.Started}
 	rounds := sampling.Of(of.Plan, of.Outcomes)
-	began := func(string) bool { return true } // the spread begins with the baseline's run
 	for _, c := range run.Cells {
 		cell := baseCell(c.ID, of.Outcomes, values, rounds.Cell(c.ID).Repeat)
 		if len(cell.Repetitions) == 0 {
 			continue
 		}
 		var err error
-		if cell.Spreads, err = s.spreads(c.ID, values, b.Run, began, run.Started, run.ID); err != nil {
+		if cell.Spreads, err = s.spreads(c.ID, values, b.Run, []string{b.Run}, run.Started, run.ID); err != nil {
 			return plan.Base{Name: name, Why: fmt.Sprintf("cannot read the earlier runs: %v", err)}
 		}
 		b.Cells = append(b.Cells, cell)
@@ -329,33 +316,23 @@ func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 // baseCell returns a cell with the values of all its repetitions. It has none if no repetition is valid.
 func baseCell(id string, outcomes []plan.Outcome, values []string, repeat int) plan.BaseCell {
 	cell := plan.BaseCell{ID: id}
-	valid := false
-	for _, o := range outcomes {
-		if o.Cell != id {
-			continue
-		}
+	repetitions := slices.DeleteFunc(slices.Clone(outcomes), func(o plan.Outcome) bool { return o.Cell != id })
+	if !slices.ContainsFunc(repetitions, func(o plan.Outcome) bool { return o.Verdict == plan.Valid }) {
+		return cell
+	}
+	for len(repetitions) < repeat {
+		repetitions = append(repetitions, plan.Outcome{Verdict: "not run"})
+	}
+	for _, o := range repetitions {
 		some := map[string]plan.Value{}
 		for _, name := range values {
-			v, has := o.Value(name)
 			if o.Verdict != plan.Valid {
-				v, has = plan.Value{NA: string(o.Verdict)}, true
-			}
-			if has {
+				some[name] = plan.Value{NA: string(o.Verdict)}
+			} else if v, has := o.Value(name); has {
 				some[name] = v
 			}
 		}
-		valid = valid || o.Verdict == plan.Valid
 		cell.Hosts = append(cell.Hosts, o.Hosts()...)
-		cell.Repetitions = append(cell.Repetitions, some)
-	}
-	if !valid {
-		return plan.BaseCell{ID: id}
-	}
-	for len(cell.Repetitions) < repeat {
-		some := map[string]plan.Value{}
-		for _, name := range values {
-			some[name] = plan.Value{NA: "not run"}
-		}
 		cell.Repetitions = append(cell.Repetitions, some)
 	}
 	slices.Sort(cell.Hosts)
@@ -391,8 +368,7 @@ func (s *Store) Add(ctx context.Context, run string) error {
 // Put adds a run without a directory in the folder, or replaces its stored points.
 func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 	return s.update(func(tx *bbolt.Tx) error {
-		return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "",
-			outcomes)
+		return putRun(tx, run, "", outcomes)
 	})
 }
 
@@ -484,8 +460,7 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 			continue
 		}
 		if err := s.update(func(tx *bbolt.Tx) error {
-			return putRun(tx, run.Plan(), run.Rounds().Tasks(), stamp,
-				outcomes)
+			return putRun(tx, run.Plan(), stamp, outcomes)
 		}); err != nil {
 			return in, err
 		}
@@ -509,8 +484,9 @@ func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 }
 
 // putRun stores a run with its number of tasks and its points.
-func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.Outcome) error {
-	run := IndexedRun{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
+func putRun(tx *bbolt.Tx, p plan.Run, stamp string, outcomes []plan.Outcome) error {
+	run := IndexedRun{Matrix: p.Name, Started: p.Started, Done: len(outcomes),
+		Tasks: sampling.Of(p, outcomes).Tasks(), Stamp: stamp}
 	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {
 		return err
 	}
@@ -704,23 +680,11 @@ func choose(all []plan.HistoryCell, filters []string) ([]plan.HistoryCell, error
 // maxRuns limits the runs of a spread to the newest.
 const maxRuns = 1000
 
-// Spreads returns the run-to-run spreads of a cell by value name, over the runs with the broker version and hosts of
+// spreads returns the run-to-run spreads of a cell by value name, over the runs with the broker version and hosts of
 // the run like. The first run is like if it is a baseline, else the last baseline before it: a new baseline starts a
 // new level. The last run began at until or before. Runs in except, and runs with a repetition that is not valid or not
 // comparable, are left out. A repetition with a backlog counts as the worst value.
-func (s *Store) Spreads(cell string, values []string, like string, until time.Time,
-	except ...string) (map[string]plan.RunSpread, error) {
-	baselines, err := s.Baselines()
-	if err != nil {
-		return nil, err
-	}
-	isBaseline := func(run string) bool {
-		return slices.ContainsFunc(baselines, func(b plan.Baseline) bool { return b.Run == run })
-	}
-	return s.spreads(cell, values, like, isBaseline, until, except...)
-}
-
-func (s *Store) spreads(cell string, values []string, like string, isBaseline func(run string) bool, until time.Time,
+func (s *Store) spreads(cell string, values []string, like string, baselines []string, until time.Time,
 	except ...string) (map[string]plan.RunSpread, error) {
 	answers, err := s.Look(plan.HistoryCell{ID: cell}, values, until, maxRuns)
 	if err != nil {
@@ -734,7 +698,7 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 			continue
 		}
 		begin := at
-		for begin > 0 && !isBaseline(points[begin].Run) {
+		for begin > 0 && !slices.Contains(baselines, points[begin].Run) {
 			begin--
 		}
 		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]),
@@ -743,23 +707,24 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 		var medians []float64
 		repetitions, backlogs := 0, 0
 		for _, p := range points[begin:] {
-			numbers, worst := make([]float64, 0, len(p.Repetitions)), 0
+			var numbers []float64
 			for _, r := range p.Repetitions {
 				switch {
 				case r.Verdict != plan.Valid || r.Environment != environment ||
 					brokerVersion(a.Subjects[r.Subject]) != version:
 				case r.Value.NA == string(plan.Backlog):
-					numbers, worst = append(numbers, info.Better.Worst()), worst+1
+					numbers = append(numbers, info.Better.Worst())
 				case r.Value.Incomparable() == "":
 					numbers = append(numbers, r.Value.Number)
 				}
 			}
-			switch {
-			case len(numbers) < len(p.Repetitions) || slices.Contains(except, p.Run):
-			case 2*worst >= len(numbers): // no finite median
+			if len(numbers) < len(p.Repetitions) || slices.Contains(except, p.Run) {
+				continue
+			}
+			if median := stats.Median(numbers); math.IsInf(median, 0) || math.IsNaN(median) {
 				backlogs++
-			default:
-				medians, repetitions = append(medians, stats.Median(numbers)), repetitions+len(numbers)
+			} else {
+				medians, repetitions = append(medians, median), repetitions+len(numbers)
 			}
 		}
 		spread := spreadOf(medians, repetitions)
@@ -818,14 +783,19 @@ func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(ce
 			except = append(except, r.Run.ID)
 		}
 	}
-	base := compared[0].Run
-	all := make(map[string]map[string]plan.RunSpread, len(base.Cells))
+	known, err := s.Baselines()
+	if err != nil {
+		return nil, err
+	}
+	var baselines []string
+	for _, b := range known {
+		baselines = append(baselines, b.Run)
+	}
+	base, all := compared[0].Run, map[string]map[string]plan.RunSpread{}
 	for _, c := range base.Cells {
-		spreads, err := s.Spreads(c.ID, values, base.ID, until, except...)
-		if err != nil {
+		if all[c.ID], err = s.spreads(c.ID, values, base.ID, baselines, until, except...); err != nil {
 			return nil, fmt.Errorf("read the earlier runs of cell %s: %w", c.ID, err)
 		}
-		all[c.ID] = spreads
 	}
 	return func(cell, value string) plan.RunSpread { return all[cell][value] }, nil
 }
