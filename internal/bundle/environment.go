@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
@@ -40,7 +39,7 @@ func EnvironmentOf(p plan.Run, outcomes []plan.Outcome) Environment {
 		cells[c.ID] = c
 	}
 	for _, o := range outcomes {
-		cores := judge.CoresOf(o)
+		cores := o.Cores()
 		for _, a := range o.Agents {
 			x := Agent{a.Agent, a.Host, a.Version, cores[a.Agent]}
 			if !slices.Contains(e.Agents, x) {

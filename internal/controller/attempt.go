@@ -416,7 +416,7 @@ func (a *attempt) notSteady() string {
 	for _, t := range a.groups {
 		w := t.Cell.Workload
 		publishers += w.Publishers.Nodes * w.Publishers.Threads
-		confirmed = confirmed || judge.Confirmed(w.Publishers.Mode)
+		confirmed = confirmed || w.Publishers.Confirmed()
 	}
 	seconds := judge.LoadSamples(a.merged, confirmed, known)
 	sent := 0.0

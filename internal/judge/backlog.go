@@ -52,8 +52,6 @@ type everySecond struct {
 	of    []second
 }
 
-func (e everySecond) at(index int) second { return e.of[index-e.first] }
-
 // perSecond sums the windows of all agents per second, in one pass. A pass per second would take minutes for a record
 // of hours.
 func perSecond(in *input) (e everySecond) {
@@ -127,21 +125,17 @@ func keepsUp(in *input, every everySecond) bool {
 	if in.span.byCount { // by count, the deliveries of an incomplete last second are not known
 		to = min(to, int(in.span.sending/time.Second))
 	}
-	delivered := 0.0
+	whole := every.whole(in.subscriptions)
+	var all flowSecond
 	for i := max(from, every.first); i < to; i++ {
-		delivered += every.at(i).unique
+		s := whole[i-every.first]
+		all.published, all.delivered = all.published+s.published, all.delivered+s.delivered
 	}
-	if to > from && delivered == 0 {
+	if to > from && all.delivered == 0 {
 		return false
 	}
-	whole := every.whole(in.subscriptions)
 	first := max(every.first, min(from, to-minLevels))
 	if to-first < minLevels {
-		var all flowSecond
-		for i := max(from, every.first); i < min(to, every.first+len(whole)); i++ {
-			s := whole[i-every.first]
-			all.published, all.delivered = all.published+s.published, all.delivered+s.delivered
-		}
 		if short := all.delivered < (1-shortTolerance)*all.published; short || to-first < 3 {
 			return !short
 		}
@@ -194,8 +188,7 @@ type backlog struct {
 func backlogOf(in *input, every everySecond) backlog {
 	b := backlog{first: every.first}
 	level := 0.0
-	for i := b.first; i < in.span.windows; i++ {
-		s := every.at(i)
+	for _, s := range every.of {
 		level += float64(in.subscriptions)*(s.sent-s.returned-s.rejected) - s.unique
 		b.level, b.received = append(b.level, level), append(b.received, s.unique)
 	}

@@ -99,7 +99,7 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	}
 	for i := -2; i < 10; i++ {
 		sum := func(c record.Counter) float64 { return float64(x.merge.Sum(c, i, i+1)) }
-		got := every.at(i)
+		got := every.of[i-every.first]
 		for c, n := range map[record.Counter]float64{record.Sent: got.sent, record.Returned: got.returned,
 			record.Rejected: got.rejected, record.Unique: got.unique} {
 			if n != sum(c) {

@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"math"
+
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 )
@@ -11,17 +13,13 @@ const (
 	naLossDrainCut  = "unknown: the drain ended by its timeout"
 )
 
-// bindingNames are the latencies of bindings, in the order of their warnings.
-var bindingNames = []string{"binding", "binding.first", "binding.message"}
+// bindingFirst stands for the first deliveries through bindings. The record has them one by one, not as a series.
+const bindingFirst = record.Series(math.MaxUint8)
 
-// bindingLatenciesOf returns the latencies of bindings whose call, and of messages whose send, was inside the
-// measurement. If another agent had the first delivery of a binding, the first delivery on this agent counts as a
-// further message.
-func bindingLatenciesOf(in *input) map[string]latency {
-	if !in.churns() {
-		return nil
-	}
-	first, further := record.NewHist(), record.NewHist()
+// addBindings adds the latencies of bindings whose call, and of messages whose send, was inside the measurement. If
+// another agent had the first delivery of a binding, the first delivery on this agent counts as a further message.
+func (in *input) addBindings() {
+	first, further := record.NewHist(), in.hists[record.BindingMessage].Clone()
 	measured := func(at int64) bool { return at >= 0 && at < int64(in.workload.Measure.D()) }
 	one, others := in.record.BindingDeliveries()
 	for _, r := range one {
@@ -34,16 +32,7 @@ func bindingLatenciesOf(in *input) map[string]latency {
 			further.Record(r.At - r.Sent)
 		}
 	}
-	further.Merge(in.hists[record.BindingMessage])
-	of := func(h *record.Hist, across bool) latency {
-		l := latency{distribution: distribution{hist: h}, across: across}
-		if h.Count() == 0 {
-			l.na = NANoSamples
-		}
-		return l
-	}
-	return map[string]latency{"binding": of(in.hists[record.Binding], false), "binding.first": of(first, true),
-		"binding.message": of(further, true)}
+	in.hists[bindingFirst], in.hists[record.BindingMessage] = first, further
 }
 
 // bindingsLost returns the number of messages lost through new bindings, by the rules of the ledger.

@@ -59,6 +59,15 @@ type brokerMetrics struct {
 	answered, lacking int // times at which the broker reported metrics, and those at which a metric lacked a node
 }
 
+// addValues adds the values of all metrics.
+func (b brokerMetrics) addValues(values map[string]plan.Value) {
+	for name, f := range b.metrics {
+		for _, s := range plan.MetricStatistics() {
+			values[plan.MetricValue(name, s)] = f.value(s)
+		}
+	}
+}
+
 // brokerMetricsOf returns the metrics that the broker reports and those that hosts report of its processes. If both
 // exist, those of hosts are used.
 func brokerMetricsOf(in *input) brokerMetrics {
@@ -77,12 +86,11 @@ func brokerMetricsOf(in *input) brokerMetrics {
 		b.lacking = max(b.lacking, incomplete)
 		mean, samples := summary(f, moments, in.span.length())
 		one := metric{mean: mean, samples: slices.Sorted(slices.Values(samples))}
-		switch {
-		case len(samples) > 0:
-		case slices.Contains(plan.ProcessMetrics(), f.Name):
-			one.na = NANoProcess
-		default:
+		if len(samples) == 0 {
 			one.na = NANotReported
+			if slices.Contains(plan.ProcessMetrics(), f.Name) {
+				one.na = NANoProcess
+			}
 		}
 		b.metrics[f.Name] = one
 	}
@@ -174,20 +182,14 @@ type processMetric struct {
 	once bool // the metric belongs to a place, and counts once for all nodes there
 }
 
-func processMetrics() []processMetric {
-	disk := func(s record.HostSample, v float64) (float64, string) { return v, s.NoDisk }
-	network := func(s record.HostSample, v float64) (float64, string) { return v, s.NoNet }
-	return []processMetric{
-		{name: drivers.MetricCPU, of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
-		{name: drivers.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
-			max: true},
-		{name: drivers.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
-		{name: drivers.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
-		{name: drivers.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) },
-			once: true},
-		{name: drivers.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) },
-			once: true},
-	}
+var processMetrics = []processMetric{
+	{name: drivers.MetricCPU, of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
+	{name: drivers.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
+		max: true},
+	{name: drivers.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return s.DiskRead, s.NoDisk }},
+	{name: drivers.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return s.DiskWrite, s.NoDisk }},
+	{name: drivers.MetricNetIn, of: func(s record.HostSample) (float64, string) { return s.NetIn, s.NoNet }, once: true},
+	{name: drivers.MetricNetOut, of: func(s record.HostSample) (float64, string) { return s.NetOut, s.NoNet }, once: true},
 }
 
 // node is a part of the broker: its processes on one host, or those that an observer identifies by one configuration.
@@ -214,7 +216,7 @@ func processMetricsOf(in *input) (b brokerMetrics) {
 	missing := ""
 	b.metrics, b.observed = map[string]metric{}, len(observed) > 0
 	b.nodes, missing = nodesOf(in, observed, away)
-	for _, f := range processMetrics() {
+	for _, f := range processMetrics {
 		b.metrics[f.name] = f.metric(b.nodes, in.span.length(), missing)
 	}
 	return b

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -51,14 +50,9 @@ func tracksOf(in *input) map[string]track {
 		}
 	}
 	known := map[string]track{}
-	for agent, id := range in.record.Clocks() {
+	for agent, id := range in.clocks {
 		if reference != "" && id == reference {
 			known[agent] = track{}
-		}
-	}
-	for _, a := range in.facts.Agents {
-		if reference != "" && a.Clock == reference {
-			known[a.Agent] = track{}
 		}
 	}
 	for agent, samples := range compared {
@@ -106,10 +100,7 @@ type common struct {
 // commonOf returns the common clock of some agents. For each clock it uses the track with the smallest bound at the
 // time at.
 func commonOf(in *input, known map[string]track, agents map[string]bool, at int64) common {
-	c := common{clock: in.record.Clocks(), best: map[string]track{}, known: true}
-	for _, a := range in.facts.Agents {
-		c.clock[a.Agent] = cmp.Or(c.clock[a.Agent], a.Clock)
-	}
+	c := common{clock: in.clocks, best: map[string]track{}}
 	clocks := map[string]bool{}
 	for agent := range agents {
 		id := c.clock[agent]
@@ -200,10 +191,11 @@ type starts struct {
 // the agent's own clock.
 func startsOf(in *input, known map[string]track) starts {
 	s := starts{agents: slices.Clone(in.facts.Agents), skew: plan.Value{NA: NANotMeasured}}
-	skews, warmup, started := in.record.Skews(), int64(in.warmup()), map[string]bool{}
-	for agent := range in.record.ReportedUntil() {
-		if slices.ContainsFunc(in.facts.Agents, func(a plan.AgentPart) bool { return a.Agent == agent }) {
-			started[agent] = true
+	skews, reported, warmup := in.record.Skews(), in.record.ReportedUntil(), int64(in.warmup())
+	started := map[string]bool{}
+	for _, a := range s.agents {
+		if _, has := reported[a.Agent]; has {
+			started[a.Agent] = true
 		}
 	}
 	if len(started) == 0 {

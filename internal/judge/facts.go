@@ -35,7 +35,6 @@ const (
 	eventCancelled = "task-cancelled"
 	eventDrainCut  = "drain-cut"
 	eventNotSteady = "not-steady"
-	eventCores     = plan.EventCores
 )
 
 // eventTakenOver is the kind of the controller's event that another controller took over the task.
@@ -57,10 +56,8 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	for _, e := range agentEvents(m) {
 		agents[e]++
 	}
-	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended, Kind: o.Failure}
-	if cores := CoresOf(o); len(cores) > 0 {
-		f.Cores = cores
-	}
+	f := Facts{Agents: o.Agents, Subject: o.Subject, Cores: o.Cores(), Started: o.Started, Ended: o.Ended,
+		Kind: o.Failure}
 	for _, g := range o.Groups {
 		if g.Subject != nil {
 			if f.Subjects == nil {
@@ -71,7 +68,7 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	}
 	for _, e := range o.Events {
 		switch {
-		case e.Kind == eventCores: // read by CoresOf
+		case e.Kind == plan.EventCores: // read by Outcome.Cores
 		case e.Kind == eventFailed:
 			f.Failure = e.Detail
 		case e.Kind == eventCancelled:
@@ -89,17 +86,6 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	return f
 }
 
-// CoresOf returns the number of cores of the agents' hosts in an outcome, by agent.
-func CoresOf(o plan.Outcome) map[string]int {
-	cores := map[string]int{}
-	for _, e := range o.Events {
-		if n, err := strconv.Atoi(e.Detail); e.Kind == eventCores && err == nil {
-			cores[e.Agent] = n
-		}
-	}
-	return cores
-}
-
 func agentEvents(m *record.Merged) []plan.Event {
 	var events []plan.Event
 	for _, e := range m.Events() {
@@ -113,36 +99,20 @@ func agentEvents(m *record.Merged) []plan.Event {
 func allEvents(m *record.Merged, f Facts) []plan.Event {
 	events := append(agentEvents(m), f.Events...)
 	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
-		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
+		events = append(events, plan.Event{Agent: agent, Kind: plan.EventCores, Detail: strconv.Itoa(f.Cores[agent])})
 	}
 	end := plan.Duration(max(m.Last().Send, m.Last().Confirm, m.Last().Delivery))
-	if f.NotSteady != "" {
-		events = append(events, plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
-	}
-	if f.DrainCut {
-		events = append(events, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its timeout"})
-	}
-	if f.Failure != "" {
-		events = append(events, plan.Event{At: end, Kind: eventFailed, Detail: f.Failure})
-	}
-	if f.Cancelled {
-		events = append(events, plan.Event{At: end, Kind: eventCancelled})
-	}
-	slices.SortStableFunc(events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
-	return events
-}
-
-// withClocks returns the agents. Clocks that the controller did not learn are taken from the record.
-func withClocks(m *record.Merged, f Facts) []plan.AgentPart {
-	agents := slices.Clone(f.Agents)
-	clocks := m.Clocks()
-	for i := range agents {
-		a := &agents[i]
-		if a.Clock == "" {
-			a.Clock = clocks[a.Agent]
+	fact := func(is bool, e plan.Event) {
+		if is {
+			events = append(events, e)
 		}
 	}
-	return agents
+	fact(f.NotSteady != "", plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
+	fact(f.DrainCut, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its timeout"})
+	fact(f.Failure != "", plan.Event{At: end, Kind: eventFailed, Detail: f.Failure})
+	fact(f.Cancelled, plan.Event{At: end, Kind: eventCancelled})
+	slices.SortStableFunc(events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
+	return events
 }
 
 // of returns the facts of one group.

@@ -1,9 +1,7 @@
 package judge
 
 import (
-	"maps"
 	"slices"
-	"strings"
 
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
@@ -15,94 +13,39 @@ type evaluation struct {
 	values map[string]plan.Value
 }
 
-// flagRules define when a value of the listed names has a flag. Flags of a value are in this order.
+// flagRules define when a value has a flag. Flags of a value are in this order.
 var flagRules = []struct {
-	flag   plan.Flag
-	values func() []string
-	when   func(e evaluation, name string) bool
+	flag plan.Flag
+	// the rule applies only to values of the broker's performance, which depend on the load being as configured
+	performance bool
+	when        func(e evaluation, name string) bool
 }{
-	{plan.Backlog, every, isBacklog},
-	{plan.Clipped, latencyNames, beyondRange},
-	{plan.ClockUnsafe, every, clocksUnsafe},
-	{plan.NotSteady, performance, func(e evaluation, _ string) bool { return e.m.in.facts.NotSteady != "" }},
-	{plan.LatencyOff, performance, func(e evaluation, _ string) bool { return e.m.in.latencyOff() }},
-	{plan.Drifting, performance, func(e evaluation, _ string) bool { return len(e.m.drifts) > 0 }},
-	{plan.ClientBound, performance, limited(plan.ClientBound)},
-	{plan.SharedHost, performance, limited(plan.SharedHost)},
-	{plan.HostBusy, performance, limited(plan.HostBusy)},
-	{plan.Skewed, performance, func(e evaluation, _ string) bool { return e.m.starts.beyond(e.m.in.workload) }},
-	{plan.Degraded, every, func(e evaluation, _ string) bool { return e.m.in.degraded() }},
+	{plan.Backlog, false, isBacklog},
+	{plan.Clipped, false, beyondRange},
+	{plan.ClockUnsafe, false, clocksUnsafe},
+	{plan.NotSteady, true, func(e evaluation, _ string) bool { return e.m.in.facts.NotSteady != "" }},
+	{plan.LatencyOff, true, func(e evaluation, _ string) bool { return e.m.in.latencyOff() }},
+	{plan.Drifting, true, func(e evaluation, _ string) bool { return len(e.m.drifts) > 0 }},
+	{plan.ClientBound, true, limited(plan.ClientBound)},
+	{plan.SharedHost, true, limited(plan.SharedHost)},
+	{plan.HostBusy, true, limited(plan.HostBusy)},
+	{plan.Skewed, true, func(e evaluation, _ string) bool { return e.m.starts.beyond(e.m.in.workload) }},
+	{plan.Degraded, false, func(e evaluation, _ string) bool { return e.m.in.degraded() }},
 }
 
 // withFlags returns the values with their flags.
 func withFlags(m *measurements, values map[string]plan.Value) map[string]plan.Value {
-	e, out := evaluation{m, values}, maps.Clone(values)
-	for _, r := range flagRules {
-		names := r.values()
-		if names == nil {
-			names = slices.Collect(maps.Keys(out))
-		}
-		for _, name := range names {
-			if v, has := out[name]; has && r.when(e, name) {
+	e, out := evaluation{m, values}, map[string]plan.Value{}
+	for name, v := range values {
+		info, _ := plan.Metrics(nil).ValueNamed(name)
+		for _, r := range flagRules {
+			if (!r.performance || info.Traits.Has(plan.Performance)) && r.when(e, name) {
 				v.Flags = append(v.Flags, r.flag)
-				out[name] = v
 			}
 		}
+		out[name] = v
 	}
 	return out
-}
-
-// every stands for all values, including those of metrics that drivers declare.
-func every() []string { return nil }
-
-// performance returns the names of the values that describe the broker's performance. They depend on the load being as
-// configured.
-func performance() (names []string) {
-	for _, v := range plan.Values() {
-		if v.Traits.Has(plan.Performance) {
-			names = append(names, v.Name)
-		}
-	}
-	return names
-}
-
-// latencyNames returns the names of the values that are quantiles of latencies.
-func latencyNames() (names []string) {
-	for _, s := range latencySeries {
-		names = append(names, quantileNames(s.name)...)
-	}
-	for _, l := range bindingNames {
-		names = append(names, quantileNames(l)...)
-	}
-	return names
-}
-
-// quantileNames returns the names of the quantiles of one latency.
-func quantileNames(latency string) (names []string) {
-	for _, q := range plan.Quantiles() {
-		names = append(names, latency+"."+q.Name)
-	}
-	if slices.Contains(highestSeries, latency) {
-		for _, q := range plan.HighestQuantiles() {
-			names = append(names, latency+"."+q.Name+".highest")
-		}
-	}
-	return names
-}
-
-// latencyOf returns the latency of which a value is a quantile, and the latency's name.
-func (e evaluation) latencyOf(name string) (l latency, stem string, is bool) {
-	stem = strings.TrimSuffix(name, ".highest")
-	for _, q := range plan.Quantiles() {
-		if s, cut := strings.CutSuffix(stem, "."+q.Name); cut {
-			stem = s
-			break
-		}
-	}
-	if l, is = e.m.latencies[stem]; !is {
-		l, is = e.m.bindingLatencies[stem]
-	}
-	return l, stem, is
 }
 
 // isBacklog reports whether the value is affected by a backlog: consumers did not keep up, or did not catch up.
@@ -113,14 +56,14 @@ func isBacklog(e evaluation, name string) bool {
 	case name == "backlog.drain":
 		return v.NA == NANotDrained
 	default:
-		_, _, is := e.latencyOf(name)
+		_, _, is := e.m.quantileOf(name)
 		return is && v.NA == NABacklog
 	}
 }
 
 // beyondRange reports whether samples of a latency were beyond the range of its histogram.
 func beyondRange(e evaluation, name string) bool {
-	l, _, is := e.latencyOf(name)
+	l, _, is := e.m.quantileOf(name)
 	v := e.values[name]
 	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
 }
@@ -144,13 +87,13 @@ func clocksUnsafe(e evaluation, name string) bool {
 	case name == "gap.delivery" || name == "recovery.delivery":
 		return number && !e.m.gaps[record.GapDelivery].clocksKnown
 	}
-	l, stem, is := e.latencyOf(name)
+	l, _, is := e.m.quantileOf(name)
 	if !is || !l.across || !number && v.NA != NABacklog {
 		return false
 	}
 	negative := float64(l.hist.Negative())
-	return e.m.clocks.unknown || len(e.m.clocks.steps) > 0 || e.m.clocks.coarse(e.values[stem+".p50"]) ||
-		number && stem == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
+	return e.m.clocks.unknown || len(e.m.clocks.steps) > 0 || e.m.clocks.coarse(e.values[l.name+".p50"]) ||
+		number && l.name == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
 }
 
 // limited returns a rule: whether the cell has a limitation with the flag.

@@ -29,32 +29,24 @@ type outage struct {
 // outages returns the times that gaps of all owners have in common, in order of time. An outage begins when the last
 // owner had its last event and at least one owner waited. It ends with the next event of any owner.
 func outages(gaps []record.Gap, owners int) []outage {
+	const end, begin = 0, 1 // an end sorts before a beginning at the same time: an event came between
 	type edge struct {
-		at    int64
-		begin bool
-		gap   record.Gap
+		at   int64
+		kind int
+		gap  record.Gap
 	}
 	var edges []edge
 	for _, g := range gaps {
 		if g.To > g.From {
-			edges = append(edges, edge{g.From, true, g}, edge{g.To, false, g})
+			edges = append(edges, edge{g.From, begin, g}, edge{g.To, end, g})
 		}
 	}
-	// ends sort before beginnings at the same time: an event came between
-	slices.SortFunc(edges, func(a, b edge) int {
-		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
-			return c
-		}
-		if b.begin {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), a.kind-b.kind) })
 	in := map[int]record.Gap{} // by owner
 	var out []outage
 	var since int64
 	for _, e := range edges {
-		if e.begin {
+		if e.kind == begin {
 			if in[e.gap.Owner] = e.gap; len(in) == owners {
 				since = e.at
 			}

@@ -32,34 +32,32 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 	cell := newInput(t, m, f, cut, nil)
 	whole := *cell // its span becomes the maximum over groups
 	whole.span = span{}
-	var groups []evaluatedGroup
+	var groups []plan.Outcome
+	var spans []span
 	for _, part := range t.Parts() {
 		in := newInput(part, m.Group(part.Group), f.of(part.Group), cut, cell)
-		groups = append(groups, evaluatedGroup{in.span, evaluate(in)})
+		groups, spans = append(groups, evaluate(in)), append(spans, in.span)
 		whole.span.windows = max(whole.span.windows, in.span.windows)
 		whole.span.sending = max(whole.span.sending, in.span.sending)
 		whole.span.receiving = max(whole.span.receiving, in.span.receiving)
 	}
 	starts := startsOf(&whole, tracksOf(&whole)) // groups start together
-	o := groups[0].out
+	o := groups[0]
 	o.Values, o.Ledger = map[string]plan.Value{}, plan.Ledger{}
 	o.Reasons, o.Warnings, o.Limitations, o.Clocks = nil, nil, nil, nil
 	o.Agents, o.Events = starts.agents, allEvents(m, whole.facts)
 	for i, g := range groups {
-		o.Measured = max(o.Measured, g.out.Measured)
-		join(&o, t.Cell.Workload.Groups[i].Name, g.out, f)
+		o.Measured = max(o.Measured, g.Measured)
+		join(&o, t.Cell.Workload.Groups[i].Name, g, f)
 	}
 	for _, v := range t.Metrics.Values() {
-		if combined, has := combine(v, groups, t.Metrics, t.Cell.Workload.SideBySide()); has {
-			o.Values[v.Name] = combined
+		combined, has := combine(v, groups, t.Metrics, apart(spans), whole.workload.SideBySide())
+		if starts.beyond(whole.workload) && v.Traits.Has(plan.Performance) &&
+			!slices.Contains(combined.Flags, plan.Skewed) {
+			combined.Flags = append(combined.Flags, plan.Skewed)
 		}
-	}
-	if starts.beyond(whole.workload) {
-		for _, name := range performance() {
-			if v := o.Values[name]; !slices.Contains(v.Flags, plan.Skewed) {
-				v.Flags = append(slices.Clone(v.Flags), plan.Skewed)
-				o.Values[name] = v
-			}
+		if has {
+			o.Values[v.Name] = combined
 		}
 	}
 	skew := starts.skew
@@ -67,24 +65,15 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		skew.Flags = []plan.Flag{plan.ClockUnsafe}
 	}
 	o.Values["start.skew"] = skew
-	o.Warnings = append(o.Warnings, skewWarnings(whole.workload, starts)...)
-	if whole.workload.SideBySide() {
-		return o
+	w := warnings(o.Warnings)
+	w.addSkew(whole.workload, starts)
+	if !whole.workload.SideBySide() {
+		processes := processMetricsOf(&whole)
+		processes.addValues(o.Values)
+		w.addNodes(&whole, processes)
 	}
-	processes := processMetricsOf(&whole)
-	for name, f := range processes.metrics {
-		for _, s := range plan.MetricStatistics() {
-			o.Values[plan.MetricValue(name, s)] = f.value(s)
-		}
-	}
-	o.Warnings = append(o.Warnings, nodeWarnings(&whole, processes)...)
+	o.Warnings = w
 	return o
-}
-
-// evaluatedGroup is a group's outcome with its span.
-type evaluatedGroup struct {
-	span span
-	out  plan.Outcome
 }
 
 // join adds the ledger, the verdict and the warnings of one group to the outcome of the cell.
@@ -146,12 +135,13 @@ func sum(a, b plan.Ledger) plan.Ledger {
 	}
 }
 
-// combine returns the cell's value from the values of its groups. has is false if no group has the value.
-func combine(v plan.ValueInfo, groups []evaluatedGroup, metrics plan.Metrics, sideBySide bool) (out plan.Value,
+// combine returns the cell's value from the values of its groups. noRates is true if their rates cannot be added. has
+// is false if no group has the value.
+func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRates, sideBySide bool) (out plan.Value,
 	has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {
-		x, has := g.out.Values[v.Name]
+		x, has := g.Values[v.Name]
 		if !has {
 			continue
 		}
@@ -183,13 +173,12 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, metrics plan.Metrics, si
 	case numbers == 0:
 		out.NA = why
 	}
-	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) || v.Rate() &&
-		apart(groups)) {
+	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) || v.Rate() && noRates) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
 	if metric, is := plan.MetricOf(v.Name); is {
 		flags := out.Flags
-		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(metrics, metric) || sideBySide) {
+		if out = groups[0].Values[v.Name]; out.NA == "" && (ofQueues(metrics, metric) || sideBySide) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
@@ -198,12 +187,13 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, metrics plan.Metrics, si
 
 // apart reports whether message counts ended the groups' measurements at different times. The sum of their rates was
 // then never reached.
-func apart(groups []evaluatedGroup) bool {
-	shortest, longest, byCount := groups[0].span.sending, groups[0].span.sending, false
+func apart(groups []span) bool {
+	shortest, longest := groups[0].sending, groups[0].sending
 	for _, g := range groups {
-		shortest, longest, byCount = min(shortest, g.span.sending), max(longest, g.span.sending), byCount || g.span.byCount
+		shortest, longest = min(shortest, g.sending), max(longest, g.sending)
 	}
-	return byCount && float64(longest-shortest) > Tolerance*float64(longest)
+	return slices.ContainsFunc(groups, func(g span) bool { return g.byCount }) &&
+		float64(longest-shortest) > Tolerance*float64(longest)
 }
 
 // ofQueues reports whether a metric is one of a topology's queues.

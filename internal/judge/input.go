@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ type input struct {
 	record        *record.Merged
 	hists         map[record.Series]*record.Hist // over the measurement; read-only
 	facts         Facts                          // with the clock of each agent
+	clocks        map[string]string              // by agent; read-only
 	cut           time.Duration                  // result of Cut
 	cell          *input                         // input of the whole cell; without groups, this input
 	subscriptions int                            // subscriptions with consumers
@@ -28,9 +30,15 @@ type input struct {
 
 // newInput prepares the evaluation of a task whose record is rebased. cell is nil for a task without groups.
 func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *input) *input {
-	f.Agents = withClocks(m, f)
+	clocks := m.Clocks()
+	f.Agents = slices.Clone(f.Agents)
+	for i := range f.Agents { // the facts or the record may lack a clock
+		a := &f.Agents[i]
+		a.Clock = cmp.Or(a.Clock, clocks[a.Agent])
+		clocks[a.Agent] = cmp.Or(clocks[a.Agent], a.Clock)
+	}
 	in := &input{task: t, workload: t.Cell.Workload, record: m, hists: map[record.Series]*record.Hist{}, facts: f,
-		cut: cut, cell: cell}
+		clocks: clocks, cut: cut, cell: cell}
 	if cell == nil {
 		in.cell = in
 	}
@@ -40,6 +48,7 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	for _, s := range record.AllSeries() {
 		in.hists[s] = m.Hist(s)
 	}
+	in.addBindings()
 	// reading a large ledger is expensive: do it once
 	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) })
 	in.span = spanOf(in.workload, m)
@@ -232,8 +241,8 @@ func (in *input) intervals(s record.Series) []distribution {
 	var some []distribution
 	for _, windows := range byInterval {
 		hist := func(of record.Series) *record.Hist { return record.HistOf(of, windows) }
-		if d := distributionOf(s, hist, in.subscriptions); d.hist.Count() > 0 {
-			some = append(some, d)
+		if all, answered := WithUnanswered(s, hist, in.subscriptions); all.Count() > 0 {
+			some = append(some, distribution{all, answered})
 		}
 	}
 	return some

@@ -5,7 +5,7 @@
 //
 //	newInput   the record, the facts and the times of the measurement
 //	measure    every quantity that later stages need
-//	values     one function per value (the table in values.go)
+//	values     one function per value (the tables in values.go and latency.go)
 //	flags      one condition per flag (the table in flags.go)
 //	warnings, verdict
 package judge
@@ -34,9 +34,6 @@ const (
 	NAUndrained     = "undrained"
 	NANoSearch      = "no search for capacity"
 )
-
-// Confirmed reports whether the broker confirms messages published in this mode.
-func Confirmed(mode string) bool { return plan.Publishers{Mode: mode}.Confirmed() }
 
 // Judge returns the outcome of a task: values, delivery accounting, flags, verdict. It is deterministic. It rebases the
 // record m if the measurement did not begin at T0.

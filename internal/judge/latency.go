@@ -2,7 +2,7 @@ package judge
 
 import (
 	"math"
-	"slices"
+	"sync"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -12,73 +12,82 @@ import (
 // naNoInterval is the reason for no highest quantile in a short measurement.
 const naNoInterval = "the measurement is shorter than one interval"
 
-// latencySeries are the latencies of messages, with the series in the record.
+// latencySeries are the latencies. Each quantile of one is a value.
 var latencySeries = []struct {
 	name   string
 	series record.Series
+	across bool // measured between the hosts of a publisher and a consumer
 }{
-	{"publish", record.Publish},
-	{"publish.intended", record.PublishIntended},
-	{"e2e", record.EndToEnd},
-	{"send_delay", record.SendDelay},
-	{"backpressure", record.Backpressure},
-	{"publish.failed", record.PublishFailed},
-	{"pacing", record.Pacing},
+	{"publish", record.Publish, false},
+	{"publish.intended", record.PublishIntended, false},
+	{"e2e", record.EndToEnd, true},
+	{"send_delay", record.SendDelay, false},
+	{"backpressure", record.Backpressure, false},
+	{"publish.failed", record.PublishFailed, false},
+	{"pacing", record.Pacing, false},
+	{"binding", record.Binding, false},
+	{"binding.first", bindingFirst, true},
+	{"binding.message", record.BindingMessage, true},
 }
-
-// highestSeries are the latencies with values for the highest quantiles over intervals.
-var highestSeries = []string{"publish", "e2e"}
 
 // latency is a distribution whose quantiles are values.
 type latency struct {
 	distribution
-	na        string         // reason for no quantiles; empty: it has quantiles
-	intervals []distribution // full intervals of the measurement that have samples
-	across    bool           // measured between the hosts of a publisher and a consumer
+	name      string
+	na        string                // reason for no quantiles; empty: it has quantiles
+	intervals func() []distribution // full intervals of the measurement that have samples
+	across    bool
+	bound     float64 // maximum error of the clocks at both ends, in seconds
 }
 
-func latenciesOf(in *input, keepsUp bool) map[string]latency {
-	all := map[string]latency{}
+func latenciesOf(in *input, keepsUp bool, clocks clockComparison) map[string]latency {
+	latencies := map[string]latency{}
 	for _, s := range latencySeries {
 		median, _ := plan.Metrics(nil).ValueNamed(s.name + ".p50")
 		whole := func(s record.Series) *record.Hist { return in.hists[s] }
-		l := latency{distribution: distributionOf(s.series, whole, in.subscriptions), na: in.absent(median.Traits),
-			across: s.series == record.EndToEnd}
+		all, answered := WithUnanswered(s.series, whole, in.subscriptions)
+		l := latency{distribution: distribution{all, answered}, name: s.name, na: in.absent(median.Traits),
+			across: s.across, intervals: sync.OnceValue(func() []distribution { return in.intervals(s.series) })}
 		switch h := l.hist; {
 		case l.na != "":
-		case h.Count() == 0 && h.Negative() == 0:
-			l.na = NANoSamples
-		case s.series == record.EndToEnd && !keepsUp:
+		case s.series == record.EndToEnd && !keepsUp && h.Count()+h.Negative() > 0:
 			l.na = NABacklog
 		case h.Count() == 0:
 			l.na = NANoSamples
-		case slices.Contains(highestSeries, s.name):
-			l.intervals = in.intervals(s.series)
 		}
-		all[s.name] = l
+		if s.across && !clocks.unknown {
+			l.bound = clocks.bound.Seconds()
+		}
+		latencies[s.name] = l
 	}
-	return all
+	return latencies
 }
 
-// quantileValue returns the value of a quantile over the whole measurement.
-func (l latency) quantileValue(q float64) plan.Value {
+// value returns a quantile of the whole measurement or, if highest is true, the highest one of its intervals. A latency
+// without quantiles has no highest quantiles.
+func (l latency) value(q float64, highest bool) plan.Value {
 	if l.na != "" {
 		return plan.Value{NA: l.na}
 	}
-	return l.quantile(q)
+	v := l.quantile(q)
+	if highest && v.NA == "" {
+		v = l.highest(q)
+	}
+	if v.NA == "" {
+		v.Bound = l.bound
+	}
+	return v
 }
 
 // highest returns the highest quantile of any full interval of the measurement. It shows the worst interval, which the
-// quantile of the whole measurement hides. A latency without quantiles has no highest quantiles.
+// quantile of the whole measurement hides.
 func (l latency) highest(q float64) plan.Value {
-	if whole := l.quantileValue(q); whole.NA != "" {
-		return plan.Value{NA: whole.NA}
-	}
-	if len(l.intervals) == 0 {
+	intervals := l.intervals()
+	if len(intervals) == 0 {
 		return plan.Value{NA: naNoInterval}
 	}
 	worst := plan.Value{NA: NAFewSamples}
-	for _, d := range l.intervals {
+	for _, d := range intervals {
 		if v := d.quantile(q); v.NA == "" {
 			// the lower bound of one interval may exceed all numbers
 			worst.NA, worst.Number, worst.Over = "", max(worst.Number, v.Number), max(worst.Over, v.Over)
@@ -90,23 +99,18 @@ func (l latency) highest(q float64) plan.Value {
 // distribution is a latency that includes the messages without an answer, each with its age. The age is the minimum of
 // its latency.
 type distribution struct {
-	hist       *record.Hist // with the ages
-	answered   *record.Hist // without the ages; nil: all messages were answered
-	unanswered uint64
+	hist     *record.Hist // with the ages
+	answered *record.Hist // without the ages
 }
 
-// WithUnanswered returns the samples of a latency, including the age of each message without an answer, and the number
-// of the latter. The latency from the intended send time to the confirm includes each unsent message, and each that
-// failed without an answer of the broker. The end-to-end latency includes each unsent message, once per subscription.
-// The age of a failed message is its age at the failure.
-func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist,
-	n uint64) {
-	d := distributionOf(s, hist, subscriptions)
-	return d.hist, d.unanswered
-}
-
-func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) distribution {
-	d := distribution{hist: hist(s)}
+// WithUnanswered returns the samples of a latency, with and without the age of each message without an answer. The
+// latency from the intended send time to the confirm includes each unsent message, and each that failed without an
+// answer of the broker. The end-to-end latency includes each unsent message, once per subscription. The age of a failed
+// message is its age at the failure.
+func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist,
+	subscriptions int) (all, answered *record.Hist) {
+	all = hist(s)
+	answered = all
 	var copies map[record.Series]int
 	switch s {
 	case record.PublishIntended:
@@ -115,19 +119,14 @@ func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subs
 		copies = map[record.Series]int{record.UnsentAge: subscriptions}
 	}
 	for age, n := range copies {
-		ages := hist(age)
-		if ages.Count() == 0 {
-			continue
-		}
-		if d.answered == nil {
-			d.hist, d.answered = d.hist.Clone(), d.hist
-		}
-		for range n {
-			d.hist.Merge(ages)
-			d.unanswered += ages.Count()
+		if ages := hist(age); ages.Count() > 0 {
+			all = all.Clone()
+			for range n {
+				all.Merge(ages)
+			}
 		}
 	}
-	return d
+	return all, answered
 }
 
 // maxShift is the maximum fraction by which unanswered messages may move a quantile that is shown as a number. The
@@ -149,11 +148,11 @@ func (d distribution) quantile(q float64) plan.Value {
 	switch {
 	case d.hist.OverAt(q):
 		v.Over = d.hist.Over()
-	case d.unanswered > 0:
+	case n > d.answered.Count():
 		rank := q * float64(n)
 		if sent := float64(d.answered.Count()); rank > sent ||
 			float64(d.answered.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
-			v.Over = d.unanswered
+			v.Over = n - d.answered.Count()
 		}
 	}
 	if q >= 1 || v.Over > 0 || float64(n)*(1-q) > enough-1e-6 {

@@ -7,26 +7,24 @@ import (
 
 // measurements are the quantities of a record from which values, flags, warnings and the verdict are computed.
 type measurements struct {
-	in               *input
-	ledger           plan.Ledger
-	keepsUp          bool               // consumers kept up with publishers
-	latencies        map[string]latency // by the prefix of value names: "publish"
-	bindingLatencies map[string]latency
-	bindings         record.BindingAccounting
-	backlog          backlog              // zero without consumers
-	drain            drained              // of a backlog that the cell builds on purpose
-	gaps             map[string]gapValues // by kind
-	broker           brokerMetrics
-	clocks           clockComparison
-	starts           starts
-	limitations      []plan.Limitation
-	drifts           []drift
+	in          *input
+	ledger      plan.Ledger
+	keepsUp     bool               // consumers kept up with publishers
+	latencies   map[string]latency // by the prefix of value names: "publish"
+	bindings    record.BindingAccounting
+	backlog     backlog              // zero without consumers
+	drain       drained              // of a backlog that the cell builds on purpose
+	gaps        map[string]gapValues // by kind
+	broker      brokerMetrics
+	clocks      clockComparison
+	starts      starts
+	limitations []plan.Limitation
+	drifts      []drift
 }
 
 func measure(in *input) *measurements {
 	clocks := tracksOf(in)
-	m := &measurements{in: in, ledger: ledgerOf(in), bindingLatencies: bindingLatenciesOf(in),
-		bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
+	m := &measurements{in: in, ledger: ledgerOf(in), bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
 		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks),
 		limitations: limitationsOf(in), drifts: driftsOf(in)}
 	if in.subscriptions > 0 {
@@ -37,15 +35,6 @@ func measure(in *input) *measurements {
 			m.drain = m.backlog.drainOf(in, m.ledger.Lost)
 		}
 	}
-	m.latencies = latenciesOf(in, m.keepsUp)
+	m.latencies = latenciesOf(in, m.keepsUp, m.clocks)
 	return m
-}
-
-// clockBound returns a quantile of a latency. Its bound is the maximum error of the clocks at both ends.
-func (m *measurements) clockBound(l latency, quantile func(latency, float64) plan.Value, q float64) plan.Value {
-	v := quantile(l, q)
-	if l.across && v.NA == "" && !m.clocks.unknown {
-		v.Bound = m.clocks.bound.Seconds()
-	}
-	return v
 }

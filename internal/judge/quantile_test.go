@@ -33,7 +33,7 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 			if q.Name != c.name {
 				continue
 			}
-			v := distribution{hist: h}.quantile(q.Q)
+			v := distribution{h, h}.quantile(q.Q)
 			if (v.NA == NAFewSamples) != (c.ms == 0) || v.Over > 0 != c.over ||
 				math.Abs(v.Number*1000-c.ms) > 0.001*c.ms {
 				t.Errorf("%s of %d samples is %+v, want %g ms, a bound: %v", q.Name, c.n, v, c.ms, c.over)
@@ -58,7 +58,7 @@ func TestBoundsOfQuantilesCover(t *testing.T) {
 				for range n {
 					h.Record(int64(10e6 * r.ExpFloat64()))
 				}
-				v := distribution{hist: h}.quantile(q.Q)
+				v := distribution{h, h}.quantile(q.Q)
 				if v.Over > 0 {
 					bounds++
 				}

@@ -68,31 +68,28 @@ type quantity struct {
 
 // quantities returns the tested quantities of a load: publish rate, consume rate, and median latency.
 func quantities(seconds []Second, confirmed, received bool) []quantity {
-	column := func(f func(Second) (float64, bool)) (x, y []float64) {
+	quantityOf := func(name string, trend, spread float64, of func(Second) (y, n float64, known bool)) quantity {
+		q := quantity{name: name, trend: trend, spread: spread}
 		for i, s := range seconds {
-			if v, is := f(s); is {
-				x, y = append(x, float64(i)), append(y, v)
+			if y, n, known := of(s); known {
+				q.x, q.y, q.n = append(q.x, float64(i)), append(q.y, y), append(q.n, n)
 			}
 		}
-		return x, y
+		return q
 	}
-	send := quantity{name: "publish rate", trend: rateTrend, spread: rateSpread}
-	send.x, send.y = column(func(s Second) (float64, bool) { return s.Sent, true })
-	send.n = send.y
-	all := []quantity{send}
+	all := []quantity{quantityOf("publish rate", rateTrend, rateSpread,
+		func(s Second) (float64, float64, bool) { return s.Sent, s.Sent, true })}
 	if received {
-		receive := quantity{name: "consume rate", trend: rateTrend, spread: rateSpread}
-		receive.x, receive.y = column(func(s Second) (float64, bool) { return s.Received, true })
-		receive.n = receive.y
-		all = append(all, receive)
+		all = append(all, quantityOf("consume rate", rateTrend, rateSpread,
+			func(s Second) (float64, float64, bool) { return s.Received, s.Received, true }))
 	}
 	if confirmed || received {
-		delay := quantity{name: "median of end-to-end latency", trend: delayTrend, spread: delaySpread}
+		name := "median of end-to-end latency"
 		if confirmed {
-			delay.name = "median of publish latency"
+			name = "median of publish latency"
 		}
-		delay.x, delay.y = column(func(s Second) (float64, bool) { return s.Latency, s.Samples > 0 })
-		_, delay.n = column(func(s Second) (float64, bool) { return s.Samples, s.Samples > 0 })
+		delay := quantityOf(name, delayTrend, delaySpread,
+			func(s Second) (float64, float64, bool) { return s.Latency, s.Samples, s.Samples > 0 })
 		if confirmed || len(delay.y) > 0 { // no delivery, for example because consumers connect later: not a change
 			all = append(all, delay)
 		}

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -18,125 +18,114 @@ type valueOf func(*measurements) plan.Value
 func valuesOf(m *measurements) map[string]plan.Value {
 	values := map[string]plan.Value{}
 	for _, v := range plan.Values() {
-		if of := functions()[v.Name]; of == nil {
-			continue // of the broker, see below
-		} else if why := m.in.absent(v.Traits); why != "" {
+		of, why := functions[v.Name], m.in.absent(v.Traits)
+		if l, q, is := m.quantileOf(v.Name); is {
+			values[v.Name] = l.value(q, strings.HasSuffix(v.Name, highestSuffix))
+		} else if of != nil && why != "" {
 			values[v.Name] = plan.Value{NA: why}
-		} else {
+		} else if of != nil { // else it is of the broker, see below
 			values[v.Name] = of(m)
 		}
 	}
-	for name, f := range m.broker.metrics {
-		for _, s := range plan.MetricStatistics() {
-			values[plan.MetricValue(name, s)] = f.value(s)
-		}
-	}
+	m.broker.addValues(values)
 	return values
 }
 
-// functions returns the function of each value of plan.Values, except those of the broker's metrics. It is called only
-// for tasks that can have the value: see absent.
-var functions = sync.OnceValue(func() map[string]valueOf {
-	all := map[string]valueOf{
-		"publish.rate":  rate(record.Sent),
-		"throughput":    rate(record.Sent),
-		"confirm.rate":  rate(record.Confirmed),
-		"consume.rate":  rate(record.Unique),
-		"publish.bytes": rate(record.SentBytes),
-		"consume.bytes": rate(record.ReceivedBytes),
+// highestSuffix ends the names of the highest quantiles over intervals.
+const highestSuffix = ".highest"
 
-		"sent":       accounted(func(l plan.Ledger) uint64 { return l.Sent }),
-		"confirmed":  accounted(func(l plan.Ledger) uint64 { return l.Confirmed }),
-		"rejected":   accounted(func(l plan.Ledger) uint64 { return l.Rejected }),
-		"unroutable": accounted(func(l plan.Ledger) uint64 { return l.Unroutable }),
-		"received":   accounted(func(l plan.Ledger) uint64 { return l.Received }),
-		"dropped":    accounted(func(l plan.Ledger) uint64 { return l.Dropped }),
-		"lost":       lost,
-		"undrained":  accounted(func(l plan.Ledger) uint64 { return l.Undrained }),
-		"unknown":    accounted(func(l plan.Ledger) uint64 { return l.Unknown }),
-		"duplicated": accounted(func(l plan.Ledger) uint64 { return l.Duplicated }),
-		"reordered":  accounted(func(l plan.Ledger) uint64 { return l.Reordered }),
-
-		"unsent":             total(record.Unsent),
-		"nacked":             total(record.Nacked),
-		"publish.errors":     total(record.PublishErrors),
-		"errors.closed":      total(record.ClosedErrors),
-		"errors.timeout":     total(record.Timeouts),
-		"errors.other":       otherErrors,
-		"connects":           total(record.Connects),
-		"disconnects":        total(record.Disconnects),
-		"ports.exhausted":    total(record.PortsExhausted),
-		"reconnects":         total(record.Reconnects),
-		"retries":            total(record.Retries),
-		"republished":        total(record.Republished),
-		"connection.blocked": connectionBlocked,
-		"e2e.negative":       func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
-
-		"backlog.max":   maxBacklog,
-		"backlog.drain": backlogDrain,
-		"catchup.rate":  catchUpRate,
-
-		"gap.longest":       longestGap,
-		"gap.confirm":       func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].longest },
-		"gap.delivery":      func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].longest },
-		"recovery.confirm":  func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
-		"recovery.delivery": func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].recovery },
-
-		"topology.declare": declared,
-		"topology.first":   firstDelivery,
-
-		"spread.leaders":    unevenLeaders,
-		"spread.publishers": unevenness(func(p *plan.Placement) map[string]int { return p.Publishers }),
-		"spread.consumers":  unevenness(func(p *plan.Placement) map[string]int { return p.Consumers }),
-
-		"start.skew":          func(m *measurements) plan.Value { return m.starts.skew },
-		"warmup.cut":          func(m *measurements) plan.Value { return plan.Value{Number: m.in.warmup().Seconds()} },
-		"network.latency.p50": networkLatency(0.5),
-		"network.latency.p99": networkLatency(0.99),
-
-		"agent.cpu":       agentMean(func(s record.HostSample) float64 { return s.AgentCPU }),
-		"agent.spin":      agentMean(func(s record.HostSample) float64 { return s.AgentSpin }),
-		"agent.waited":    agentMean(func(s record.HostSample) float64 { return s.AgentWaited }),
-		"agent.rss":       agentRSS,
-		"agent.gc.p99":    runtimeQuantile(record.GCPause, 0.99),
-		"agent.gc.max":    runtimeQuantile(record.GCPause, 1),
-		"agent.sched.p99": runtimeQuantile(record.Scheduling, 0.99),
-		"agent.sched.max": runtimeQuantile(record.Scheduling, 1),
-
-		"binding.made":     total(record.BindingsMade),
-		"binding.removed":  total(record.BindingsRemoved),
-		"binding.errors":   total(record.BindingErrors),
-		"binding.sent":     func(m *measurements) plan.Value { return number(m.bindings.Sent) },
-		"binding.received": func(m *measurements) plan.Value { return number(m.bindings.Received) },
-		"binding.lost":     bindingsLost,
-
-		// Searched sets these for searches.
-		"capacity":      unsearched,
-		"capacity.low":  unsearched,
-		"capacity.high": unsearched,
-	}
-	for _, q := range plan.Quantiles() {
-		for _, s := range latencySeries {
-			all[s.name+"."+q.Name] = func(m *measurements) plan.Value {
-				return m.clockBound(m.latencies[s.name], (latency).quantileValue, q.Q)
-			}
-		}
-		for _, name := range bindingNames {
-			all[name+"."+q.Name] = func(m *measurements) plan.Value {
-				return m.clockBound(m.bindingLatencies[name], (latency).quantileValue, q.Q)
-			}
+// quantileOf returns the latency of which a value is a quantile.
+func (m *measurements) quantileOf(name string) (l latency, q float64, is bool) {
+	name = strings.TrimSuffix(name, highestSuffix)
+	for _, x := range plan.Quantiles() {
+		if stem, cut := strings.CutSuffix(name, "."+x.Name); cut {
+			l, is = m.latencies[stem]
+			return l, x.Q, is
 		}
 	}
-	for _, q := range plan.HighestQuantiles() {
-		for _, name := range highestSeries {
-			all[name+"."+q.Name+".highest"] = func(m *measurements) plan.Value {
-				return m.clockBound(m.latencies[name],
-					(latency).highest, q.Q)
-			}
-		}
-	}
-	return all
-})
+	return l, 0, false
+}
+
+// functions has the function of each value of plan.Values, except quantiles of latencies and metrics of the broker. It
+// is called only for tasks that can have the value: see absent.
+var functions = map[string]valueOf{
+	"publish.rate":  rate(record.Sent),
+	"throughput":    rate(record.Sent),
+	"confirm.rate":  rate(record.Confirmed),
+	"consume.rate":  rate(record.Unique),
+	"publish.bytes": rate(record.SentBytes),
+	"consume.bytes": rate(record.ReceivedBytes),
+
+	"sent":       accounted(func(l plan.Ledger) uint64 { return l.Sent }),
+	"confirmed":  accounted(func(l plan.Ledger) uint64 { return l.Confirmed }),
+	"rejected":   accounted(func(l plan.Ledger) uint64 { return l.Rejected }),
+	"unroutable": accounted(func(l plan.Ledger) uint64 { return l.Unroutable }),
+	"received":   accounted(func(l plan.Ledger) uint64 { return l.Received }),
+	"dropped":    accounted(func(l plan.Ledger) uint64 { return l.Dropped }),
+	"lost":       lost,
+	"undrained":  accounted(func(l plan.Ledger) uint64 { return l.Undrained }),
+	"unknown":    accounted(func(l plan.Ledger) uint64 { return l.Unknown }),
+	"duplicated": accounted(func(l plan.Ledger) uint64 { return l.Duplicated }),
+	"reordered":  accounted(func(l plan.Ledger) uint64 { return l.Reordered }),
+
+	"unsent":             total(record.Unsent),
+	"nacked":             total(record.Nacked),
+	"publish.errors":     total(record.PublishErrors),
+	"errors.closed":      total(record.ClosedErrors),
+	"errors.timeout":     total(record.Timeouts),
+	"errors.other":       otherErrors,
+	"connects":           total(record.Connects),
+	"disconnects":        total(record.Disconnects),
+	"ports.exhausted":    total(record.PortsExhausted),
+	"reconnects":         total(record.Reconnects),
+	"retries":            total(record.Retries),
+	"republished":        total(record.Republished),
+	"connection.blocked": connectionBlocked,
+	"e2e.negative":       func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
+
+	"backlog.max":   maxBacklog,
+	"backlog.drain": backlogDrain,
+	"catchup.rate":  catchUpRate,
+
+	"gap.longest":       longestGap,
+	"gap.confirm":       func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].longest },
+	"gap.delivery":      func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].longest },
+	"recovery.confirm":  func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
+	"recovery.delivery": func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].recovery },
+
+	"topology.declare": declared,
+	"topology.first":   firstDelivery,
+
+	"spread.leaders":    unevenLeaders,
+	"spread.publishers": unevenness(func(p *plan.Placement) map[string]int { return p.Publishers }),
+	"spread.consumers":  unevenness(func(p *plan.Placement) map[string]int { return p.Consumers }),
+
+	"start.skew":          func(m *measurements) plan.Value { return m.starts.skew },
+	"warmup.cut":          func(m *measurements) plan.Value { return plan.Value{Number: m.in.warmup().Seconds()} },
+	"network.latency.p50": networkLatency(0.5),
+	"network.latency.p99": networkLatency(0.99),
+
+	"agent.cpu":       agentMean(func(s record.HostSample) float64 { return s.AgentCPU }),
+	"agent.spin":      agentMean(func(s record.HostSample) float64 { return s.AgentSpin }),
+	"agent.waited":    agentMean(func(s record.HostSample) float64 { return s.AgentWaited }),
+	"agent.rss":       agentRSS,
+	"agent.gc.p99":    runtimeQuantile(record.GCPause, 0.99),
+	"agent.gc.max":    runtimeQuantile(record.GCPause, 1),
+	"agent.sched.p99": runtimeQuantile(record.Scheduling, 0.99),
+	"agent.sched.max": runtimeQuantile(record.Scheduling, 1),
+
+	"binding.made":     total(record.BindingsMade),
+	"binding.removed":  total(record.BindingsRemoved),
+	"binding.errors":   total(record.BindingErrors),
+	"binding.sent":     func(m *measurements) plan.Value { return number(m.bindings.Sent) },
+	"binding.received": func(m *measurements) plan.Value { return number(m.bindings.Received) },
+	"binding.lost":     bindingsLost,
+
+	// Searched sets these for searches.
+	"capacity":      unsearched,
+	"capacity.low":  unsearched,
+	"capacity.high": unsearched,
+}
 
 func number(n uint64) plan.Value { return plan.Value{Number: float64(n)} }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -241,17 +242,27 @@ const (
 	EventAgentLost = "agent-lost" // the controller lost an agent
 )
 
-// Hosts returns the hosts of the agents, each once, with their cores if known: "bench-1 (16 cores)".
-func (o Outcome) Hosts() []string {
-	cores := map[string]string{}
+// Cores returns the number of cores of the agents' hosts, by agent, where known.
+func (o Outcome) Cores() map[string]int {
+	cores := map[string]int{}
 	for _, e := range o.Events {
-		if e.Kind == EventCores {
-			cores[e.Agent] = " (" + e.Detail + " cores)"
+		if n, err := strconv.Atoi(e.Detail); e.Kind == EventCores && err == nil {
+			cores[e.Agent] = n
 		}
 	}
+	return cores
+}
+
+// Hosts returns the hosts of the agents, each once, with their cores if known: "bench-1 (16 cores)".
+func (o Outcome) Hosts() []string {
 	var hosts []string
+	cores := o.Cores()
 	for _, a := range o.Agents {
-		hosts = append(hosts, a.Host+cores[a.Agent])
+		host := a.Host
+		if n, known := cores[a.Agent]; known {
+			host += fmt.Sprintf(" (%d cores)", n)
+		}
+		hosts = append(hosts, host)
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)

@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 		"internal/report/chart", "internal/judge", "internal/runs", "internal/record", "internal/plan"},
 	"internal/digest": {"internal/display", "internal/compare", "internal/history",
 		"internal/history/change", "internal/stats", "internal/plan", "internal/report"},
-	"internal/bundle": {"internal/report", "internal/judge", "internal/runs", "internal/sampling",
+	"internal/bundle": {"internal/report", "internal/runs", "internal/sampling",
 		"internal/plan"},
 	"internal/export": {"internal/judge", "internal/runs", "internal/record", "internal/plan"},
 	"internal/wire": {"internal/wire/lease", "internal/wire/keys", "internal/wire/subject",

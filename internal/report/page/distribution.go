@@ -49,7 +49,8 @@ func (c *curves) add(d detail, m *record.Merged) {
 		for i, to := range []*[]curve{&c.send, &c.processing} {
 			s := distributions[i].series
 			one := curve{name: name}
-			one.hist, one.unsent = judge.WithUnanswered(s, of.Hist, part.Cell.Workload.Topology.Subscriptions)
+			all, answered := judge.WithUnanswered(s, of.Hist, part.Cell.Workload.Topology.Subscriptions)
+			one.hist, one.unsent = all, all.Count()-answered.Count()
 			if v, has := values[distributions[i].name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: the latency depends on the test time
 			}

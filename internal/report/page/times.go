@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"example.org/lockstep/lockstep/internal/display"
-	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/report"
@@ -163,7 +162,7 @@ func (c partPeriods) rates() figure {
 		shown   bool
 	}{
 		{record.Sent, "publish", true},
-		{record.Confirmed, "confirmed", judge.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
+		{record.Confirmed, "confirmed", c.task.Cell.Workload.Publishers.Confirmed()},
 		{record.Received, "consume", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {
