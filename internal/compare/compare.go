@@ -163,12 +163,7 @@ type Mean struct {
 
 // Compare compares runs, of which the first is the base, or the cells of one run along an axis.
 func Compare(runs []Recorded, o Options) (Comparison, error) {
-	if o.Effect == 0 {
-		o.Effect = DefaultEffect
-	}
-	if o.Alpha == 0 {
-		o.Alpha = DefaultAlpha
-	}
+	o.Effect, o.Alpha = cmp.Or(o.Effect, DefaultEffect), cmp.Or(o.Alpha, DefaultAlpha)
 	sides, err := sidesOf(runs, o)
 	if err != nil {
 		return Comparison{}, err

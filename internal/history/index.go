@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,17 +37,6 @@ func valuesOf(o plan.Outcome) map[string]plan.Value {
 		}
 	}
 	return all
-}
-
-// environmentOf returns the hosts that an outcome was measured from, and the versions of Lockstep.
-func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
-	e.Hosts = o.Hosts()
-	var versions []string
-	for _, a := range o.Agents {
-		versions = append(versions, a.Version)
-	}
-	slices.Sort(versions)
-	return e, strings.Join(slices.Compact(versions), ", ")
 }
 
 // subjectOf returns the broker of an outcome. With side-by-side brokers it has the settings of all of them, with the

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -32,11 +33,16 @@ func pointKey(cell string, p plan.HistoryPoint) []byte {
 
 // putPoint stores the point of an outcome, and the values of its fingerprints if they are new.
 func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
-	environment, version := environmentOf(o)
+	environment := plan.Environment{Hosts: o.Hosts()}
+	var versions []string
+	for _, a := range o.Agents {
+		versions = append(versions, a.Version)
+	}
+	slices.Sort(versions)
 	subject, values := subjectOf(o), valuesOf(o)
 	names := slices.Sorted(maps.Keys(values))
 	p := stored{HistoryPoint: plan.HistoryPoint{Run: o.Run, Matrix: run.Matrix, At: run.Started,
-		Repetition: o.Repetition, Verdict: o.Verdict, Version: version,
+		Repetition: o.Repetition, Verdict: o.Verdict, Version: strings.Join(slices.Compact(versions), ", "),
 		Subject: subject.Fingerprint, Environment: fingerprint(environment.Hosts)}, Names: fingerprint(names)}
 	for _, name := range names {
 		text, err := json.Marshal(values[name])

@@ -35,11 +35,8 @@ func Known(value string) error {
 	if known {
 		return nil
 	}
-	var names []string
-	for _, v := range plan.Values() {
-		names = append(names, v.Name)
-	}
-	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value, plan.DidYouMean(name, names))
+	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value,
+		plan.DidYouMean(name, plan.Metrics(nil).Names()))
 }
 
 // choice is a value of an axis or, without an axis, a prefix of a cell id.

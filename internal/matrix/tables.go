@@ -124,20 +124,12 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 
 func noTableValue(name string, metrics plan.Metrics) string {
 	type family struct{ stem, suffix string } // values that differ only in their quantile or statistic
-	var names []string
 	var families []family
 	of := map[family][]string{} // quantiles and statistics
 	for _, v := range metrics.Values() {
-		names = append(names, v.Name)
 		f, which := family{stem: v.Name}, ""
-		name, highest := strings.CutSuffix(v.Name, ".highest")
-		for _, q := range plan.Quantiles() {
-			if stem, found := strings.CutSuffix(name, "."+q.Name); found {
-				f, which = family{stem: stem + "."}, q.Name
-			}
-		}
-		if highest {
-			f.suffix = ".highest"
+		if stem, q, _, is := plan.SplitQuantile(v.Name); is {
+			f, which = family{stem + ".", strings.TrimPrefix(v.Name, stem+"."+q.Name)}, q.Name
 		}
 		if strings.HasPrefix(v.Name, "broker.") {
 			f, which = family{stem: "broker.METRIC."}, v.Name[strings.LastIndex(v.Name, ".")+1:]
@@ -155,7 +147,7 @@ func noTableValue(name string, metrics plan.Metrics) string {
 		}
 		short[i] = f.stem + which + f.suffix
 	}
-	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(name, names) +
+	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(name, metrics.Names()) +
 		" (available: " + strings.Join(short, ", ") + ")"
 }
 

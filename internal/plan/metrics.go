@@ -17,6 +17,14 @@ func (m Metrics) All() []drivers.MetricInfo { return append(drivers.SharedMetric
 // Values returns the values of tables, in the order of the documentation: those of every run, and those of m.
 func (m Metrics) Values() []ValueInfo { return append(slices.Clone(valueTable()), metricValues(m)...) }
 
+// Names returns the names of Values.
+func (m Metrics) Names() (names []string) {
+	for _, v := range m.Values() {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
 // ValueNamed returns the description of a value by its name in tables, with its group ("bulk/publish.p99") or without.
 // ok is false if there is no such value.
 func (m Metrics) ValueNamed(name string) (v ValueInfo, ok bool) {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
@@ -114,7 +113,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 	for _, l := range latencies {
 		for _, q := range HighestQuantiles() {
 			if l.highest {
-				values = append(values, ValueInfo{l.name + "." + q.Name + ".highest",
+				values = append(values, ValueInfo{l.name + "." + q.Name + highestSuffix,
 					l.title + " " + q.Name + ", highest", Seconds, l.better, l.traits,
 					"the highest " + q.Name +
 						" of all full intervals of the measurement (interval of the cell; default 1m)"})
@@ -268,11 +267,8 @@ const Resolution = 1e-6
 
 // Latency reports whether a value is a quantile of measured durations.
 func (v ValueInfo) Latency() bool {
-	if v.Unit != Seconds {
-		return false
-	}
-	name := strings.TrimSuffix(v.Name, ".highest")
-	return slices.ContainsFunc(Quantiles(), func(q Quantile) bool { return strings.HasSuffix(name, "."+q.Name) })
+	_, _, _, is := SplitQuantile(v.Name)
+	return is && v.Unit == Seconds
 }
 
 // Quantile is a named quantile of a latency distribution. Q 1 is the maximum.
@@ -289,6 +285,21 @@ func Quantiles() []Quantile {
 // HighestQuantiles returns the quantiles whose highest value over full intervals is a value, too.
 func HighestQuantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}}
+}
+
+// highestSuffix ends the names of the highest quantiles over intervals.
+const highestSuffix = ".highest"
+
+// SplitQuantile splits the name of a quantile of a latency: "publish.p99", or "publish.p99.highest" over intervals. is is
+// false for other forms of names.
+func SplitQuantile(name string) (latency string, q Quantile, highest, is bool) {
+	stem, highest := strings.CutSuffix(name, highestSuffix)
+	for _, q := range Quantiles() {
+		if latency, is = strings.CutSuffix(stem, "."+q.Name); is {
+			return latency, q, highest, true
+		}
+	}
+	return "", Quantile{}, false, false
 }
 
 // Rate reports whether a value is a rate.

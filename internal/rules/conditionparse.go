@@ -39,11 +39,7 @@ func (f ConditionErrors) Error() string {
 // Values are those of metrics.Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
 // the consumers, or at the publishers if there are no consumers.
 func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Condition, error) {
-	p := &conditionParser{short: shortNames(w), units: map[string]plan.Unit{}}
-	for _, v := range metrics.Values() {
-		p.units[v.Name] = v.Unit
-		p.names = append(p.names, v.Name)
-	}
+	p := &conditionParser{short: shortNames(w), metrics: metrics}
 	for _, q := range plan.Quantiles() {
 		p.words = append(p.words, q.Name)
 	}
@@ -62,8 +58,7 @@ func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Conditi
 
 type conditionParser struct {
 	short    map[string]string
-	units    map[string]plan.Unit
-	names    []string // of values
+	metrics  plan.Metrics
 	words    []string // short names, in order
 	tokens   []token  // without the end token, which peek returns repeatedly
 	at       int
@@ -240,7 +235,7 @@ func (p *conditionParser) resolve(t token) string {
 	if full := p.short[t.text]; full != "" {
 		return full
 	}
-	if _, known := p.units[t.text]; known {
+	if _, known := p.metrics.ValueNamed(t.text); known {
 		return t.text
 	}
 	if slices.Contains(plan.Flags(), plan.Flag(t.text)) {
@@ -248,7 +243,7 @@ func (p *conditionParser) resolve(t token) string {
 		return t.text
 	}
 	msg := fmt.Sprintf("unknown value or flag %q", t.text) +
-		plan.DidYouMean(t.text, slices.Concat(p.words, p.names, flagNames()))
+		plan.DidYouMean(t.text, slices.Concat(p.words, p.metrics.Names(), flagNames()))
 	if !p.listed {
 		p.listed = true
 		msg += fmt.Sprintf(" (available: %s, every value of docs/reference/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), strings.Join(flagNames(), ", "))
@@ -280,7 +275,8 @@ func (p *conditionParser) unitOf(o operand) plan.Unit {
 	if o.name == "" {
 		return o.unit
 	}
-	return p.units[o.name]
+	info, _ := p.metrics.ValueNamed(o.name)
+	return info.Unit
 }
 
 func flagNames() (names []string) {

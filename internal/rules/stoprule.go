@@ -63,10 +63,7 @@ func notAValue(name string, metrics plan.Metrics) string {
 	case known:
 		return fmt.Sprintf("%s is no single number; take publish.rate or consume.rate", name)
 	}
-	var names []string
-	for _, v := range metrics.Values() {
-		names = append(names, v.Name)
-	}
+	names := metrics.Names()
 	_, plain := plan.SplitGroup(name)
 	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(plain, names) +
 		" (docs/reference/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
