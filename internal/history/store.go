@@ -66,7 +66,7 @@ var (
 // ErrDamaged is wrapped by the error of a store that cannot be read. It can be rebuilt from the records.
 var ErrDamaged = errors.New("the history is damaged; rebuild it with ctl history reindex --rebuild, and set the baselines again with ctl history baseline set")
 
-// Store is the history of the runs in one folder. It is safe for concurrent use. It has more than 25 methods: one per
+// Store is the history of the runs in one folder. It is safe for concurrent use. It has more than 20 methods: one per
 // question to one file, whose transactions they share.
 type Store struct {
 	root string // the folder of runs

@@ -20,11 +20,7 @@ const EventNotObserved = "not-observed"
 
 // NotObserved returns the detail of such an event.
 func NotObserved(broker, agent, why string) string {
-	return fmt.Sprintf("%s%s: %s", notObserved(broker), agent, why)
-}
-
-func notObserved(broker string) string {
-	return fmt.Sprintf("not observed: broker %s by agent ", broker)
+	return fmt.Sprintf("not observed: broker %s by agent %s: %s", broker, agent, why)
 }
 
 // minAnswered is the fraction of the measurement's seconds in which the broker must have answered or been observed.
@@ -206,7 +202,7 @@ func processMetricsOf(in *input) (b brokerMetrics) {
 	observed := in.cell.record.Observed(broker.Name) // observers belong to no group
 	var away []string                                // observers that did not measure the processes until the end
 	for _, e := range in.cell.facts.Events {
-		if e.Kind == EventNotObserved && strings.HasPrefix(e.Detail, notObserved(broker.Name)) {
+		if e.Kind == EventNotObserved && strings.HasPrefix(e.Detail, NotObserved(broker.Name, e.Agent, "")) {
 			away = append(away, e.Agent)
 		}
 	}
@@ -263,13 +259,8 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 // metric returns the metric as a sum over nodes: its mean, and its value per second. Seconds that lack a node are left
 // out.
 func (f processMetric) metric(nodes []*node, span time.Duration, missing string) metric {
-	if f.once {
-		places := map[string]bool{}
-		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool {
-			again := places[n.place]
-			places[n.place] = true
-			return again
-		})
+	if f.once { // nodes are in order of their places
+		nodes = slices.CompactFunc(slices.Clone(nodes), func(a, b *node) bool { return a.place == b.place })
 	}
 	whole, complete := 0.0, map[int]int{}
 	sums := map[int]float64{}

@@ -56,14 +56,14 @@ func isBacklog(e evaluation, name string) bool {
 	case name == "backlog.drain":
 		return v.NA == NANotDrained
 	default:
-		_, _, is := e.m.quantileOf(name)
+		_, is := e.m.latencyOf(name)
 		return is && v.NA == NABacklog
 	}
 }
 
 // beyondRange reports whether samples of a latency were beyond the range of its histogram.
 func beyondRange(e evaluation, name string) bool {
-	l, _, is := e.m.quantileOf(name)
+	l, is := e.m.latencyOf(name)
 	v := e.values[name]
 	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
 }
@@ -87,7 +87,7 @@ func clocksUnsafe(e evaluation, name string) bool {
 	case name == "gap.delivery" || name == "recovery.delivery":
 		return number && !e.m.gaps[record.GapDelivery].clocksKnown
 	}
-	l, _, is := e.m.quantileOf(name)
+	l, is := e.m.latencyOf(name)
 	if !is || !l.across || !number && v.NA != NABacklog {
 		return false
 	}

@@ -65,7 +65,7 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		skew.Flags = []plan.Flag{plan.ClockUnsafe}
 	}
 	o.Values["start.skew"] = skew
-	w := warnings(o.Warnings)
+	w := sentences(o.Warnings)
 	w.addSkew(whole.workload, starts)
 	if !whole.workload.SideBySide() {
 		processes := processMetricsOf(&whole)
@@ -121,18 +121,13 @@ func onlyOnce(all []string) (once []string) {
 	return once
 }
 
-// sum adds two ledgers.
+// sum adds two ledgers. Every field is a count.
 func sum(a, b plan.Ledger) plan.Ledger {
-	return plan.Ledger{
-		Sent: a.Sent + b.Sent, Uncertain: a.Uncertain + b.Uncertain, Confirmed: a.Confirmed + b.Confirmed,
-		Rejected:    a.Rejected + b.Rejected,
-		Unconfirmed: a.Unconfirmed + b.Unconfirmed, Unroutable: a.Unroutable + b.Unroutable,
-		Received: a.Received + b.Received, Dropped: a.Dropped + b.Dropped, Lost: a.Lost + b.Lost,
-		LostConfirmed: a.LostConfirmed + b.LostConfirmed, Undrained: a.Undrained + b.Undrained,
-		Unknown:    a.Unknown + b.Unknown,
-		Duplicated: a.Duplicated + b.Duplicated, Reordered: a.Reordered + b.Reordered, Corrupt: a.Corrupt + b.Corrupt,
-		Foreign: a.Foreign + b.Foreign,
+	x, y := reflect.ValueOf(&a).Elem(), reflect.ValueOf(b)
+	for i := range x.NumField() {
+		x.Field(i).SetUint(x.Field(i).Uint() + y.Field(i).Uint())
 	}
+	return a
 }
 
 // combine returns the cell's value from the values of its groups. noRates is true if their rates cannot be added. has

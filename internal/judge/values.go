@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -18,12 +17,15 @@ type valueOf func(*measurements) plan.Value
 func valuesOf(m *measurements) map[string]plan.Value {
 	values := map[string]plan.Value{}
 	for _, v := range plan.Values() {
-		of, why := functions[v.Name], m.in.absent(v.Traits)
-		if l, q, is := m.quantileOf(v.Name); is {
-			values[v.Name] = l.value(q, strings.HasSuffix(v.Name, highestSuffix))
-		} else if of != nil && why != "" {
+		l, isQuantile := m.latencyOf(v.Name)
+		switch of, why := functions[v.Name], m.in.absent(v.Traits); {
+		case isQuantile:
+			_, q, highest, _ := plan.SplitQuantile(v.Name)
+			values[v.Name] = l.value(q.Q, highest)
+		case of == nil: // of the broker, see below
+		case why != "":
 			values[v.Name] = plan.Value{NA: why}
-		} else if of != nil { // else it is of the broker, see below
+		default:
 			values[v.Name] = of(m)
 		}
 	}
@@ -31,19 +33,11 @@ func valuesOf(m *measurements) map[string]plan.Value {
 	return values
 }
 
-// highestSuffix ends the names of the highest quantiles over intervals.
-const highestSuffix = ".highest"
-
-// quantileOf returns the latency of which a value is a quantile.
-func (m *measurements) quantileOf(name string) (l latency, q float64, is bool) {
-	name = strings.TrimSuffix(name, highestSuffix)
-	for _, x := range plan.Quantiles() {
-		if stem, cut := strings.CutSuffix(name, "."+x.Name); cut {
-			l, is = m.latencies[stem]
-			return l, x.Q, is
-		}
-	}
-	return l, 0, false
+// latencyOf returns the latency of which a value is a quantile.
+func (m *measurements) latencyOf(name string) (l latency, is bool) {
+	stem, _, _, _ := plan.SplitQuantile(name)
+	l, is = m.latencies[stem]
+	return l, is
 }
 
 // functions has the function of each value of plan.Values, except quantiles of latencies and metrics of the broker. It

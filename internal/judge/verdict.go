@@ -56,40 +56,34 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 
 // brokenGuarantees returns the guarantees that were broken. Guarantees that hold only while no link breaks are not
 // checked if a link broke or an agent was lost.
-func brokenGuarantees(in *input, l plan.Ledger) []string {
+func brokenGuarantees(in *input, l plan.Ledger) (reasons sentences) {
 	p := in.task.Cell.Guarantees
 	whole := !in.linkBroke() && !in.degraded()
 	// messages in memory are lost when their process ends
 	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends)
-	var reasons []string
 	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s that the broker had confirmed %s lost",
-			messages(l.LostConfirmed), was(l.LostConfirmed)))
+		reasons.add("broken guarantee: %s that the broker had confirmed %s lost", messages(l.LostConfirmed),
+			was(l.LostConfirmed))
 	}
 	if p.SentKept && l.Lost > 0 && whole {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s %s lost although no link broke", messages(l.Lost),
-			was(l.Lost)))
+		reasons.add("broken guarantee: %s lost although no link broke", messagesWere(l.Lost))
 	}
 	// messages that a disconnecting consumer did not acknowledge are delivered again
 	left := in.workload.Consumers.Lifetime != plan.Lifetime{}
 	if p.NoDuplicates && l.Duplicated > 0 && whole && !left {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke",
-			messagesWere(l.Duplicated)))
+		reasons.add("broken guarantee: %s received again although no link broke", messagesWere(l.Duplicated))
 	}
 	if p.Ordered && l.Reordered > 0 && !in.unmarkedRedeliveries() && !in.republished() {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received after a later one",
-			messagesWere(l.Reordered)))
+		reasons.add("broken guarantee: %s received after a later one", messagesWere(l.Reordered))
 	}
 	if l.Corrupt > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify",
-			messagesWere(l.Corrupt)))
+		reasons.add("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt))
 	}
 	return reasons
 }
 
 // unknownReasons returns why there is no usable number; none if there is one.
-func unknownReasons(in *input, l plan.Ledger) []string {
-	var reasons []string
+func unknownReasons(in *input, l plan.Ledger) (reasons sentences) {
 	for _, a := range in.facts.Agents {
 		if a.Lost {
 			how := "lost"
@@ -111,7 +105,7 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 	}
 	for _, f := range in.workload.Faults {
 		if _, happened := endOf(in.record, f, common{}); !happened && in.facts.Failure == "" && !in.facts.Cancelled {
-			reasons = append(reasons, fmt.Sprintf("the fault %s did not happen", f))
+			reasons.add("the fault %s did not happen", f)
 		}
 	}
 	if len(reasons) == 0 {
@@ -125,7 +119,7 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 
 // strandedLinks returns the links that were permanently lost in the measurement, unless a fault of the cell breaks
 // links. The load was then smaller than configured. Losses for less than 2 % of the measurement do not count.
-func strandedLinks(in *input) (reasons []string) {
+func strandedLinks(in *input) (reasons sentences) {
 	if slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) {
 		return nil
 	}
@@ -133,8 +127,8 @@ func strandedLinks(in *input) (reasons []string) {
 	for _, e := range in.record.Events() {
 		missed := time.Duration(min(e.At+e.Nanos, int64(measured)) - max(e.At, 0))
 		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(Tolerance*float64(measured)) {
-			reasons = append(reasons, fmt.Sprintf("a link was gone for the last %v of the measurement: agent %s, %s",
-				missed.Round(time.Millisecond), e.Agent, e.Detail))
+			reasons.add("a link was gone for the last %v of the measurement: agent %s, %s",
+				missed.Round(time.Millisecond), e.Agent, e.Detail)
 		}
 	}
 	const maxLinks = 3

@@ -12,12 +12,13 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// warnings are sentences about everything that did not affect the verdict.
-type warnings []string
+// sentences are warnings or reasons.
+type sentences []string
 
-func (w *warnings) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+func (w *sentences) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
 
-func warningsOf(m *measurements, values map[string]plan.Value) (w warnings) {
+// warningsOf returns the warnings: sentences about everything that did not affect the verdict.
+func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 	for _, s := range latencySeries {
 		w.addLatency(m.latencies[s.name])
 	}
@@ -45,7 +46,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w warnings) {
 	return w
 }
 
-func (w *warnings) addLatency(l latency) {
+func (w *sentences) addLatency(l latency) {
 	if l.na != "" && l.na != NABacklog && l.na != NANoSamples {
 		return
 	}
@@ -63,7 +64,7 @@ func (w *warnings) addLatency(l latency) {
 }
 
 // addNodes adds warnings about nodes that observers saw only in a part of the measurement.
-func (w *warnings) addNodes(in *input, b brokerMetrics) {
+func (w *sentences) addNodes(in *input, b brokerMetrics) {
 	for _, n := range b.nodes {
 		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
 			w.add("an observer measured the processes of broker %s for %v of %v", in.task.Cell.Broker.Name,
@@ -73,7 +74,7 @@ func (w *warnings) addNodes(in *input, b brokerMetrics) {
 }
 
 // addMetrics adds warnings about seconds without metrics of the broker.
-func (w *warnings) addMetrics(in *input, b brokerMetrics) {
+func (w *sentences) addMetrics(in *input, b brokerMetrics) {
 	whole := int(in.span.length() / time.Second)
 	if b.probed && float64(b.answered) < minAnswered*float64(whole) {
 		w.add("the broker reported its metrics %d times in a measurement of %d s: they describe only these moments",
@@ -84,7 +85,7 @@ func (w *warnings) addMetrics(in *input, b brokerMetrics) {
 	}
 }
 
-func (w *warnings) addBindings(m *measurements, values map[string]plan.Value) {
+func (w *sentences) addBindings(m *measurements, values map[string]plan.Value) {
 	if !m.in.churns() {
 		return
 	}
@@ -104,7 +105,7 @@ func (w *warnings) addBindings(m *measurements, values map[string]plan.Value) {
 
 // addClocks adds warnings about clocks that were stepped, and clocks that were known less accurately than the measured
 // latency.
-func (w *warnings) addClocks(m *measurements, values map[string]plan.Value) {
+func (w *sentences) addClocks(m *measurements, values map[string]plan.Value) {
 	for _, e := range m.clocks.steps {
 		w.add("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond),
 			e.Detail)
@@ -117,7 +118,7 @@ func (w *warnings) addClocks(m *measurements, values map[string]plan.Value) {
 	}
 }
 
-func (w *warnings) addSkew(cell plan.Workload, s starts) {
+func (w *sentences) addSkew(cell plan.Workload, s starts) {
 	if !s.beyond(cell) {
 		return
 	}
@@ -134,7 +135,7 @@ func (w *warnings) addSkew(cell plan.Workload, s starts) {
 }
 
 // addDelivery adds warnings about messages, links and agents.
-func (w *warnings) addDelivery(m *measurements) {
+func (w *sentences) addDelivery(m *measurements) {
 	in, l := m.in, m.ledger
 	if l.Foreign > 0 {
 		w.add("%s of another task %s received: another program uses the same queues", messages(l.Foreign), was(l.Foreign))
@@ -183,7 +184,7 @@ func (w *warnings) addDelivery(m *measurements) {
 // addShortfall adds a warning if fewer messages were sent in the measurement than were due, with the reason. It adds
 // none with a message count, because the measurement then lasts until all are sent. It also adds none for tasks that
 // failed or were cancelled, whose cause is known.
-func (w *warnings) addShortfall(m *measurements) {
+func (w *sentences) addShortfall(m *measurements) {
 	in := m.in
 	if !in.workload.Publishers.Open() || in.span.byCount || in.facts.Failure != "" || in.facts.Cancelled {
 		return
