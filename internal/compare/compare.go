@@ -307,11 +307,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	absent, repeat := map[missing]int{}, max(x.repeat, len(x.outcomes))
 	for _, o := range x.outcomes {
 		got, known := o.Value(info.Name)
-		for _, f := range got.Flags {
-			if !slices.Contains(s.Flags, f) {
-				s.Flags = append(s.Flags, f)
-			}
-		}
+		s.Flags = append(s.Flags, got.Flags...)
 		switch {
 		case o.Verdict != plan.Valid:
 			why := string(o.Verdict)
@@ -343,6 +339,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	slices.Sort(whys)
 	s.Missing = strings.Join(whys, "; ")
 	slices.Sort(s.Flags)
+	s.Flags = slices.Compact(s.Flags)
 	s.Summary = stats.Summarize(s.Numbers, confidence)
 	return s, lacking
 }

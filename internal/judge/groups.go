@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -41,7 +42,9 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		whole.span.sending = max(whole.span.sending, in.span.sending)
 		whole.span.receiving = max(whole.span.receiving, in.span.receiving)
 	}
-	starts := startsOf(&whole, tracksOf(&whole)) // groups start together
+	ofCell := &measurements{in: &whole, starts: startsOf(&whole, tracksOf(&whole))} // groups start together
+	starts := ofCell.starts
+	ownValues := map[string]plan.Value{"start.skew": functions["start.skew"](ofCell)} // not of groups
 	o := groups[0]
 	o.Values, o.Ledger = map[string]plan.Value{}, plan.Ledger{}
 	o.Reasons, o.Warnings, o.Limitations, o.Clocks = nil, nil, nil, nil
@@ -60,18 +63,14 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 			o.Values[v.Name] = combined
 		}
 	}
-	skew := starts.skew
-	if starts.clockUnsafe() {
-		skew.Flags = []plan.Flag{plan.ClockUnsafe}
-	}
-	o.Values["start.skew"] = skew
 	w := sentences(o.Warnings)
 	w.addSkew(whole.workload, starts)
 	if !whole.workload.SideBySide() {
 		processes := processMetricsOf(&whole)
-		processes.addValues(o.Values)
+		processes.addValues(ownValues)
 		w.addNodes(&whole, processes)
 	}
+	maps.Copy(o.Values, withFlags(ofCell, ownValues))
 	o.Warnings = w
 	return o
 }

@@ -232,6 +232,7 @@ func TestLostAgentOfOneGroup(t *testing.T) {
 	if o.Verdict != plan.Unknown || o.Groups[0].Ledger.Unknown != 1000 || o.Groups[1].Ledger.Unknown != 0 {
 		t.Errorf("%s, %+v", o.Verdict, o.Groups)
 	}
+	flagged(t, o, plan.Degraded, true, "publish.rate", "start.skew") // start.skew is of the whole cell
 	text := strings.Join(o.Reasons, "; ")
 	if strings.Count(text, "the task failed: agent b was lost") != 1 ||
 		!strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {

@@ -90,7 +90,7 @@ var functions = map[string]valueOf{
 	"topology.declare": declared,
 	"topology.first":   firstDelivery,
 
-	"spread.leaders":    unevenLeaders,
+	"spread.leaders":    unevenness(func(p *plan.Placement) map[string]int { return p.Leaders }),
 	"spread.publishers": unevenness(func(p *plan.Placement) map[string]int { return p.Publishers }),
 	"spread.consumers":  unevenness(func(p *plan.Placement) map[string]int { return p.Consumers }),
 
@@ -183,8 +183,6 @@ func firstDelivery(m *measurements) plan.Value {
 	}
 	return v
 }
-
-var unevenLeaders = unevenness(func(p *plan.Placement) map[string]int { return p.Leaders })
 
 // unevenness returns the difference between the nodes with the most and the fewest, over all agents. The number of nodes
 // is that of the broker's description, or of the nodes that have any.

@@ -42,7 +42,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 			d.name, verb, 100*math.Abs(d.part), d.seconds)
 	}
 	w.addSkew(m.in.workload, m.starts)
-	w.addDelivery(m)
+	w.addDelivery(m, values)
 	return w
 }
 
@@ -135,7 +135,7 @@ func (w *sentences) addSkew(cell plan.Workload, s starts) {
 }
 
 // addDelivery adds warnings about messages, links and agents.
-func (w *sentences) addDelivery(m *measurements) {
+func (w *sentences) addDelivery(m *measurements, values map[string]plan.Value) {
 	in, l := m.in, m.ledger
 	if l.Foreign > 0 {
 		w.add("%s of another task %s received: another program uses the same queues", messages(l.Foreign), was(l.Foreign))
@@ -149,7 +149,7 @@ func (w *sentences) addDelivery(m *measurements) {
 	if l.Rejected > 0 {
 		w.add("%d of %s %s rejected by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
 	}
-	if n := unevenLeaders(m).Number; n > 1 && in.workload.Topology.QueueNode == "spread" {
+	if n := values["spread.leaders"].Number; n > 1 && in.workload.Topology.QueueNode == "spread" {
 		w.add("the leaders of queues are uneven: their numbers per node differ by %.0f", n)
 	}
 	if l.Dropped > 0 {

@@ -70,8 +70,8 @@ type Run struct {
 	mu       sync.Mutex
 	writing  map[string]*recorder // by task
 	warnings []string
-	marked   map[markKey]bool // marks in the file; nil: not read yet
-	lock     *os.File         // see Hold
+	marked   map[[4]string]bool // keys of the marks in the file; nil: not read yet
+	lock     *os.File           // see Hold
 }
 
 func newRun(dir string, p plan.Run) *Run {
@@ -470,20 +470,17 @@ func (r *Run) Snapshots(task, attempt string, each func(record.Snapshot) error) 
 // Rejudge judges a task again from its record and the facts in its outcome. It writes nothing. For an undamaged record
 // the result equals the stored outcome.
 func (r *Run) Rejudge(task string) (plan.Outcome, error) {
-	fail := func(err error) (plan.Outcome, error) {
-		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
-	}
 	o, err := r.Outcome(task)
-	if err != nil {
-		return fail(fmt.Errorf("read its outcome: %w", err))
-	}
 	t, is := taskOf(r.plan, task)
-	if !is {
-		return fail(fmt.Errorf("no such task in run %s", r.plan.ID))
+	if err == nil && !is {
+		err = fmt.Errorf("no such task in run %s", r.plan.ID)
 	}
-	m, err := r.Record(task)
+	var m *record.Merged
+	if err == nil {
+		m, err = r.Record(task)
+	}
 	if err != nil {
-		return fail(err)
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
 	}
 	again := judge.Again(t, m, o)
 	again.Warnings = r.tasks(task).warnings(again)
@@ -505,7 +502,7 @@ func (r *Run) Mark(m Mark) error {
 		if r.warn(warnings...); err != nil {
 			return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
 		}
-		r.marked = map[markKey]bool{}
+		r.marked = map[[4]string]bool{}
 		for _, k := range known {
 			r.marked[k.key()] = true
 		}

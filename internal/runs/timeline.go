@@ -34,13 +34,8 @@ type Mark struct {
 	Detail  string        `json:"detail,omitempty"`  // end: the reason in detail
 }
 
-// markKey identifies a mark.
-type markKey struct {
-	kind             MarkKind
-	task, name, when string
-}
-
-func (m Mark) key() markKey { return markKey{m.Kind, m.Task, m.Name, m.At.UTC().String()} }
+// key identifies a mark.
+func (m Mark) key() [4]string { return [4]string{string(m.Kind), m.Task, m.Name, m.At.UTC().String()} }
 
 // EndOf returns the mark of a run's end; false: the run has not ended, or was resumed.
 func EndOf(marks []Mark) (Mark, bool) {
