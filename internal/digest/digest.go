@@ -83,12 +83,8 @@ const maxListed = 20
 // Of returns the digest of a run. The history must contain the run.
 func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes),
-		Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
-	for _, r := range report.Rulings(m.Run, m.Outcomes) {
-		if r.Failed() {
-			d.Rules = append(d.Rules, r)
-		}
-	}
+		Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes),
+		Rules: slices.DeleteFunc(report.Rulings(m.Run, m.Outcomes), func(r report.Ruling) bool { return !r.Failed() })}
 	if err := d.look(m.Run, past); err != nil {
 		return Digest{}, fmt.Errorf("read the history of run %s: %w", m.Run.ID, err)
 	}
@@ -209,12 +205,7 @@ func (d *Digest) differs(text string) {
 	}
 }
 
-func nameOf(c plan.Cell) string {
-	if name := c.Name(); name != "" {
-		return name
-	}
-	return "cell " + c.ID
-}
+func nameOf(c plan.Cell) string { return cmp.Or(c.Name(), "cell "+c.ID) }
 
 func shiftOf(s history.Series, c change.Point) Shift {
 	x := newShift(s.Value, c.Shift(), s.Points[c.At])

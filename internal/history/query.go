@@ -28,15 +28,14 @@ func Known(value string) error {
 	if _, is := plan.MetricOf(name); is || value == "" {
 		return nil
 	}
-	info, known := plan.Metrics(nil).ValueNamed(name)
-	if known && info.Unit == plan.Text {
+	switch info, known := plan.Metrics(nil).ValueNamed(name); {
+	case !known:
+		return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value,
+			plan.DidYouMean(name, plan.Metrics(nil).Names()))
+	case info.Unit == plan.Text:
 		return fmt.Errorf("%s is derived from other metrics and has no history; use publish.rate or consume.rate", name)
 	}
-	if known {
-		return nil
-	}
-	return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value,
-		plan.DidYouMean(name, plan.Metrics(nil).Names()))
+	return nil
 }
 
 // choice is a value of an axis or, without an axis, a prefix of a cell id.

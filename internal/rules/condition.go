@@ -14,7 +14,7 @@ import (
 // Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition
 // always holds.
 type Condition struct {
-	root  term
+	root  both
 	names []string // of the compared values
 }
 
@@ -41,9 +41,6 @@ func reasons(all []Failure, separator string) string {
 
 // Fails returns the reasons why the condition does not hold, each once. It returns none if the condition holds.
 func (c Condition) Fails(values map[string]plan.Value) []Failure {
-	if c.root == nil {
-		return nil
-	}
 	return c.root.fails(values)
 }
 

@@ -53,7 +53,7 @@ func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Conditi
 		slices.SortStableFunc(p.errors, func(a, b ConditionError) int { return a.Column - b.Column })
 		return Condition{}, p.errors
 	}
-	return Condition{root, p.compared}, nil
+	return Condition{both{root}, p.compared}, nil
 }
 
 type conditionParser struct {

@@ -35,10 +35,7 @@ func (d taskDir) file(name string) string { return filepath.Join(d.tasks, d.name
 
 // attempt returns the name of the attempt; "" if it has none.
 func (d taskDir) attempt() string {
-	text, err := os.ReadFile(d.file(attemptFile))
-	if err != nil {
-		return ""
-	}
+	text, _ := os.ReadFile(d.file(attemptFile))
 	return strings.TrimSpace(string(text))
 }
 
