@@ -118,25 +118,16 @@ type level struct {
 }
 
 func (s *series) level(start, end int) (l level) {
-	part := s.values[start:end]
-	middle := stats.Median(part)
+	middle := stats.Median(s.values[start:end])
 	far := s.far * math.Abs(middle)
-	is := func(x float64) bool { return far == 0 || math.Abs(x-middle) <= far }
-	for _, x := range part {
-		if is(x) {
-			l.n++
-			l.mean += x
-		}
-	}
-	if l.n == 0 {
+	part := slices.DeleteFunc(slices.Clone(s.values[start:end]),
+		func(x float64) bool { return far != 0 && !(math.Abs(x-middle) <= far) })
+	if len(part) == 0 {
 		return l
 	}
-	l.mean /= l.n
-	if l.mean == 0 {
-		return l
-	}
+	l.n, l.mean = float64(len(part)), stats.Mean(part)
 	for _, x := range part {
-		if is(x) {
+		if l.mean != 0 {
 			l.squares += (x/l.mean - 1) * (x/l.mean - 1)
 		}
 	}
