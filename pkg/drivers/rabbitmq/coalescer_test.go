@@ -30,11 +30,11 @@ func held() *heldWrites {
 	return &heldWrites{Conn: near, results: make(chan error)}
 }
 
-// What is sent while a write is running is written together, and nothing waits for more.
+// Data that is written while the previous write is running is written together, and nothing waits for more.
 func TestCoalescedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := held()
-		c := newCoalescer(conn, nil)
+		c := newCoalescer(conn, conn, nil)
 		for _, text := range []string{"a", "b", "c", "d"} {
 			if n, err := c.Write([]byte(text)); n != 1 || err != nil {
 				t.Fatalf("Write returns %d, %v", n, err)
@@ -63,13 +63,14 @@ func TestCoalescedWrites(t *testing.T) {
 	})
 }
 
-// A full buffer blocks Write, which counts as a wait for the broker. A failed write ends the wait and the connection.
+// A full buffer blocks Write, which counts as a wait for the broker. A failed write ends the wait and the
+// connection, whose Read returns the reason.
 func TestCoalescerIsBounded(t *testing.T) {
 	for _, result := range []error{nil, os.ErrDeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := held()
 			var waiting drivers.Waiting
-			c := newCoalescer(conn, &waiting)
+			c := newCoalescer(conn, conn, &waiting)
 			for range 2 { // the first is being written
 				if _, err := c.Write(make([]byte, maxCoalesced)); err != nil {
 					t.Fatal(err)
@@ -98,10 +99,40 @@ func TestCoalescerIsBounded(t *testing.T) {
 			if result == nil {
 				conn.results <- nil
 				conn.results <- nil
-			} else if _, err := conn.Read(make([]byte, 1)); err == nil {
-				t.Error("the connection is open after a failed write")
+			} else if _, err := c.Read(make([]byte, 1)); !errors.Is(err, result) {
+				t.Errorf("Read after a failed write returns %v, want %v", err, result)
 			}
 			_ = c.Close()
+		})
+	}
+}
+
+// slowClose is a connection whose Close sends a last message, as that of tls.Conn.
+type slowClose struct{ net.Conn }
+
+func (s slowClose) Close() error {
+	_ = s.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_, _ = s.Write([]byte("close_notify"))
+	return s.Conn.Close()
+}
+
+// Close ends within a second if the peer reads nothing, also if a last message follows.
+func TestCoalescerClosesAtADeadPeer(t *testing.T) {
+	for name, sent := range map[string]string{"data": "a", "nothing": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				raw, far := net.Pipe()
+				defer far.Close()
+				c := newCoalescer(slowClose{raw}, raw, nil)
+				if _, err := c.Write([]byte(sent)); err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				_ = c.Close()
+				if took := time.Since(begun); took != time.Second {
+					t.Errorf("Close took %v, want 1s", took)
+				}
+			})
 		})
 	}
 }

@@ -90,7 +90,7 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 				}
 			}
 			if s.options.CoalesceWrites {
-				transport = newCoalescer(transport, drivers.WaitingOf(ctx))
+				transport = newCoalescer(transport, raw, drivers.WaitingOf(ctx))
 			}
 			if role == drivers.PublisherRole {
 				c.answers = &answerReader{Conn: transport, channels: map[uint16]*answers{}}
