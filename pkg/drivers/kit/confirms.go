@@ -9,12 +9,17 @@ type Confirms struct {
 	err    error // result of tokens
 }
 
-// Add adds a message. It reports the messages before it if their result differs.
-func (c *Confirms) Add(token uint64, err error) {
+// Begin reports the messages that were added if their result is not err. Then Add with err calls nothing.
+func (c *Confirms) Begin(err error) {
 	if err != c.err {
 		c.Report()
 		c.err = err
 	}
+}
+
+// Add adds a message. It reports the messages before it if their result differs.
+func (c *Confirms) Add(token uint64, err error) {
+	c.Begin(err)
 	c.tokens = append(c.tokens, token)
 }
 

@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -15,8 +16,11 @@ const (
 	frameMethod = 1
 	frameHeader = 2
 	frameBody   = 3
-	frameAround = 8 // bytes of a frame that are not payload: 7 before it, and 1 after it
 
+	frameStart    = 7 // bytes before the payload: type, channel, size of the payload
+	frameOverhead = frameStart + 1
+
+	channelOpen    = 20<<16 | 10
 	channelOpenOK  = 20<<16 | 11
 	channelClose   = 20<<16 | 40
 	channelCloseOK = 20<<16 | 41
@@ -25,20 +29,82 @@ const (
 )
 
 // answerReader is the network connection of publishers. When the library reads from it, it passes the broker's answers
-// to their publishers, before the library processes them. So a confirm is reported when it arrives, in one call with
-// those that arrived in the same read.
+// to their publishers, before the library processes them. So a confirm is reported when it arrives. Successive confirms
+// of one publisher that arrive in one read are reported in one call.
 //
 // The library has no means for that. NotifyPublish reports confirms in the order of publishing: one that is late delays
 // all after it. The same holds if a goroutine waits for one DeferredConfirmation after the other. A goroutine for each
 // would cost more than the message.
 type answerReader struct {
 	net.Conn
-	opening atomic.Pointer[answers] // of the publisher whose channel is being opened
+
+	// The library does not export the number of a channel. So Write reads it from channel.open.
+	announcing chan struct{}           // full while announced is set; capacity 1
+	announced  atomic.Pointer[answers] // of the publisher that sends the next channel.open
+	opening    sync.Map                // *answers of publishers whose channel.open is unanswered, by channel number
+
+	// The goroutine that writes owns these fields. The library writes one frame after the other.
+	start []byte // beginning of a frame
+	rest  int    // bytes to come of the frame, or of the protocol header
 
 	// The goroutine that reads owns these fields.
 	channels map[uint16]*answers // of open channels, by number
 	partial  []byte              // beginning of a frame
 	current  *answers            // its field calls is locked; nil between reads
+}
+
+func newAnswerReader(conn net.Conn) *answerReader {
+	return &answerReader{Conn: conn, announcing: make(chan struct{}, 1), channels: map[uint16]*answers{},
+		rest: len("AMQP\x00\x00\x09\x01")}
+}
+
+// announce makes a the publisher of the next channel.open. It waits until those announced before are being sent. After
+// it, the caller opens a channel, and calls retract if that fails.
+func (r *answerReader) announce(ctx context.Context, a *answers) error {
+	select {
+	case r.announcing <- struct{}{}:
+		r.announced.Store(a)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// retract ends the announcement of a, if no channel.open followed.
+func (r *answerReader) retract(a *answers) {
+	if r.announced.CompareAndSwap(a, nil) {
+		<-r.announcing
+	}
+}
+
+// Write implements net.Conn.
+func (r *answerReader) Write(b []byte) (int, error) {
+	r.findOpen(b)
+	return r.Conn.Write(b)
+}
+
+// findOpen finds channel.open in data, which begins where the data of the last call ended.
+func (r *answerReader) findOpen(data []byte) {
+	for len(data) > 0 {
+		if r.rest > 0 {
+			n := min(r.rest, len(data))
+			data, r.rest = data[n:], r.rest-n
+			continue
+		}
+		r.start, data = append(r.start, data[0]), data[1:]
+		isMethod := r.start[0] == frameMethod
+		if len(r.start) < frameStart || isMethod && len(r.start) < frameStart+4 {
+			continue
+		}
+		if isMethod && binary.BigEndian.Uint32(r.start[frameStart:]) == channelOpen {
+			if a := r.announced.Swap(nil); a != nil {
+				r.opening.Store(binary.BigEndian.Uint16(r.start[1:]), a)
+				<-r.announcing
+			}
+		}
+		r.rest = int(binary.BigEndian.Uint32(r.start[3:])) + frameOverhead - len(r.start)
+		r.start = r.start[:0]
+	}
 }
 
 // Read implements net.Conn.
@@ -56,16 +122,16 @@ func (r *answerReader) pass(data []byte) {
 		r.partial = append(r.partial, data...)
 		data = r.partial
 	}
-	for len(data) >= frameAround {
-		size := uint64(binary.BigEndian.Uint32(data[3:])) + frameAround
+	for len(data) >= frameOverhead {
+		size := uint64(binary.BigEndian.Uint32(data[3:])) + frameOverhead
 		if uint64(len(data)) < size {
 			break
 		}
-		r.frame(data[0], binary.BigEndian.Uint16(data[1:]), data[frameAround-1:size-1])
+		r.frame(data[0], binary.BigEndian.Uint16(data[1:]), data[frameStart:size-1])
 		data = data[size:]
 	}
 	r.partial = append(r.partial[:0], data...)
-	r.use(nil)
+	r.report()
 }
 
 // use selects the publisher whose callbacks may be called, and reports the confirms of the one before it.
@@ -73,12 +139,17 @@ func (r *answerReader) use(a *answers) {
 	if r.current == a {
 		return
 	}
+	r.report()
+	r.current = a
+	a.calls.Lock()
+}
+
+// report reports the confirms of the current publisher, after which there is none.
+func (r *answerReader) report() {
 	if r.current != nil {
 		r.current.confirms.Report()
 		r.current.calls.Unlock()
-	}
-	if r.current = a; a != nil {
-		a.calls.Lock()
+		r.current = nil
 	}
 }
 
@@ -104,7 +175,9 @@ func (r *answerReader) frame(kind byte, channel uint16, payload []byte) {
 func (r *answerReader) method(channel uint16, method uint32, arguments []byte) {
 	switch method {
 	case channelOpenOK:
-		r.channels[channel] = r.opening.Load()
+		if a, ok := r.opening.LoadAndDelete(channel); ok {
+			r.channels[channel] = a.(*answers)
+		}
 	case channelClose, channelCloseOK:
 		delete(r.channels, channel)
 	case basicAck, basicNack: // tag, and the bit "multiple"
@@ -128,7 +201,6 @@ type answers struct {
 
 	calls    sync.Mutex // locked during callbacks, and before mu
 	confirms kit.Confirms
-	over     bool   // no further callbacks
 	body     []byte // of the message that is being returned
 	missing  uint64 // bytes of it that have not arrived
 
@@ -136,7 +208,7 @@ type answers struct {
 	ring  []published // messages first to next-1, at the tag modulo the length, which is a power of two
 	first uint64      // tag of the oldest unanswered message
 	next  uint64      // tag of the next message
-	ended bool
+	ended bool        // no further messages and callbacks; set with calls and mu locked, read with either
 }
 
 // published is a message whose confirm is outstanding, or that was answered before an older one.
@@ -170,12 +242,11 @@ func (a *answers) add(token uint64) bool {
 	return true
 }
 
-// withdraw removes the message that was added last, because it was not sent. It returns false if that was already
-// reported.
+// withdraw removes the message of the last add, because it was not sent. It returns false if that was already reported.
 func (a *answers) withdraw() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.next == a.first || a.ring[(a.next-1)%uint64(len(a.ring))].answered {
+	if a.ring[(a.next-1)%uint64(len(a.ring))].answered {
 		return false
 	}
 	a.next--
@@ -191,6 +262,7 @@ func (a *answers) idle() bool {
 
 // answer adds the result of message tag to confirms, or of all messages up to it. The caller has locked calls.
 func (a *answers) answer(tag uint64, multiple bool, err error) {
+	a.confirms.Begin(err) // calls OnConfirms, which must not happen while mu is locked
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	size, from := uint64(len(a.ring)), max(tag, a.first)
@@ -216,7 +288,7 @@ func (a *answers) returned(missing uint64, part []byte) {
 	if a.missing > 0 {
 		return
 	}
-	if a.onReturn != nil && !a.over {
+	if a.onReturn != nil && !a.ended {
 		a.onReturn(a.body)
 	}
 	a.body = a.body[:0]
@@ -226,7 +298,6 @@ func (a *answers) returned(missing uint64, part []byte) {
 func (a *answers) end() {
 	a.calls.Lock()
 	defer a.calls.Unlock()
-	a.over = true
 	a.mu.Lock()
 	a.ended = true
 	last := a.next - 1

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,43 +16,46 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// scriptedServer accepts everything, and answers messages only as its test says.
+// scriptedServer accepts everything, and answers messages only as its test scripts. It permits two channels.
 type scriptedServer struct {
 	net.Conn
-	published chan struct{} // one value per message
-	fails     *atomic.Bool  // writes of the client fail
+	published chan byte    // channel number of each message
+	fails     *atomic.Bool // writes of the client fail
+	opens     int          // number of channel.open to collect before they are answered, the last one first
+	opened    []byte       // channel numbers of those that are not answered
+	late      []byte       // written before the next channel.close-ok
 }
 
-// frame returns an AMQP frame on channel 1. Methods begin with their class and number.
-func frame(kind byte, payload ...byte) []byte {
-	f := append([]byte{kind, 0, 1}, binary.BigEndian.AppendUint32(nil, uint32(len(payload)))...)
+// frame returns an AMQP frame. Methods begin with their class and number.
+func frame(channel, kind byte, payload ...byte) []byte {
+	f := append([]byte{kind, 0, channel}, binary.BigEndian.AppendUint32(nil, uint32(len(payload)))...)
 	return append(append(f, payload...), 0xCE)
 }
 
-// ack returns a basic.ack.
-func ack(tag byte, multiple bool) []byte { return answerTo(80, tag, multiple) }
+// ack returns a basic.ack on channel 1.
+func ack(tag byte, multiple bool) []byte { return answerTo(1, 80, tag, multiple) }
 
-// nack returns a basic.nack.
-func nack(tag byte, multiple bool) []byte { return answerTo(120, tag, multiple) }
+// nack returns a basic.nack on channel 1.
+func nack(tag byte, multiple bool) []byte { return answerTo(1, 120, tag, multiple) }
 
-func answerTo(method, tag byte, multiple bool) []byte {
+func answerTo(channel, method, tag byte, multiple bool) []byte {
 	bits := byte(0)
 	if multiple {
 		bits = 1
 	}
-	return frame(frameMethod, 0, 60, 0, method, 0, 0, 0, 0, 0, 0, 0, tag, bits)
+	return frame(channel, frameMethod, 0, 60, 0, method, 0, 0, 0, 0, 0, 0, 0, tag, bits)
 }
 
-// basicReturn returns a message to its publisher, with the parts of its body.
+// basicReturn returns a message to the publisher on channel 1, with the parts of its body.
 func basicReturn(parts ...string) []byte {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
 	}
-	f := frame(frameMethod, 0, 60, 0, 50, 1, 56, 0, 0, 0) // reply code 312, and no text, exchange and routing key
-	f = append(f, frame(frameHeader, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(size), 0, 0)...)
+	f := frame(1, frameMethod, 0, 60, 0, 50, 1, 56, 0, 0, 0) // reply code 312, and no text, exchange and routing key
+	f = append(f, frame(1, frameHeader, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(size), 0, 0)...)
 	for _, part := range parts {
-		f = append(f, frame(frameBody, []byte(part)...)...)
+		f = append(f, frame(1, frameBody, []byte(part)...)...)
 	}
 	return f
 }
@@ -73,22 +77,29 @@ func (s *scriptedServer) serve() {
 			return
 		}
 		if head[0] == frameBody {
-			s.published <- struct{}{}
+			s.published <- head[2]
 		}
 		if head[0] != frameMethod {
 			continue
 		}
 		switch channel := head[2]; [2]byte{payload[1], payload[3]} {
 		case [2]byte{10, 11}: // connection.start-ok: tune
-			s.write(channel, 0, 10, 0, 30, 0, 0, 0, 0, 0, 0, 0, 0)
+			s.write(channel, 0, 10, 0, 30, 0, 2, 0, 0, 0, 0, 0, 0)
 		case [2]byte{10, 40}: // connection.open
 			s.write(channel, 0, 10, 0, 41, 0)
 		case [2]byte{10, 50}: // connection.close
 			s.write(channel, 0, 10, 0, 51)
 			return
 		case [2]byte{20, 10}: // channel.open
-			s.write(channel, 0, 20, 0, 11, 0, 0, 0, 0)
+			if s.opened = append(s.opened, channel); len(s.opened) < s.opens {
+				continue
+			}
+			for _, number := range slices.Backward(s.opened) {
+				s.write(number, 0, 20, 0, 11, 0, 0, 0, 0)
+			}
+			s.opens, s.opened = 1, nil
 		case [2]byte{20, 40}: // channel.close
+			_, _ = s.Write(s.late)
 			s.write(channel, 0, 20, 0, 41)
 		case [2]byte{85, 10}: // confirm.select
 			s.write(channel, 0, 85, 0, 11)
@@ -98,20 +109,16 @@ func (s *scriptedServer) serve() {
 
 // write sends a method.
 func (s *scriptedServer) write(channel byte, payload ...byte) {
-	f := frame(frameMethod, payload...)
-	f[2] = channel
-	_, _ = s.Write(f)
+	_, _ = s.Write(frame(channel, frameMethod, payload...))
 }
 
-// scripted connects a publisher of mandatory messages to a scripted server, and publishes messages with the tokens 1 to
-// n. It returns the callbacks of the publisher.
-func scripted(t *testing.T, n int, mode drivers.Mode) (*scriptedServer, drivers.Publisher, <-chan outcome) {
+// scriptedConn connects to a scripted server, for at most n messages.
+func scriptedConn(t *testing.T, n int) (*scriptedServer, drivers.Conn) {
 	t.Helper()
-	callbacks := make(chan outcome, 100)
 	var last *scriptedServer
 	env := drivers.Env{Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
-		last = &scriptedServer{Conn: far, published: make(chan struct{}, n), fails: &atomic.Bool{}}
+		last = &scriptedServer{Conn: far, published: make(chan byte, n), fails: &atomic.Bool{}}
 		go last.serve()
 		return failingWrites{near, last.fails}, nil
 	}}
@@ -124,22 +131,44 @@ func scripted(t *testing.T, n int, mode drivers.Mode) (*scriptedServer, drivers.
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Publisher(t.Context(), drivers.PublisherSpec{Mode: mode, MaxInFlight: n, Mandatory: true,
+	return last, c
+}
+
+// publisherOn opens a publisher of mandatory messages, and returns its callbacks.
+func publisherOn(t *testing.T, c drivers.Conn, mode drivers.Mode) (drivers.Publisher, <-chan outcome) {
+	t.Helper()
+	callbacks := make(chan outcome, 100)
+	p, err := c.Publisher(t.Context(), drivers.PublisherSpec{Mode: mode, MaxInFlight: 100, Mandatory: true,
 		OnConfirms: func(tokens []uint64, err error) {
 			callbacks <- outcome{tokens: slices.Clone(tokens), err: err}
 		},
 		OnReturn: func(body []byte) { callbacks <- outcome{returned: string(body)} },
 	})
 	if err != nil {
+		t.Error(err)
+	}
+	return p, callbacks
+}
+
+// publishTo publishes a message, and returns the number of its channel.
+func publishTo(t *testing.T, s *scriptedServer, p drivers.Publisher, token uint64) byte {
+	t.Helper()
+	if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i + 1), Body: []byte("body")}); err != nil {
-			t.Fatal(err)
-		}
-		<-last.published
+	return <-s.published
+}
+
+// scripted connects a publisher to a scripted server, and publishes messages with the tokens 1 to n. It returns the
+// callbacks of the publisher.
+func scripted(t *testing.T, n int, mode drivers.Mode) (*scriptedServer, drivers.Publisher, <-chan outcome) {
+	t.Helper()
+	s, c := scriptedConn(t, n)
+	p, callbacks := publisherOn(t, c, mode)
+	for token := range uint64(n) {
+		publishTo(t, s, p, token+1)
 	}
-	return last, p, callbacks
+	return s, p, callbacks
 }
 
 // outcome is one call of OnConfirms or OnReturn.
@@ -296,16 +325,158 @@ func TestUnansweredMessagesAreReportedAtTheEnd(t *testing.T) {
 	})
 }
 
+// Publishers of one connection open their channels at the same time, and each gets the answers to its own messages. This
+// holds for a publisher that reuses the channel number of another, too.
+func TestAnswersReachTheirPublisher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := scriptedConn(t, 10)
+		server.opens = 2
+		var publishers [3]drivers.Publisher
+		var callbacks [3]<-chan outcome
+		var opened sync.WaitGroup
+		for i := range 2 {
+			opened.Go(func() { publishers[i], callbacks[i] = publisherOn(t, c, drivers.ConfirmWindow) })
+		}
+		opened.Wait()
+		if t.Failed() {
+			return
+		}
+		first, second := publishTo(t, server, publishers[0], 10), publishTo(t, server, publishers[1], 20)
+		for token := range uint64(3) {
+			publishTo(t, server, publishers[0], 11+token)
+		}
+		acks := slices.Concat(answerTo(first, 80, 1, false), answerTo(second, 80, 1, false), answerTo(first, 80, 2, false))
+		if _, err := server.Write(acks); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		checkCallbacks(t, 0, callbacks[0], []outcome{{tokens: []uint64{10}}, {tokens: []uint64{11}}})
+		checkCallbacks(t, 1, callbacks[1], []outcome{{tokens: []uint64{20}}})
+
+		server.late = answerTo(first, 80, 3, false)
+		if err := publishers[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkCallbacks(t, 2, callbacks[0], []outcome{{tokens: []uint64{12}}, {tokens: []uint64{13}, err: drivers.ErrClosed}})
+
+		publishers[2], callbacks[2] = publisherOn(t, c, drivers.ConfirmWindow)
+		if third := publishTo(t, server, publishers[2], 30); third != first {
+			t.Fatalf("the third publisher has channel %d, want that of the first, %d", third, first)
+		}
+		if _, err := server.Write(answerTo(first, 80, 4, true)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		checkCallbacks(t, 3, callbacks[0], nil)
+		checkCallbacks(t, 4, callbacks[1], nil)
+		checkCallbacks(t, 5, callbacks[2], []outcome{{tokens: []uint64{30}}})
+	})
+}
+
+// A channel number belongs to the publisher that was announced before its channel.open. Another publisher waits until
+// then, or until its context ends.
+func TestAnnouncedPublisherOpensTheNextChannel(t *testing.T) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	defer near.Close()
+	r := newAnswerReader(near)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused, first, second := &answers{}, &answers{}, &answers{}
+	announce := func(a *answers) {
+		t.Helper()
+		if err := r.announce(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	announce(refused)
+	if err := r.announce(ended, first); !errors.Is(err, context.Canceled) {
+		t.Fatalf("announce returns %v while another publisher is announced, want the end of its context", err)
+	}
+	r.retract(refused)
+	announce(first)
+	open := func(channel byte) []byte { return frame(channel, frameMethod, 0, 20, 0, 10, 0) }
+	sent := slices.Concat([]byte("AMQP\x00\x00\x09\x01"), frame(0, 8), // heartbeat
+		frame(3, frameMethod, 0, 60, 0, 40, 0, 0, 0, 0, 0), frame(3, frameBody, open(4)...), frame(3, frameBody), open(1))
+	for part := range slices.Chunk(sent, 1) {
+		if _, err := r.Write(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.retract(first) // has no effect any more
+	announce(second)
+	r.retract(first)
+	if _, err := r.Write(open(2)); err != nil {
+		t.Fatal(err)
+	}
+	for _, channel := range []byte{1, 2, 4} {
+		r.pass(frame(channel, frameMethod, 0, 20, 0, 11, 0, 0, 0, 0))
+	}
+	if len(r.channels) != 2 || r.channels[1] != first || r.channels[2] != second {
+		t.Errorf("channels %v, want 1 of %p and 2 of %p", r.channels, first, second)
+	}
+}
+
+// A message that was answered or reported as lost cannot be withdrawn, and is reported once. Nothing is reported after
+// the end.
+func TestReportedMessagesAreNotWithdrawn(t *testing.T) {
+	for name, report := range map[string]func(*answers){
+		"end": func(a *answers) { a.end() },
+		"answer": func(a *answers) {
+			a.answer(1, false, nil)
+			a.confirms.Report()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			confirmed, returned := 0, 0
+			a := newAnswers(drivers.PublisherSpec{
+				OnConfirms: func(tokens []uint64, _ error) { confirmed += len(tokens) },
+				OnReturn:   func([]byte) { returned++ },
+			})
+			a.add(1)
+			report(a)
+			if a.withdraw() {
+				t.Error("withdraw returns true")
+			}
+			a.end()
+			a.answer(1, true, nil)
+			a.confirms.Report()
+			a.returned(4, []byte("body"))
+			if confirmed != 1 || returned != 0 {
+				t.Errorf("%d confirms and %d returned messages, want 1 and 0", confirmed, returned)
+			}
+		})
+	}
+}
+
+// OnConfirms may use the publisher, also when successive results differ.
+func TestCallbacksMayUseThePublisher(t *testing.T) {
+	var a *answers
+	var pending []bool
+	a = newAnswers(drivers.PublisherSpec{OnConfirms: func([]uint64, error) { pending = append(pending, !a.idle()) }})
+	a.add(1)
+	a.add(2)
+	a.answer(1, false, nil)
+	a.answer(2, false, drivers.ErrRejected)
+	a.confirms.Report()
+	if !slices.Equal(pending, []bool{true, false}) {
+		t.Errorf("messages were pending in the callbacks: %v", pending)
+	}
+}
+
 // A message and its confirm cost no memory.
 func TestAnswersDoNotAllocate(t *testing.T) {
 	confirmed := 0
 	a := newAnswers(drivers.PublisherSpec{OnConfirms: func(tokens []uint64, _ error) { confirmed += len(tokens) }})
-	r := &answerReader{channels: map[uint16]*answers{1: a}}
+	r := newAnswerReader(nil)
+	r.channels[1], r.rest = a, 0
+	message := slices.Concat(frame(1, frameMethod, 0, 60, 0, 40, 0, 0, 0, 0, 0), frame(1, frameBody, 1))
 	const n = 100
-	frames := make([]byte, 0, n*(frameAround+13))
+	frames := make([]byte, 0, n*(frameOverhead+13))
 	chunk := func() {
 		for range n {
 			a.add(7)
+			r.findOpen(message)
 		}
 		frames = frames[:0]
 		for i := range uint64(n) {

@@ -31,9 +31,7 @@ type conn struct {
 	raw     net.Conn
 	address string
 	once    sync.Once
-
-	answers *answerReader // nil unless the role is publisher
-	opening sync.Mutex    // locked while a publisher opens its channel
+	reader  *answerReader // nil unless the role is publisher
 }
 
 // administration is the role of connections for declarations.
@@ -93,8 +91,8 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 				transport = newCoalescer(transport, raw, drivers.WaitingOf(ctx))
 			}
 			if role == drivers.PublisherRole {
-				c.answers = &answerReader{Conn: transport, channels: map[uint16]*answers{}}
-				transport = c.answers
+				c.reader = newAnswerReader(transport)
+				transport = c.reader
 			}
 			return transport, nil
 		},

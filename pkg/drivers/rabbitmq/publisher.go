@@ -42,16 +42,17 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	for i, r := range p.routes {
 		p.routes[i].headers = o.headers(r)
 	}
-	err := c.within(ctx, func() (err error) {
-		c.opening.Lock()
-		c.answers.opening.Store(p.answers)
-		p.channel, err = c.Channel()
-		c.opening.Unlock()
-		if err == nil && spec.Mode.Confirmed() {
-			err = p.channel.Confirm(false)
-		}
-		return err
-	})
+	err := c.reader.announce(ctx, p.answers)
+	if err == nil {
+		err = c.within(ctx, func() (err error) {
+			if p.channel, err = c.Channel(); err != nil {
+				c.reader.retract(p.answers)
+			} else if spec.Mode.Confirmed() {
+				err = p.channel.Confirm(false)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: open channel at %s: %w", c.address, err)
 	}
