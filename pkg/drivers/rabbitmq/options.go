@@ -84,6 +84,15 @@ func (o *options) Check() error {
 			return fmt.Errorf("message.headers: the bindings of a headers exchange use %q: use another name", name)
 		}
 	}
+	if n := len(o.Message.ContentType); n > maxShortString {
+		return fmt.Errorf("message.contentType: %d bytes: give at most %d", n, maxShortString)
+	}
+	if err := checkTable("message.headers", o.Message.Headers); err != nil {
+		return err
+	}
+	if err := checkTable("consumer.arguments", o.Consumer.Arguments); err != nil {
+		return err
+	}
 	return o.TLS.Check(kit.Encrypted(slices.Concat(o.All(), o.Prometheus, []string{o.Management})...))
 }
 
@@ -178,6 +187,22 @@ func (o *options) deliveryLimit(release int) int64 {
 		return unlimited
 	}
 	return limit
+}
+
+// maxShortString is the largest size of AMQP's short strings, in bytes.
+const maxShortString = 255
+
+// checkTable returns an error if AMQP cannot express the names or values of a table. name is that of its option.
+func checkTable(name string, from map[string]any) error {
+	for key := range from {
+		if n := len(key); n > maxShortString {
+			return fmt.Errorf("%s: a name has %d bytes (%q…): give at most %d", name, n, key[:20], maxShortString)
+		}
+	}
+	if err := table(from).Validate(); err != nil {
+		return fmt.Errorf("%s: %w: give strings, booleans, or numbers in the range of float64", name, err)
+	}
+	return nil
 }
 
 // table converts JSON values to an AMQP table. Whole numbers become int64, others float64.

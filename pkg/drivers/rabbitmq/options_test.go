@@ -2,7 +2,9 @@ package rabbitmq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,6 +17,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // No error of Open contains a password, from any place in a URL.
@@ -34,6 +37,27 @@ func TestErrorsHideSecrets(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the password is in the error: %v", err)
+		}
+	}
+}
+
+// Options that AMQP cannot express are rejected before anything is connected.
+func TestOptionsThatAMQPCannotExpress(t *testing.T) {
+	long := strings.Repeat("é", 128)
+	for given, want := range map[string]string{
+		`{"message": {"contentType": "` + long + `"}}`:          "message.contentType: 256 bytes: give at most 255",
+		`{"message": {"contentType": "` + long[:254] + `"}}`:    "",
+		`{"message": {"headers": {"` + long + `": 1}}}`:         "message.headers: a name has 256 bytes",
+		`{"message": {"headers": {"` + long[:254] + `": 1}}}`:   "",
+		`{"message": {"headers": {"n": 1e400}}}`:                `message.headers: table field "n"`,
+		`{"message": {"headers": {"n": 1e300}}}`:                "",
+		`{"consumer": {"arguments": {"` + long + `": 1}}}`:      "consumer.arguments: a name has 256 bytes",
+		`{"consumer": {"arguments": {"n": -1e400}}}`:            `consumer.arguments: table field "n"`,
+		`{"consumer": {"arguments": {"n": true, "s": "text"}}}`: "",
+	} {
+		_, err := kit.Decode[options]("rabbitmq", json.RawMessage(`{"url": "amqp://h", `+given[1:]))
+		if (want == "") != (err == nil) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%.60s: %v, want %q", given, err, want)
 		}
 	}
 }
