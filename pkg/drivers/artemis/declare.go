@@ -74,7 +74,8 @@ func notes(o *options, use drivers.Use) []string {
 			` set ha: "replication" or "shared-store" if the brokers are a pair`)
 	}
 	if use.Mode.Confirmed() && use.MaxInFlight > defaultCredit {
-		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless amqpCredits of the broker's acceptor differs: maxInFlight %d has no effect beyond it",
+		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless amqpCredits of the broker's acceptor"+
+			" differs: maxInFlight %d has no effect beyond it",
 			defaultCredit, use.MaxInFlight))
 	}
 	return all

@@ -258,7 +258,8 @@ func at(tree any, path []string) any {
 // fields returns the values of a use by name, with the types of decoded JSON.
 func fields(u drivers.Use) map[string]any {
 	return map[string]any{
-		"mode": string(u.Mode), "maxInFlight": float64(u.MaxInFlight), "persistent": u.Persistent, "mandatory": u.Mandatory, "ack": string(u.Ack),
+		"mode": string(u.Mode), "maxInFlight": float64(u.MaxInFlight), "persistent": u.Persistent,
+		"mandatory": u.Mandatory, "ack": string(u.Ack),
 		"prefetch": float64(u.Prefetch),
 		"queues":   float64(u.Queues), "subscriptions": float64(u.Subscriptions), "bindings": float64(u.Bindings),
 		"publishers": float64(u.Publishers), "consumers": float64(u.Consumers), "churn": u.Churn, "keys": u.Keys,

@@ -128,7 +128,8 @@ func unfitQueue(o *options, use drivers.Use) []string {
 		reasons = append(reasons, "a stream queue is bounded by maxLengthBytes alone")
 	}
 	if isStream && o.Message.Expiration > 0 {
-		reasons = append(reasons, "a stream removes messages by age alone: give the queue argument x-max-age, not message.expiration")
+		reasons = append(reasons, "a stream removes messages by age alone:"+
+			" give the queue argument x-max-age, not message.expiration")
 	}
 	if o.Consumer.Exclusive && o.Queue.Type != classic {
 		reasons = append(reasons, "the server ignores consumer.exclusive for "+o.Queue.Type+" queues: remove it")
