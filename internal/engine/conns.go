@@ -53,6 +53,9 @@ type lease struct {
 // acquire returns the connection of a key. It dials if there is none that works. onEnd is called in another goroutine when
 // the connection breaks, until the lease is closed.
 func (c *conns) acquire(ctx context.Context, key connKey, onEnd func(error)) (*lease, error) {
+	if err := ctx.Err(); err != nil { // a driver may break a shared connection when the context of a call ends
+		return nil, err
+	}
 	s := c.enter(key)
 	select {
 	case s.turn <- struct{}{}:

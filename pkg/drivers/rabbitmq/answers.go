@@ -61,6 +61,9 @@ func newAnswerReader(conn net.Conn) *answerReader {
 // announce makes a the publisher of the next channel.open. It waits until those announced before are being sent. After
 // it, the caller opens a channel, and calls retract if that fails.
 func (r *answerReader) announce(ctx context.Context, a *answers) error {
+	if err := ctx.Err(); err != nil { // the select may find both ready
+		return err
+	}
 	select {
 	case r.announcing <- struct{}{}:
 		r.announced.Store(a)

@@ -394,6 +394,11 @@ func TestAnnouncedPublisherOpensTheNextChannel(t *testing.T) {
 		t.Fatalf("announce returns %v while another publisher is announced, want the end of its context", err)
 	}
 	r.retract(refused)
+	for range 100 {
+		if err := r.announce(ended, first); !errors.Is(err, context.Canceled) {
+			t.Fatalf("announce returns %v after the end of its context, want that", err)
+		}
+	}
 	announce(first)
 	open := func(channel byte) []byte { return frame(channel, frameMethod, 0, 20, 0, 10, 0) }
 	sent := slices.Concat([]byte("AMQP\x00\x00\x09\x01"), frame(0, 8), // heartbeat
