@@ -54,8 +54,8 @@ func (l *lifetime) broke(why error) {
 
 // end ends the lifetime because of Close.
 func (l *lifetime) end() {
-	l.End()
 	l.over.Store(true)
+	l.End()
 	l.cancel()
 }
 
