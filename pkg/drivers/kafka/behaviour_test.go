@@ -2,11 +2,14 @@ package kafka
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,6 +128,47 @@ func TestARemovedConsumerEndsAlone(t *testing.T) {
 	if err := errors.Join(other.Err(), shared.Err()); err != nil || !errors.Is(removed.Err(), drivers.ErrClosed) {
 		t.Errorf("the removed consumer ends with %v; the other one and the connection with %v", removed.Err(), err)
 	}
+}
+
+// unsent is a connection whose writes do not reach the broker once lost is set.
+type unsent struct {
+	net.Conn
+	lost *atomic.Bool
+}
+
+func (c unsent) Write(b []byte) (int, error) {
+	if c.lost.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// A consumer that cannot leave its group, on a Conn that still works, is removed from it. The group does not wait for its
+// session timeout.
+func TestAConsumerThatCannotLeaveIsRemoved(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"sessionTimeout": "5m", "client": "`+client+`"}`))
+		var lost atomic.Bool
+		dial := r.session.env.Dial
+		r.session.env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			raw, err := dial(ctx, network, address)
+			return unsent{raw, &lost}, err
+		}
+		n := r.consumer(100, false)
+		k := n.consumer.(*consumer)
+		lost.Store(true)
+		n.close()
+		if !errors.Is(k.Err(), errNoAnswer) || k.conn.Err() != nil {
+			t.Errorf("the consumer ends with %v, and its connection with %v", k.Err(), k.conn.Err())
+		}
+		groups, err := r.session.describeGroups(r.context(), []string{k.group})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if members := groups[k.group].Members; len(members) > 0 {
+			t.Errorf("the group still has the members %+v", members)
+		}
+	})
 }
 
 // A commit blocks receiving only if the options require it.

@@ -17,7 +17,8 @@ import (
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
 // Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
 // would continue, and so acknowledges all messages before it. A consumer ends before its Conn if its group removes it, or
-// the broker rejects a fetch or commit, or does not answer its end. Other consumers of the Conn continue.
+// the broker rejects a fetch or commit, or does not answer its end. Other consumers of the Conn continue. With kafka-go, a
+// member that its group removes does not end: it joins again by itself.
 type consumer struct {
 	lifetime
 	conn         *conn
@@ -296,7 +297,8 @@ func (k *consumer) Stop() {
 
 var errNoAnswer = errors.New("the broker does not answer while a consumer ends")
 
-// Close commits the acknowledged messages, and leaves the group.
+// Close commits the acknowledged messages, and leaves the group. If the consumer broke before, the broker may still have it
+// as a member. Close removes that if the Conn still works. Otherwise the next Consumer of the group does.
 func (k *consumer) Close() error {
 	k.once.Do(func() {
 		k.Stop()
@@ -306,10 +308,19 @@ func (k *consumer) Close() error {
 		k.commit(true)
 		k.mu.Unlock()
 		k.source.leave()
-		if k.ended() {
-			k.session.orphaned(k.group, k.id)
-		}
+		broken := k.ended()
 		k.end()
+		if !broken {
+			return
+		}
+		k.session.orphaned(k.group, k.id)
+		if !k.conn.over.Load() {
+			ctx, cancel := context.WithTimeout(context.Background(), grace)
+			defer cancel()
+			if err := k.session.adopt(ctx, k.group); err != nil {
+				k.session.event(drivers.EventNotice, fmt.Sprintf("remove %s from group %s: %v", k.id, k.group, err))
+			}
+		}
 	})
 	return nil
 }
