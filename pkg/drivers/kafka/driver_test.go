@@ -16,14 +16,14 @@ const (
 // Two of three replicas must have a message before it is confirmed.
 const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
 
-// With the default resilience, the libraries connect again. Its subset covers connections that break or end. Without
-// faults, resilience does not change how messages are sent.
+// With the default resilience, the libraries connect again and repeat requests. Its subset covers connections that break
+// or end, and what repetitions could change: order, and messages without confirms that are sent while a publisher closes.
 func TestConformance(t *testing.T) {
 	all := map[string]drivertest.Harness{}
 	for _, client := range []string{kafkaGo, franz} {
 		all[client] = harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil)
 		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
-			"close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
+			"order", "close/fire-and-forget", "close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
 	}
 	drivertest.RunAll(t, all)
 }
