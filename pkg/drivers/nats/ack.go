@@ -34,18 +34,23 @@ func (c *consumer) Nack(n int) {
 }
 
 // locked calls do, which uses the library, with mu locked. A blocked write blocks every call of the library. From Stop on,
-// locked therefore breaks the connection after grace, also while another call has locked mu.
+// locked therefore breaks the connection after grace, also while another call has locked mu. Stop ends a call that began
+// before it, because it locks mu, too.
 func (c *consumer) locked(do func()) {
-	call := func() {
+	c.limited(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		do()
-	}
+		c.limited(do) // Stop may have been called while this call waited for mu
+	})
+}
+
+// limited calls do. From Stop on, it breaks the connection after grace.
+func (c *consumer) limited(do func()) {
 	select {
 	case <-c.stop:
-		c.conn.guarded(grace, call)
+		c.conn.guarded(grace, do)
 	default:
-		call()
+		do()
 	}
 }
 

@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,8 +13,36 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
+
+// An acknowledgement that began before Stop, and that waits for another call of the library, is also limited.
+func TestStopLimitsAnAcknowledgementThatWaits(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &consumer{conn: &conn{raw: near}, stop: make(chan struct{})}
+	c.mu.Lock()
+	written := make(chan error)
+	go c.locked(func() {
+		_, err := near.Write([]byte("+ACK")) // far does not read
+		written <- err
+	})
+	time.Sleep(50 * time.Millisecond) // so that the call waits for mu; a later one is limited anyway
+	close(c.stop)
+	c.mu.Unlock()
+	select {
+	case err := <-written:
+		if err == nil {
+			t.Error("a server that does not read has received an acknowledgement")
+		}
+	case <-time.After(labtest.Wait):
+		t.Error("an acknowledgement that began before Stop is not limited")
+		_ = near.Close()
+		<-written
+	}
+}
 
 // A secret in a place that records do not redact is rejected.
 func TestURLsThatRecordsWouldShow(t *testing.T) {
