@@ -34,8 +34,10 @@ type consumer struct {
 	offset     *offset // nil unless the queue is a stream
 	limit      int64   // a message that was delivered again so often is dropped if it is rejected
 
-	batch    []drivers.Delivery
-	answered uint64 // used by Ack and Nack: all tags up to this one are answered
+	batch []drivers.Delivery
+
+	answering sync.Mutex // locked while messages are answered
+	answered  uint64     // guarded by answering: all tags up to this one are answered
 
 	offsetsMu sync.Mutex
 	offsets   []int64 // of the unanswered messages of a stream
@@ -159,6 +161,8 @@ func (k *consumer) another() (amqp.Delivery, bool) {
 
 // Ack acknowledges n messages, with AckEach one by one. Errors are ignored: they mean that the channel has ended.
 func (k *consumer) Ack(n int) {
+	k.answering.Lock()
+	defer k.answering.Unlock()
 	if k.stopping.Load() {
 		defer k.conn.breakLater().Stop()
 	}
@@ -180,6 +184,8 @@ func (k *consumer) Ack(n int) {
 
 // Nack returns n messages to the queue.
 func (k *consumer) Nack(n int) {
+	k.answering.Lock()
+	defer k.answering.Unlock()
 	if k.stopping.Load() {
 		defer k.conn.breakLater().Stop()
 	}
@@ -187,12 +193,15 @@ func (k *consumer) Nack(n int) {
 	_ = k.channel.Nack(k.answered, n > 1, true)
 }
 
-// Stop cancels the consumer, and waits for the handler. A blocked write of an answer also blocks the cancellation, which
-// then breaks the connection.
+// Stop cancels the consumer, and waits for the handler. It breaks the connection if an answer that is being written, or
+// the cancellation, does not end in time.
 func (k *consumer) Stop() {
 	k.stopped.Do(func() {
 		k.stopping.Store(true)
 		defer k.conn.breakLater().Stop()
+		k.answering.Lock()
+		//lint:ignore SA2001 later answers limit their time themselves
+		k.answering.Unlock()
 		if err := k.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
 			k.err = fmt.Errorf("cancel consumer at %s: %w", k.conn.address, err)
 		}
