@@ -186,16 +186,16 @@ func (c *consumer) Nack(count int) {
 // start is the zero of the clock of answering.
 var start = time.Now()
 
-// answer sends the answers to the oldest unanswered events, up to most in a request. After Stop, it waits for the server
+// answer sends the answers to the oldest unanswered events, up to most in a request. From Stop on, it waits for the server
 // up to grace.
 func (c *consumer) answer(count, most int, send func(...*kurrentdb.ResolvedEvent) error) {
+	c.answering.Store(int64(time.Since(start))) // before the check of ran: Stop checks them in the other order
+	defer c.answering.Store(0)
 	select {
 	case <-c.ran:
 		hard := time.AfterFunc(grace, c.cancel)
 		defer hard.Stop()
 	default:
-		c.answering.Store(int64(time.Since(start)))
-		defer c.answering.Store(0)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,15 +206,15 @@ func (c *consumer) answer(count, most int, send func(...*kurrentdb.ResolvedEvent
 	c.unanswered = slices.Delete(c.unanswered, 0, count)
 }
 
-// Stop waits for the handler without a limit, and for the answers that it sends up to grace.
+// Stop waits for the handler without a limit, and for a running answer up to grace.
 func (c *consumer) Stop() {
 	c.stopping.Do(func() { close(c.stop) })
 	look := time.NewTicker(grace / 20)
 	defer look.Stop()
-	for {
+	for ran := c.ran; ran != nil || c.answering.Load() > 0; {
 		select {
-		case <-c.ran:
-			return
+		case <-ran:
+			ran = nil
 		case <-look.C:
 			if since := c.answering.Load(); since > 0 && time.Since(start)-time.Duration(since) > grace {
 				c.cancel()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 	"google.golang.org/grpc/credentials"
 
 	"example.org/lockstep/lockstep/internal/schematest"
@@ -94,6 +95,31 @@ func TestStandInCluster(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// An acknowledgement between two calls of the handler that the server does not answer delays Stop only for a limited time.
+func TestStopEndsAnAcknowledgement(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &consumer{cancel: cancel, stop: make(chan struct{}), ran: make(chan struct{}),
+		unanswered: make([]*kurrentdb.ResolvedEvent, 1)}
+	sending, sent := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sent)
+		c.answer(1, 1, func(...*kurrentdb.ResolvedEvent) error {
+			close(sending)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	<-sending
+	close(c.ran) // the handler does not run
+	c.Stop()
+	if ctx.Err() == nil {
+		t.Error("Stop returns while an acknowledgement waits without a limit")
+	}
+	cancel()
+	<-sent
 }
 
 func TestDeclare(t *testing.T) {
