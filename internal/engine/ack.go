@@ -135,18 +135,15 @@ func (a *acker) acknowledge() {
 	}
 }
 
-// ackLimit is the maximum time of an acknowledgement that runs while the consumer is stopped.
-const ackLimit = 3 * time.Second
-
-// finish stops the consumer, and acknowledges all accepted messages. The consumer then can be closed. If the broker does
-// not answer a running acknowledgement within ackLimit, finish calls cut.
-func (a *acker) finish(cut func()) {
+// finish stops the consumer, and acknowledges all accepted messages. The consumer then can be closed. It waits for a
+// running acknowledgement only after Stop, because the driver limits its time from then on.
+func (a *acker) finish() {
 	if a.stop != nil {
 		close(a.stop)
-		late := time.AfterFunc(ackLimit, cut)
-		<-a.stopped
-		late.Stop()
 	}
 	a.consumer.Stop()
+	if a.stop != nil {
+		<-a.stopped
+	}
 	a.acknowledge()
 }

@@ -63,7 +63,7 @@ func TestAcknowledgements(t *testing.T) {
 					a.end()
 					synctest.Wait()
 				}
-				a.finish(nil)
+				a.finish()
 				if !reflect.DeepEqual(consumer.calls, c.want) {
 					t.Errorf("calls %q, want %q", consumer.calls, c.want)
 				}
@@ -86,32 +86,42 @@ func TestIntervalAcknowledgesWithoutDeliveries(t *testing.T) {
 		if want := []string{"ack 5"}; !reflect.DeepEqual(consumer.calls, want) {
 			t.Errorf("calls %q, want %q", consumer.calls, want)
 		}
-		a.finish(nil)
+		a.finish()
 	})
 }
 
-// stuck is a consumer whose Ack waits for the end of its connection.
-type stuck struct {
+// bounded is a consumer whose Ack waits for the broker: without a limit, and for two seconds from Stop on.
+type bounded struct {
 	answers
-	cut chan struct{}
+	stopped chan struct{}
 }
 
-func (s *stuck) Ack(int) { <-s.cut }
+func (b *bounded) Ack(n int) {
+	<-b.stopped
+	time.Sleep(2 * time.Second)
+	b.answers.Ack(n)
+}
 
-// An acknowledgement that the broker does not answer delays the end of a consumer only for a limited time.
-func TestAnAcknowledgementThatHangsIsCut(t *testing.T) {
+func (b *bounded) Stop() {
+	b.answers.Stop()
+	close(b.stopped)
+}
+
+// A consumer is stopped although an acknowledgement waits for the broker, because the driver limits that from Stop on. The
+// end of the consumer waits for the acknowledgement.
+func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		consumer := &stuck{cut: make(chan struct{})}
+		consumer := &bounded{stopped: make(chan struct{})}
 		a := newAcker(plan.Consumers{Ack: "interval"})
 		a.start(consumer, time.Second)
 		a.begin(t.Context())
 		a.accept(5)
 		a.end()
 		time.Sleep(time.Second)
-		begun := time.Now()
-		a.finish(func() { close(consumer.cut) })
-		if took := time.Since(begun); took != ackLimit {
-			t.Errorf("the consumer ends after %v, want %v", took, ackLimit)
+		synctest.Wait() // the acknowledgement runs
+		a.finish()
+		if want := []string{"stop", "ack 5"}; !reflect.DeepEqual(consumer.calls, want) {
+			t.Errorf("calls %q, want %q", consumer.calls, want)
 		}
 	})
 }

@@ -86,7 +86,7 @@ type receiving struct {
 func (r receiving) Close() error {
 	(*r.interrupt)()
 	return r.lease.close(func() error {
-		r.acker.finish(r.lease.Cut)
+		r.acker.finish()
 		return r.acker.consumer.Close()
 	})
 }
