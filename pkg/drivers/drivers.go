@@ -7,8 +7,8 @@
 // The engine opens each session with Checked.
 //
 // Close and Stop return within a few seconds even if the broker is dead: it does not answer, or does not even read, and
-// its connections stay open. They give up what they wait for, such as a write, an answer or a confirm. Only a handler that
-// runs has no limit. From Stop on, this also applies to Ack and Nack.
+// its connections stay open. They give up what they wait for, such as a write, an answer or a confirm. Only a running
+// handler has no limit. From Stop on, Ack and Nack also return within a few seconds.
 //
 // A driver is one folder: driver.go, conn.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
 // drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.

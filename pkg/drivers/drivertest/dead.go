@@ -11,7 +11,8 @@ import (
 const endLimit = 20 * time.Second
 
 // soon calls f, which closes or stops something while the broker is dead. If f does not return within endLimit, the check
-// has failed, and soon returns false. It counts pauses of this process, so that a busy machine extends the limit.
+// has failed, and soon returns false. The limit is counted in steps of 50 ms, so that a machine that suspends the process
+// extends the limit.
 func (c *check) soon(doing string, f func()) bool {
 	const pause = 50 * time.Millisecond
 	limit, began, done := min(endLimit, c.wait), time.Now(), make(chan struct{})
