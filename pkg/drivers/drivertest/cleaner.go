@@ -40,8 +40,8 @@ func checkCleaner(c *check) {
 	}
 	c.logf("%v", there)
 	both := listed("drivertest-")
-	if len(both) <= len(there) {
-		c.errorf("%d things begin with drivertest- and %d with one of two topologies' name", len(both), len(there))
+	if !slices.ContainsFunc(both, func(x drivers.Leftover) bool { return strings.HasPrefix(x.Name, kept.topology.Name) }) {
+		c.errorf("no object of the other topology %s is listed for drivertest-: %v", kept.topology.Name, both)
 	}
 	if none := listed(r.topology.Name + "-there-is-none"); len(none) > 0 {
 		c.errorf("%v are listed for an unused name", none)
