@@ -168,6 +168,7 @@ func (c *dialingConn) Publisher(ctx context.Context, spec drivers.PublisherSpec)
 func (c *dialingConn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	inner, err := c.Conn.Consumer(ctx, spec, handle)
+	var stopped atomic.Bool
 	return &consuming{
 		Consumer: inner,
 		ack: func(n int) {
@@ -176,11 +177,15 @@ func (c *dialingConn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, h
 			}
 			c.written.Add(1)
 			_, _ = c.conn.Write([]byte("a"))
+			if stopped.Load() {
+				c.await("Consumer.Ack after Stop")
+			}
 			inner.Ack(n)
 		},
 		stop: func() {
 			c.await("Consumer.Stop")
 			inner.Stop()
+			stopped.Store(true)
 		},
 		close: func() {
 			c.await("Consumer.Close")
@@ -289,13 +294,14 @@ func TestCloseDeadFindsWaits(t *testing.T) {
 	const silent, stalled = "close-dead/silent", "close-dead/stalled"
 	var all sync.WaitGroup
 	for waits, reports := range map[string]map[string]string{
-		"":                {},
-		"Publisher.Close": {silent: "Publisher.Close", stalled: "Publisher.Close"},
-		"Consumer.Ack":    {stalled: "Consumer.Stop"}, // of the handler; a silent broker reads it
-		"Consumer.Stop":   {silent: "Consumer.Stop", stalled: "Consumer.Stop"},
-		"Consumer.Close":  {silent: "Consumer.Close", stalled: "Consumer.Close"},
-		"Conn.Close":      {silent: "Conn.Close", stalled: "Conn.Close"},
-		"Session.Close":   {silent: "Session.Close", stalled: "Session.Close"},
+		"":                        {},
+		"Publisher.Close":         {silent: "Publisher.Close", stalled: "Publisher.Close"},
+		"Consumer.Ack":            {stalled: "Consumer.Stop"}, // of the handler; a silent broker reads it
+		"Consumer.Ack after Stop": {silent: "Consumer.Ack after Stop", stalled: "Consumer.Ack after Stop"},
+		"Consumer.Stop":           {silent: "Consumer.Stop", stalled: "Consumer.Stop"},
+		"Consumer.Close":          {silent: "Consumer.Close", stalled: "Consumer.Close"},
+		"Conn.Close":              {silent: "Conn.Close", stalled: "Conn.Close"},
+		"Session.Close":           {silent: "Session.Close", stalled: "Session.Close"},
 	} {
 		for _, name := range []string{silent, stalled} {
 			all.Go(func() {
