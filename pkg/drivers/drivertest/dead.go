@@ -36,28 +36,34 @@ func (c *check) soon(doing string, f func()) bool {
 type pending struct {
 	s       *sender
 	in      *inbox
-	release func() // ends the handler
+	release func()        // ends the handler
+	answers chan struct{} // closed when the handler is about to acknowledge
 }
 
 // pending connects a publisher and a consumer. It returns when the consumer has unanswered deliveries, and its handler
-// blocks. The handler then acknowledges most of them before it returns, so that the consumer waits for the broker.
+// blocks. The handler then acknowledges most of them before it returns, so that the consumer waits for the broker. The
+// dialer watches the publisher's connections.
 func (r *rig) pending(queue int) *pending {
 	const blocked = 8 // of a prefetch of 10: the consumer also asks the broker for further deliveries
 	entered, open := make(chan struct{}), make(chan struct{})
-	p := &pending{release: sync.OnceFunc(func() { close(open) })}
+	p := &pending{release: sync.OnceFunc(func() { close(open) }), answers: make(chan struct{})}
 	calls := 0
 	r.acking.never = true
 	p.in = r.inbox(func([]delivery) error {
 		if calls++; calls == blocked {
 			close(entered)
 			<-open
+			close(p.answers)
 			p.ack(r, blocked-1)
 		}
 		return nil
 	}, func(spec *drivers.ConsumerSpec) { spec.Queue, spec.Batch = queue, 1 })
 	r.c.cleanups = append(r.c.cleanups, p.release)
+	r.c.dial.watch.Store(true)
 	p.s = r.sender(uint32(queue), func(spec *drivers.PublisherSpec) { spec.Queue = queue })
 	p.s.send(3 * blocked)
+	p.s.settle() // some libraries dial when the first message is published
+	r.c.dial.watch.Store(false)
 	r.c.await(entered, "deliveries of a consumer that answers none")
 	return p
 }
@@ -126,8 +132,9 @@ func checkCloseDead(c *check, stalled bool) {
 	}
 	for _, p := range []*pending{one, two} {
 		p.release()
+		c.await(p.answers, "the handler, which was released")
 	}
-	c.linger() // the handlers acknowledge
+	c.linger() // the handlers enter Ack, and wait there if the driver waits for the broker
 	var all sync.WaitGroup
 	all.Go(func() {
 		one.closePublisher(c)

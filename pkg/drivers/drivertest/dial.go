@@ -23,7 +23,8 @@ type dialer struct {
 	hanging            func() // not nil: every dial calls it and waits for the end of its context
 	dials              atomic.Int64
 	readings, writings atomic.Int64 // bytes
-	withheld           atomic.Int64 // bytes that the broker sent, and that reached a connection while it was stalled
+	watch              atomic.Bool  // connections that are dialled from now on count in withheld
+	withheld           atomic.Int64 // bytes that the broker sent, and that reached a watched connection while it was stalled
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
@@ -56,7 +57,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, d: d, closed: make(chan struct{})}
+	c := &conn{Conn: inner, d: d, watched: d.watch.Load(), closed: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[c] = struct{}{}
@@ -169,10 +170,11 @@ func withLimit(limit time.Duration) (context.Context, context.CancelFunc) {
 // conn is one connection of the driver. Its deadlines also work while it is stalled.
 type conn struct {
 	net.Conn
-	d      *dialer
-	once   sync.Once
-	closed chan struct{}
-	cut    atomic.Bool // closed by the suite: it fails as if the broker had reset it
+	d       *dialer
+	watched bool
+	once    sync.Once
+	closed  chan struct{}
+	cut     atomic.Bool // closed by the suite: it fails as if the broker had reset it
 
 	mu                          sync.Mutex
 	readDeadline, writeDeadline time.Time
@@ -185,7 +187,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		select {
 		case <-c.d.gate():
 		default:
-			c.d.withheld.Add(int64(n))
+			if c.watched {
+				c.d.withheld.Add(int64(n))
+			}
 		}
 		if err = c.pass(&c.readDeadline); err != nil {
 			n = 0
