@@ -97,3 +97,32 @@ func TestBindingTimesOfTwoClocks(t *testing.T) {
 		t.Errorf("binding.p50 has flags %v: both its ends are of one clock", v.Flags)
 	}
 }
+
+// Warnings about the latencies of bindings follow those about metrics. They do not mention negative samples without
+// quantiles.
+func TestWarningsAboutBindingLatencies(t *testing.T) {
+	x := churned(11, nil)
+	in := newInput(x.task, x.merge, x.facts, 0, nil)
+	m := &measurements{in: in, broker: brokerMetrics{lacking: 1}, latencies: map[string]latency{}}
+	first, published, bound := record.NewHist(), record.NewHist(), record.NewHist()
+	first.Record(-1e9)
+	published.Record(2 * int64(time.Hour))
+	bound.Record(2 * int64(time.Hour))
+	for _, s := range latencySeries {
+		m.latencies[s.name] = latency{name: s.name, na: NAClosedLoop}
+	}
+	m.latencies["publish"] = latency{name: "publish", distribution: distribution{hist: published}}
+	m.latencies["binding"] = latency{name: "binding", distribution: distribution{hist: bound}}
+	m.latencies["binding.first"] = latency{name: "binding.first", distribution: distribution{hist: first}, across: true,
+		na: NANoSamples}
+	all := warningsOf(m, nil)
+	for i, part := range []string{"1 publish samples", "did not include all nodes", "1 binding samples",
+		"configured are"} {
+		if i >= len(all) || !strings.Contains(all[i], part) {
+			t.Errorf("warning %d of %q does not contain %q", i, all, part)
+		}
+	}
+	if strings.Contains(strings.Join(all, "\n"), "negative") {
+		t.Errorf("warnings %q are about negative samples without quantiles", all)
+	}
+}

@@ -55,6 +55,11 @@ func tracksOf(in *input) map[string]track {
 			known[agent] = track{}
 		}
 	}
+	for _, a := range in.facts.Agents { // the facts and the record may differ
+		if reference != "" && a.Clock == reference {
+			known[a.Agent] = track{}
+		}
+	}
 	for agent, samples := range compared {
 		known[agent] = trackOf(in, samples)
 	}

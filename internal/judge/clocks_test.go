@@ -47,6 +47,16 @@ func TestBoundOfProcessing(t *testing.T) {
 			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 200, false},
+		"one of them is the reference by the facts, not by the record": {func(x *world) {
+			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.merge.Add(record.Snapshot{Agent: "b", Clock: "h3", Seq: 5000})
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 200, false},
+		"one of them is the reference by the record, not by the facts": {func(x *world) {
+			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.merge.Add(record.Snapshot{Agent: "b", Clock: "h2", Seq: 5000})
+			x.facts.Agents[1].Clock = "h3"
+		}, nil, 200, false},
 		"bound above the median": {func(x *world) {
 			x.compared("a", "h1", "h2", -2, 11, 0, 2100, 0)
 			x.facts.Agents[1].Clock = "h2"

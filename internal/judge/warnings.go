@@ -19,9 +19,7 @@ func (w *sentences) add(format string, args ...any) { *w = append(*w, fmt.Sprint
 
 // warningsOf returns the warnings: sentences about everything that did not affect the verdict.
 func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
-	for _, s := range latencySeries {
-		w.addLatency(m.latencies[s.name])
-	}
+	w.addLatencies(m, false)
 	w.addNodes(m.in, m.broker)
 	w.addMetrics(m.in, m.broker)
 	w.addBindings(m, values)
@@ -46,6 +44,15 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 	return w
 }
 
+// addLatencies adds warnings about the latencies of bindings, or about those of messages.
+func (w *sentences) addLatencies(m *measurements, bindings bool) {
+	for _, s := range latencySeries {
+		if strings.HasPrefix(s.name, "binding") == bindings {
+			w.addLatency(m.latencies[s.name])
+		}
+	}
+}
+
 func (w *sentences) addLatency(l latency) {
 	if l.na != "" && l.na != NABacklog && l.na != NANoSamples {
 		return
@@ -54,7 +61,7 @@ func (w *sentences) addLatency(l latency) {
 	if l.name == "e2e" {
 		what = "end-to-end latencies"
 	}
-	if n := l.hist.Negative(); l.across && n > 0 {
+	if n := l.hist.Negative(); l.across && n > 0 && (l.name == "e2e" || l.na == "") {
 		w.add("%d of %d %s were negative and are excluded from quantiles: the clocks of the hosts differ",
 			n, n+l.hist.Count(), what)
 	}
@@ -89,6 +96,7 @@ func (w *sentences) addBindings(m *measurements, values map[string]plan.Value) {
 	if !m.in.churns() {
 		return
 	}
+	w.addLatencies(m, true)
 	perSecond, length := m.in.workload.Topology.Churn.Rate, m.in.span.sending.Seconds()
 	intended, made := perSecond*length, m.in.counted(record.BindingsMade)
 	if intended-made > Tolerance*intended+1 {
