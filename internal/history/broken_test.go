@@ -3,8 +3,10 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -61,5 +63,51 @@ func TestACutStoreSaysSo(t *testing.T) {
 	}
 	if _, err := s.Reindex(context.Background(), true); err != nil {
 		t.Error(err)
+	}
+}
+
+// A key without the start of its run is damage.
+func TestAShortKeyIsDamage(t *testing.T) {
+	root := t.TempDir()
+	scheduledRun(t, root, 0, 1, 1, nothing)
+	s := Of(root)
+	fresh(t, s)
+	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"})
+	if err := s.update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketPoints).Put(append([]byte(a.Cells[0].ID), 0, 1), []byte("{}"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.view(func(tx *bbolt.Tx) error {
+		_, err := (&reader{tx: tx, places: map[string][]int{}}).read(a.Cells[0].ID, span{})
+		if !errors.Is(err, ErrDamaged) {
+			t.Errorf("%v, want %v", err, ErrDamaged)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKnownNames(t *testing.T) {
+	for name, want := range map[string]bool{"": true, "publish.rate": true, "a/publish.rate": true,
+		"a/b/publish.rate": false, "publish.rat": false} {
+		if err := Known(name); (err == nil) != want {
+			t.Errorf("%q: %v, want known: %v", name, err, want)
+		}
+	}
+}
+
+// The later series is the newest if several series end at the same time.
+func TestNewestOfSeriesThatEndTogether(t *testing.T) {
+	at := func(environment string, second int) plan.HistoryPoint {
+		return plan.HistoryPoint{Run: fmt.Sprint(second), At: time.Unix(int64(second), 0), Environment: environment}
+	}
+	points := []plan.HistoryPoint{at("a", 1), at("c", 2), at("b", 3), at("a", 3)}
+	answer := plan.HistoryAnswer{Cells: []plan.HistoryCell{{ID: "x", Points: points}}}
+	for _, s := range NewTrends("", Answer{"publish.rate", answer}).Series {
+		if s.Newest != (s.hosts == "b") {
+			t.Errorf("series of %s: newest is %v", s.hosts, s.Newest)
+		}
 	}
 }

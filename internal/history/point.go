@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -68,9 +67,9 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	return put(b, string(pointKey(o.Cell, p.HistoryPoint)), p)
 }
 
-// newest returns the points of a cell, from the newest to the oldest: the start of the run and the stored text.
-func newest(tx *bbolt.Tx, cell string) iter.Seq2[time.Time, []byte] {
-	return func(yield func(at time.Time, text []byte) bool) {
+// newest returns the points of a cell, from the newest to the oldest: the key without the cell, and the stored text.
+func newest(tx *bbolt.Tx, cell string) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, text []byte) bool) {
 		cursor := tx.Bucket(bucketPoints).Cursor()
 		last := cursor.Prev
 		if after, _ := cursor.Seek(append([]byte(cell), 1)); after == nil {
@@ -78,8 +77,7 @@ func newest(tx *bbolt.Tx, cell string) iter.Seq2[time.Time, []byte] {
 		}
 		prefix := append([]byte(cell), 0)
 		for key, text := last(); bytes.HasPrefix(key, prefix); key, text = cursor.Prev() {
-			at := int64(binary.BigEndian.Uint64(key[len(prefix):])) // Store.open reports a key that is too short
-			if !yield(time.Unix(0, at).UTC(), text) {
+			if !yield(key[len(prefix):], text) {
 				return
 			}
 		}

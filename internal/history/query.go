@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func Known(value string) error {
 	if _, is := plan.MetricOf(name); is || value == "" {
 		return nil
 	}
-	switch info, known := plan.Metrics(nil).ValueNamed(name); {
+	switch info, known := plan.Metrics(nil).ValueNamed(value); {
 	case !known:
 		return fmt.Errorf("unknown metric %q (see docs/reference/values.md)%s", value,
 			plan.DidYouMean(name, plan.Metrics(nil).Names()))
@@ -84,7 +85,11 @@ type reader struct {
 func (r *reader) read(cell string, in span) (left int, err error) {
 	var started time.Time
 	runs, points := 0, 0
-	for at, text := range newest(r.tx, cell) {
+	for key, text := range newest(r.tx, cell) {
+		if len(key) < 8 {
+			return left, fmt.Errorf("read a point of cell %s: %w", cell, ErrDamaged)
+		}
+		at := time.Unix(0, int64(binary.BigEndian.Uint64(key))).UTC()
 		if !in.until.IsZero() && at.After(in.until) {
 			continue
 		}

@@ -81,9 +81,15 @@ func NewTrends(run string, answers ...Answer) (t Trends) {
 				}
 				by[p.Environment] = append(by[p.Environment], p)
 			}
+			newest := ""
+			for _, hosts := range order { // the last one if several have a repetition of the same time
+				if some := by[hosts]; some[len(some)-1].At.Equal(points[len(points)-1].At) {
+					newest = hosts
+				}
+			}
 			for _, hosts := range order {
 				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]),
-					Newest: hosts == points[len(points)-1].Environment, hosts: hosts}
+					Newest: hosts == newest, hosts: hosts}
 				addDifferences(s.Points, a.Subjects)
 				t.Series = append(t.Series, s)
 			}

@@ -89,9 +89,10 @@ func Open(root, id string) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(all) > 0 {
-			return openDir(all[0].Dir)
+		if len(all) == 0 {
+			return nil, noRuns(id, root)
 		}
+		return openDir(all[0].Dir)
 	}
 	found := idsWith(root, id)
 	switch {
@@ -104,10 +105,14 @@ func Open(root, id string) (*Run, error) {
 	case isRun(id):
 		return openDir(id)
 	case len(idsWith(root, "")) == 0:
-		return nil, fmt.Errorf(
-			"open run %q: the folder %s contains no runs; run a matrix, or pass another folder with --runs", id, root)
+		return nil, noRuns(id, root)
 	}
 	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
+}
+
+func noRuns(id, root string) error {
+	return fmt.Errorf("open run %q: the folder %s contains no runs; run a matrix, or pass another folder with --runs", id,
+		root)
 }
 
 func isRun(dir string) bool {

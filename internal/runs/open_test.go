@@ -27,6 +27,27 @@ func TestAnotherRunOfTheSameIDIsRefused(t *testing.T) {
 	}
 }
 
+// A folder without readable plans has no latest run, even if the working directory has a run of that name.
+func TestNoLatestRun(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	create(t, here, "run-1").Close() // with the link "latest"
+	for name, files := range map[string]map[string]string{"empty": nil, "unreadable plan": {"run-2": "{"}} {
+		root := t.TempDir()
+		for run, text := range files {
+			if err := os.Mkdir(filepath.Join(root, run), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, run, runFile), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := Open(root, "latest"); err == nil || !strings.Contains(err.Error(), root+" contains no runs") {
+			t.Errorf("%s: opened %v, %v; want an error", name, r, err)
+		}
+	}
+}
+
 func TestOpenByWhatPeopleType(t *testing.T) {
 	root := t.TempDir()
 	if _, err := Open(root, "latest"); err == nil {

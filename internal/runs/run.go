@@ -347,7 +347,10 @@ func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 		}
 		earlier = taskDir{dir.tasks, dir.task, dir.attempts()}
 	}
-	if err := writeOutcome(earlier, o); err != nil { // the same contents if it is copied again
+	if _, err := os.Stat(earlier.file(outcomeFile)); err == nil {
+		return nil
+	}
+	if err := writeOutcome(earlier, o); err != nil {
 		return fail(err)
 	}
 	return nil

@@ -154,3 +154,22 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 		t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
 	}
 }
+
+// The outcome of a stored attempt is not written again.
+func TestEndAttemptTwice(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	if err := r.BeginAttempt(task.ID, "first"); err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"agent a was lost", "agent b was lost"} {
+		o := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: reason, Kind: plan.FailedAgentLost})
+		if err := r.EndAttempt("first", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".attempt1", outcomeFile))
+	if err != nil || !strings.Contains(string(text), "agent a was lost") {
+		t.Errorf("the outcome was written again: %s, %v", text, err)
+	}
+}
