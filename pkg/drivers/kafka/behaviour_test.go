@@ -284,6 +284,33 @@ func TestProbeFollows(t *testing.T) {
 	})
 }
 
+// Setup waits while a broker still has a deleted topic of the same name, with its metadata or with its log. A message
+// that is published before would be lost.
+func TestSetupWaitsForTheCreatedTopic(t *testing.T) {
+	r := open(t, at(t, single, `{}`))
+	s, names := r.session, topicNames(r.topology)
+	created, err := s.create(r.context(), r.topology)
+	if err == nil {
+		err = s.awaitLeaders(r.context(), created)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := topicIDs{names[0]: {1}}
+	if err := s.known(r.context(), names, earlier); err == nil ||
+		!strings.Contains(err.Error(), "still has the deleted topic") {
+		t.Errorf("a topic with another ID than the created one gives %v", err)
+	}
+	p, h := r.publisher(drivers.ConfirmWindow)
+	r.send(p, "early")
+	labtest.Eventually(t, "the confirm", func() bool { return len(h.settled()) == 1 })
+	ctx, cancel := context.WithTimeout(r.context(), time.Second)
+	defer cancel()
+	if err := s.awaitLeaders(ctx, created); err == nil || !strings.Contains(err.Error(), "the log of a deleted topic") {
+		t.Errorf("a topic with a message gives %v", err)
+	}
+}
+
 // An impossible replication factor is rejected at once, with a remedy.
 func TestImpossibleReplicationFactor(t *testing.T) {
 	r := open(t, at(t, single, `{"replicationFactor": 3}`))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -46,11 +47,12 @@ func groupNames(t drivers.Topology) []string {
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	s.remember(t)
 	err := s.remove(ctx, topicNames(t), groupNames(t))
+	var created topicIDs
 	if err == nil {
-		err = s.create(ctx, t)
+		created, err = s.create(ctx, t)
 	}
 	if err == nil {
-		err = s.awaitLeaders(ctx, topicNames(t))
+		err = s.awaitLeaders(ctx, created)
 	}
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
@@ -66,11 +68,15 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-func (s *session) create(ctx context.Context, t drivers.Topology) error {
+// topicIDs are the IDs of topics by name. Brokers before Kafka 2.8 have none, and return zeros.
+type topicIDs map[string][16]byte
+
+func (s *session) create(ctx context.Context, t drivers.Topology) (topicIDs, error) {
 	placement, err := s.placement(ctx, t)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	created := topicIDs{}
 	topics := map[string]kmsg.CreateTopicsRequestTopic{}
 	for q, name := range topicNames(t) {
 		topic := s.newTopic(name)
@@ -81,19 +87,20 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 	}
 	for names := range slices.Chunk(topicNames(t), atOnce) {
 		err := kit.Poll(ctx, askEvery, func() (done bool, err error) {
-			names, done, err = s.createSome(ctx, names, topics)
+			names, done, err = s.createSome(ctx, names, topics, created)
 			return done, err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return created, nil
 }
 
-// createSome creates topics. It returns in left those whose names still exist, because their deletion has not finished.
-func (s *session) createSome(ctx context.Context, names []string, topics map[string]kmsg.CreateTopicsRequestTopic) (
-	left []string, done bool, err error) {
+// createSome creates topics, and adds them to created. It returns in left those whose names still exist, because their
+// deletion has not finished.
+func (s *session) createSome(ctx context.Context, names []string, topics map[string]kmsg.CreateTopicsRequestTopic,
+	created topicIDs) (left []string, done bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = timeoutMillis(ctx)
 	for _, name := range names {
@@ -112,6 +119,8 @@ func (s *session) createSome(ctx context.Context, names []string, topics map[str
 			err = fmt.Errorf("create topic %s: %w", topic.Topic, refused)
 		case refused != nil:
 			return names, true, fmt.Errorf("create topic %s: %w", topic.Topic, explain(refused))
+		default:
+			created[topic.Topic] = topic.TopicID
 		}
 	}
 	return left, err == nil, err
@@ -138,17 +147,22 @@ func (o *options) topicSettings() map[string]string {
 	return settings
 }
 
-// awaitLeaders waits until every reachable broker has the topics, and every partition's leader returns the end of its
-// log.
-func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
-	for names := range slices.Chunk(topics, atOnce) {
+// awaitLeaders waits until every reachable broker has the created topics, and every partition's leader has an empty log.
+// Until then, a broker may store messages in a deleted topic of the same name, which are lost.
+func (s *session) awaitLeaders(ctx context.Context, created topicIDs) error {
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(created)), atOnce) {
 		err := kit.Poll(ctx, askEvery, func() (bool, error) {
-			err := s.known(ctx, names)
+			err := s.known(ctx, names, created)
 			return err == nil, err
 		})
 		if err == nil {
 			err = kit.Poll(ctx, askEvery, func() (bool, error) {
-				_, err := s.ends(ctx, names)
+				ends, err := s.ends(ctx, names)
+				ends.Each(func(at kadm.ListedOffset) {
+					if err == nil && at.Offset > 0 {
+						err = fmt.Errorf("partition %d of %s still has the log of a deleted topic", at.Partition, at.Topic)
+					}
+				})
 				return err == nil, err
 			})
 		}
@@ -159,15 +173,15 @@ func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// known returns an error unless every broker that answers has the metadata of the topics.
-func (s *session) known(ctx context.Context, topics []string) error {
+// known returns an error unless every broker that answers has the metadata of the created topics with these names.
+func (s *session) known(ctx context.Context, names []string, created topicIDs) error {
 	brokers, err := s.brokers(ctx)
 	if err != nil {
 		return err
 	}
 	answered := 0
 	for _, b := range brokers {
-		metadata, err := metadataOf(ctx, s.library.Broker(int(b.NodeID)), topics)
+		metadata, err := metadataOf(ctx, s.library.Broker(int(b.NodeID)), names)
 		if err != nil {
 			continue // the broker may be down: then the others have the topics
 		}
@@ -175,6 +189,9 @@ func (s *session) known(ctx context.Context, topics []string) error {
 		for _, topic := range metadata.Topics {
 			if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
 				return fmt.Errorf("broker %s: %w", address(b), err)
+			}
+			if topic.Topic != nil && topic.TopicID != created[*topic.Topic] {
+				return fmt.Errorf("broker %s still has the deleted topic %s", address(b), *topic.Topic)
 			}
 			if len(topic.Partitions) < s.options.Partitions {
 				return fmt.Errorf("broker %s has metadata of %d of %d partitions", address(b), len(topic.Partitions),
