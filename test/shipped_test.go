@@ -128,7 +128,7 @@ func brief(fields ...string) (args []string) {
 
 // few makes each publisher send a hundred messages, in any time. A second at full rate would take long to drain.
 var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`,
-	`cell.connect="1m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
+	`cell.connect="3m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
 
 // Every broker has a row, and unsupported cells are n/a with a reason: in the three modes of the short form, or in
 // every mode with LOCKSTEP_LONG=1.

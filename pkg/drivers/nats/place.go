@@ -129,7 +129,7 @@ func (s *session) firstReplica(ctx context.Context, at []kit.Endpoint, of *jetst
 	return ""
 }
 
-// leaderPatience is the time after which lead repeats its request to move the leader.
+// leaderPatience is the time after which lead repeats its request to move the leader. It begins when there is a leader.
 const leaderPatience = time.Second
 
 // lead moves the leader of a queue's stream to the node that the topology names. NATS places streams with one replica
@@ -177,6 +177,9 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 		current := slices.ContainsFunc(now.Cluster.Replicas, func(p *jetstream.PeerInfo) bool {
 			return p.Name == name && p.Current && !p.Offline
 		})
+		if leader == "" { // an election is running: a request now would end the term of its winner
+			requested = time.Now()
+		}
 		if leader != name && current && time.Since(requested) > leaderPatience { // a new stream may reject it
 			requested = time.Now()
 			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
