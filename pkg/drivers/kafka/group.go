@@ -100,7 +100,8 @@ func (s *session) orphaned(group, client string) {
 	s.orphans[group] = append(s.orphans[group], client)
 }
 
-// adopt removes the consumers that broke from their group. Otherwise the group would wait for their session timeout. A client that reconnects by itself would continue as the same member.
+// adopt removes the consumers that broke from their group. Otherwise the group would wait for their session timeout. A
+// client that reconnects by itself would continue as the same member.
 func (s *session) adopt(ctx context.Context, group string) error {
 	s.mu.Lock()
 	gone := s.orphans[group]

@@ -46,3 +46,15 @@ func TestDecode(t *testing.T) {
 		}
 	}
 }
+
+// A duration is written as it is read, so that the settings of a broker show it.
+func TestDurationIsText(t *testing.T) {
+	written, err := json.Marshal(kit.Duration(90 * time.Second))
+	var read kit.Duration
+	if err == nil {
+		err = json.Unmarshal(written, &read)
+	}
+	if err != nil || string(written) != `"1m30s"` || read.Std() != 90*time.Second {
+		t.Errorf("90 s is written as %s and read as %v: %v", written, read, err)
+	}
+}

@@ -29,7 +29,16 @@ func TestStopLimitsAnAcknowledgementThatWaits(t *testing.T) {
 		_, err := near.Write([]byte("+ACK")) // far does not read
 		written <- err
 	})
-	time.Sleep(50 * time.Millisecond) // so that the call waits for mu; a later one is limited anyway
+	labtest.Eventually(t, "the call that waits for mu", func() bool {
+		all := make([]byte, 1<<20)
+		for _, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+			if strings.Contains(stack, "sync.(*Mutex).Lock") &&
+				strings.Contains(stack, "created by example.org/lockstep/lockstep/pkg/drivers/nats."+t.Name()) {
+				return true
+			}
+		}
+		return false
+	})
 	close(c.stop)
 	c.mu.Unlock()
 	select {

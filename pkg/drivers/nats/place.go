@@ -177,7 +177,7 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 		current := slices.ContainsFunc(now.Cluster.Replicas, func(p *jetstream.PeerInfo) bool {
 			return p.Name == name && p.Current && !p.Offline
 		})
-		if leader == "" { // an election is running: a request now would end the term of its winner
+		if leader == "" { // an election is running: nobody accepts a request, and its winner gets leaderPatience
 			requested = time.Now()
 		}
 		if leader != name && current && time.Since(requested) > leaderPatience { // a new stream may reject it
