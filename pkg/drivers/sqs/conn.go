@@ -35,6 +35,21 @@ func transport(dial kit.DialFunc, config *tls.Config) *http.Transport {
 	}
 }
 
+// readBody sends requests whose bodies net/http reads with Read. It writes a body to the connection, and then checks that
+// there is no more. The response can arrive between the two. The SDK then closes the body, and WriteTo of its bodies
+// returns io.EOF (smithy-go 1.28). For net/http this is an error: it closes the connection, and the rest of the response
+// is lost. Read returns io.EOF, too, as it must at the end.
+type readBody struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (r readBody) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Body != nil && request.Body != http.NoBody {
+		request = request.WithContext(request.Context()) // a copy: a RoundTripper must not change its request
+		request.Body = struct{ io.ReadCloser }{request.Body}
+	}
+	return r.RoundTripper.RoundTrip(request)
+}
+
 // conn is the HTTP connections of several publishers or consumers. Each concurrent request uses its own.
 type conn struct {
 	*requests.Conn

@@ -112,7 +112,7 @@ func (s *session) configure(ctx context.Context) error {
 // repeats a request only if it has not begun to write it.
 func (s *session) client(by http.RoundTripper, retryer aws.Retryer) *sqs.Client {
 	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
-		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, retryer
+		o.HTTPClient, o.Retryer = &http.Client{Transport: readBody{by}}, retryer
 		o.AppID = "lockstep"
 		if s.options.Endpoint != "" {
 			o.BaseEndpoint = aws.String(s.options.Endpoint)

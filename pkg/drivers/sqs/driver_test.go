@@ -1,10 +1,13 @@
 package sqs
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,6 +92,56 @@ func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowConn blocks the goroutine that writes the body of a request until release is closed. The body has been sent.
+type slowConn struct {
+	net.Conn
+	release chan struct{}
+}
+
+func (c slowConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if bytes.Contains(p, []byte("QueueUrl")) {
+		<-c.release
+	}
+	return n, err
+}
+
+// A response that begins before net/http has finished its work on the request is received completely.
+func TestResponseBeforeTheEndOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		release := make(chan struct{})
+		go func() {
+			defer close(release)
+			r, err := http.ReadRequest(bufio.NewReader(far))
+			if err == nil {
+				_, err = io.ReadAll(r.Body)
+			}
+			if err != nil {
+				t.Errorf("read the request: %v", err)
+				return
+			}
+			body := `{"Messages":[]}`
+			_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:8])
+			synctest.Wait() // the SDK waits for the rest of the response
+			release <- struct{}{}
+			synctest.Wait() // net/http has finished its work on the request
+			_, _ = io.WriteString(far, body[8:])
+		}()
+		dial := func(context.Context, string, string) (net.Conn, error) { return slowConn{near, release}, nil }
+		over := transport(dial, nil)
+		defer over.CloseIdleConnections()
+		s := &session{options: options{Endpoint: "http://nowhere"},
+			config: aws.Config{Region: "nowhere", Credentials: service{}}}
+		at := "http://nowhere/queue"
+		_, err := s.client(over, aws.NopRetryer{}).ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &at})
+		if err != nil {
+			t.Error(err)
+		}
+		_ = far.Close()
+	})
 }
 
 // TestTLS reaches the stand-in through a proxy, because it has no TLS.
