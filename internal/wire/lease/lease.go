@@ -81,14 +81,15 @@ const headerEpoch = "Lockstep-Epoch"
 
 // Lease is one leadership. Safe for concurrent use.
 type Lease struct {
-	cfg      Config
-	who      Holder
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	done     chan struct{} // closed when the renewing goroutine has ended
-	releases chan chan error
-	healthy  atomic.Pointer[func() error] // nil: always healthy
-	revision uint64                       // of the last renewal; owned by the renewing goroutine until done is closed
+	cfg     Config
+	who     Holder
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	healthy atomic.Pointer[func() error] // nil: always healthy
+
+	turn     chan struct{} // one write at a time
+	bucket   Bucket
+	revision uint64 // of the last write
 
 	mu      sync.Mutex
 	renewed time.Time     // start of the last successful renewal
@@ -196,10 +197,9 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
 	case <-ctx.Done():
 	}
-	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), releases: make(chan chan error),
-		renewed: at}
+	l := &Lease{cfg: c.cfg, who: who, turn: make(chan struct{}, 1), bucket: bucket, revision: revision, renewed: at}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	go l.renew(bucket)
+	go l.renew()
 	return l, nil
 }
 
@@ -226,113 +226,102 @@ func (l *Lease) RenewWhile(healthy func() error) { l.healthy.Store(&healthy) }
 func (l *Lease) Resign(ctx context.Context) {
 	lost := l.ctx.Err() != nil
 	l.cancel(context.Canceled)
-	<-l.done
 	if lost {
 		return
 	}
+	l.turn <- struct{}{} // no renewal is in progress, and none follows
+	defer func() { <-l.turn }()
 	l.who.Released = true
 	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 	defer cancel()
-	bucket, err := l.cfg.Open(ctx)
-	if err == nil {
-		err = l.write(ctx, bucket)
+	var err error
+	if l.bucket, err = l.cfg.Open(ctx); err == nil {
+		err = l.write(ctx)
 	}
 	if err != nil {
 		l.cfg.Log.Warn("cannot release the lease; the next leader waits until it expires", "err", err)
 	}
 }
 
-// Confirm renews the lease now. Success proves that no other controller has led so far, even if a replica of the
-// cluster lags behind. The error wraps ErrFenced if the lease was lost.
-func (l *Lease) Confirm(ctx context.Context) error {
-	answer := make(chan error, 1)
-	select {
-	case l.releases <- answer:
-	case <-l.done:
-		return ErrFenced
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	select {
-	case err := <-answer:
-		if l.ctx.Err() != nil || errors.Is(err, ErrLost) {
-			return ErrFenced
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// renew renews the lease until its context ends, or ends the context if the lease is lost.
-func (l *Lease) renew(bucket Bucket) {
-	defer close(l.done)
+// renew renews the lease until its context ends. It ends the context if healthy fails twice.
+func (l *Lease) renew() {
 	tick := time.NewTicker(RenewEvery)
 	defer tick.Stop()
 	for stuck := false; ; {
-		var answer chan error
 		select {
 		case <-tick.C:
-			var err error
-			if healthy := l.healthy.Load(); healthy != nil {
-				err = (*healthy)()
-			}
-			if err != nil && stuck {
-				l.cfg.Log.Error("lease not renewed; another controller acquires it", "epoch", l.who.Epoch, "err",
-					err)
-				l.cancel(ErrLost)
-				return
-			}
-			if stuck = err != nil; stuck {
-				continue
-			}
-		case answer = <-l.releases:
 		case <-l.ctx.Done():
 			return
 		}
-		at := time.Now()
-		ctx, cancel := context.WithTimeout(l.ctx, RenewEvery)
-		err := l.write(ctx, bucket)
-		cancel()
-		if answer != nil {
-			answer <- err
+		var err error
+		if healthy := l.healthy.Load(); healthy != nil {
+			err = (*healthy)()
 		}
 		switch {
 		case err == nil:
-			lapsed := l.Lapsed()
-			l.mu.Lock()
-			if lapsed > l.lapsed {
-				l.cfg.Log.Info("lease renewed after it had lapsed; this controller still leads", "epoch", l.who.Epoch, "lapsed",
-					lapsed-l.lapsed)
-			}
-			l.renewed, l.lapsed = at, lapsed
-			l.mu.Unlock()
-		case errors.Is(err, ErrLost), l.cfg.Closed():
-			l.cfg.Log.Warn("another controller acquired the lease, or the connection was closed", "epoch", l.who.Epoch,
-				"err", err)
+			_ = l.Confirm(l.ctx) // it logs its error
+		case stuck:
+			l.cfg.Log.Error("lease not renewed; another controller acquires it", "epoch", l.who.Epoch, "err", err)
 			l.cancel(ErrLost)
-			return
-		case l.ctx.Err() == nil:
-			l.cfg.Log.Warn("cannot renew the lease", "err", err)
 		}
+		stuck = err != nil
 	}
 }
 
-// write renews the lease. If the answer to an earlier renewal was lost, it continues from the changed revision.
-func (l *Lease) write(ctx context.Context, bucket Bucket) error {
+// Confirm renews the lease now. Success proves that no other controller has led so far, even if a replica of the
+// cluster lags behind. The error wraps ErrFenced if the lease was lost, which also ends the lease's context.
+func (l *Lease) Confirm(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	at := time.Now()
+	writing, cancel := context.WithTimeout(l.ctx, RenewEvery) // the end of ctx does not leave its result unknown
+	defer cancel()
+	err := l.ctx.Err()
+	if err == nil {
+		err = l.write(writing)
+	}
+	switch {
+	case l.ctx.Err() != nil:
+		return ErrFenced
+	case err == nil:
+		lapsed := l.Lapsed()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if lapsed > l.lapsed {
+			l.cfg.Log.Info("lease renewed after it had lapsed; this controller still leads", "epoch", l.who.Epoch, "lapsed",
+				lapsed-l.lapsed)
+		}
+		l.renewed, l.lapsed = at, lapsed
+	case errors.Is(err, ErrLost), l.cfg.Closed():
+		l.cfg.Log.Warn("another controller acquired the lease, or the connection was closed", "epoch", l.who.Epoch, "err", err)
+		l.cancel(ErrLost)
+		return ErrFenced
+	default:
+		l.cfg.Log.Warn("cannot renew the lease", "err", err)
+	}
+	return err
+}
+
+// write stores the lease. If the answer to an earlier write was lost, it continues from the changed revision. The caller
+// has the turn.
+func (l *Lease) write(ctx context.Context) error {
 	value, err := json.Marshal(l.who)
 	if err != nil {
 		return err
 	}
 	for range 3 {
 		var now uint64
-		if now, err = bucket.Update(ctx, Key, value, l.revision); err == nil {
+		if now, err = l.bucket.Update(ctx, Key, value, l.revision); err == nil {
 			l.revision = now
 		}
 		if !IsConflict(err) {
 			return err
 		}
-		e, got := bucket.Get(ctx, Key)
+		e, got := l.bucket.Get(ctx, Key)
 		var held Holder
 		switch {
 		case errors.Is(got, jetstream.ErrKeyNotFound): // lost with its server's memory
@@ -368,9 +357,6 @@ func Stamp(h nats.Header, epoch uint64) { h.Set(headerEpoch, strconv.FormatUint(
 
 // Epoch returns the epoch from the header of a message; 0: none.
 func Epoch(h nats.Header) uint64 {
-	n, err := strconv.ParseUint(h.Get(headerEpoch), 10, 64)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.ParseUint(h.Get(headerEpoch), 10, 64)
 	return n
 }
