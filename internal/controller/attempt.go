@@ -135,7 +135,7 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 		if err := x.journal.event(ctx, e); err != nil {
 			return result{}, retries, err
 		}
-		if err := pause(x.between, x.run.Settle.D()); err != nil {
+		if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
 			return result{}, retries, err
 		}
 	}

@@ -96,7 +96,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 			return err
 		}
 		log.Warn("cannot create the streams of the control plane; retrying", "err", err)
-		_ = pause(ctx, time.Second) // the loop checks ctx
+		_ = wire.Wait(ctx, time.Second) // the loop checks ctx
 	}
 }
 
@@ -166,7 +166,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		}
 		if err != nil && !lost {
 			cfg.Log.Error("lead", "err", err)
-			_ = pause(stopping, time.Second) // Campaign checks ctx
+			_ = wire.Wait(stopping, time.Second) // Campaign checks ctx
 		}
 	}
 }
@@ -180,22 +180,6 @@ func check(s *wire.Submission) error {
 		return fmt.Errorf("the run has %d cells and %d repetitions; at least one of each is required", len(r.Cells), r.Repeat)
 	}
 	return s.Run.Bounded()
-}
-
-// pause waits for d. If ctx ends first, it returns the cause of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	wire.Progress(ctx, d)
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // schedules starts the scheduler and returns a function that stops it. A control plane that ends with this process has

@@ -52,7 +52,7 @@ type copying struct {
 func (k *copies) run(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
-	for pause(ctx, copyEvery) == nil {
+	for wire.Wait(ctx, copyEvery) == nil {
 		all, err := k.store.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("cannot list runs to copy", "err", err)

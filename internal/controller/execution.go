@@ -43,7 +43,7 @@ var errEnded = errors.New("the run has ended")
 // or the lease is lost, the run stays in the queue. An error is not the run's own: another attempt may succeed.
 func (x *execution) execute(ctx context.Context) error {
 	var cancel context.CancelFunc
-	x.between, cancel = x.leader.untilStop(ctx)
+	x.between, cancel = wire.Either(ctx, x.leader.stopping)
 	defer cancel()
 	x.journal.end.Reason = wire.EndDone
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
@@ -109,7 +109,7 @@ func (x *execution) tasks(ctx context.Context) error {
 			n = x.journal.state.Done
 		}
 		if !first {
-			if err := pause(x.between, x.run.Settle.D()); err != nil {
+			if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
 				return err
 			}
 		}
@@ -518,7 +518,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			break
 		}
 		if len(found.Steps) > 0 {
-			if err := pause(x.between, x.run.Settle.D()); err != nil {
+			if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
 				return err
 			}
 		}

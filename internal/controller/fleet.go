@@ -111,7 +111,7 @@ const silenceEvery = wire.HeartbeatEvery / 2
 // answer (rtt), or this process did not run, does not count: no heartbeat can be received then.
 func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.Duration, error)) {
 	listening := time.Now() // since when heartbeats can be received
-	for at := listening; pause(ctx, silenceEvery) == nil; at = time.Now() {
+	for at := listening; wire.Wait(ctx, silenceEvery) == nil; at = time.Now() {
 		if _, err := rtt(ctx); err != nil || time.Since(at) > silenceEvery+wire.LostAfter/2 {
 			listening = time.Now()
 		}

@@ -61,7 +61,7 @@ func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		const rtt = wire.LostAfter/2 - time.Millisecond
-		go f.dropSilent(ctx, func(ctx context.Context) (time.Duration, error) { return rtt, pause(ctx, rtt) })
+		go f.dropSilent(ctx, func(ctx context.Context) (time.Duration, error) { return rtt, wire.Wait(ctx, rtt) })
 		f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 		time.Sleep(2 * wire.LostAfter)
 		if f.there("a1") {

@@ -19,6 +19,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/procs"
 	"example.org/lockstep/lockstep/internal/schedule"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // Limits of the output of a hook, in bytes.
@@ -92,7 +93,7 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 			ctx.Err() != nil {
 			return printed, attempts, err
 		}
-		if err := pause(ctx, backoff); err != nil {
+		if err := wire.Wait(ctx, backoff); err != nil {
 			return nil, attempts, err
 		}
 		backoff = min(2*backoff, maxBackoff)

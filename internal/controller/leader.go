@@ -55,9 +55,8 @@ func (l *leader) lead(ctx context.Context) error {
 		defer context.AfterFunc(l.lease.Context(), stop)() // also if a run does not end
 		defer stop()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
+	ctx, cancel := wire.Either(ctx, l.lease.Context())
+	defer cancel()
 	defer l.cfg.schedules(ctx, l.store, l.lease)()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
@@ -67,7 +66,7 @@ func (l *leader) lead(ctx context.Context) error {
 		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
 	}
 	keeping.Go(func() { // delete streams of old runs while other runs execute
-		for pause(ctx, freeStorageEvery) == nil {
+		for wire.Wait(ctx, freeStorageEvery) == nil {
 			l.purging.Lock()
 			_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
 			l.purging.Unlock()
@@ -78,14 +77,14 @@ func (l *leader) lead(ctx context.Context) error {
 	})
 	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
 	keeping.Go(func() {
-		for pause(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
+		for wire.Wait(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
 			l.queue.wake()
 			l.agents.rouse()
 		}
 	})
 	keeping.Go(func() { l.agents.dropSilent(rousing, l.conn.RTT) })
 	defer keeping.Wait()
-	defer cancel(nil)
+	defer cancel()
 	defer rest()
 	return l.serveQueue(ctx)
 }
@@ -109,18 +108,8 @@ func (l *leader) keepStreams(ctx context.Context) {
 			if ctx.Err() == nil {
 				l.cfg.Log.Warn("cannot maintain the streams", "err", err)
 			}
-			_ = pause(ctx, time.Second) // the loop checks ctx
+			_ = wire.Wait(ctx, time.Second) // the loop checks ctx
 		}
-	}
-}
-
-// untilStop returns a context that ends with ctx, or when no further task may begin.
-func (l *leader) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	unbind := context.AfterFunc(l.stopping, func() { cancel(context.Cause(l.stopping)) })
-	return ctx, func() {
-		unbind()
-		cancel(nil)
 	}
 }
 
@@ -146,7 +135,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	var executing sync.WaitGroup
 	defer executing.Wait()
 	defer cancel()
-	leading, unbind := l.untilStop(all)
+	leading, unbind := wire.Either(all, l.stopping)
 	defer unbind()
 	looping, unwatch := l.cfg.Status.watch(ctx, "queue")
 	defer unwatch()
@@ -221,7 +210,7 @@ func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 			wait = minRetry
 		}
 		l.cfg.Log.Error("run interrupted; it will be continued", "run", c.Run, "in", wait, "err", err)
-		if pause(leading, wait) != nil {
+		if wire.Wait(leading, wait) != nil {
 			return
 		}
 	}
@@ -233,7 +222,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	log := l.cfg.Log.With("run", c.Run)
 	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
 	defer unwatch()
-	between, done := l.untilStop(ctx)
+	between, done := wire.Either(ctx, l.stopping)
 	record, err := l.awaitRecord(between, c)
 	done()
 	if err != nil {
@@ -290,7 +279,7 @@ func (l *leader) runState(ctx context.Context, run string) (wire.RunState, error
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
 		state, err := l.store.RunState(one, run)
 		cancel()
-		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, minRetry) != nil {
+		if err == nil || errors.Is(err, wire.ErrUnreadable) || wire.Wait(ctx, minRetry) != nil {
 			return state, err
 		}
 		l.cfg.Log.Warn("cannot read the state of a run", "run", run, "err", err)
@@ -329,7 +318,7 @@ func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder,
 			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
 			l.noteWaiting(ctx, c, waiting)
 		}
-		if err := pause(ctx, freeStorageEvery); err != nil && !errors.Is(err, errCancelled) {
+		if err := wire.Wait(ctx, freeStorageEvery); err != nil && !errors.Is(err, errCancelled) {
 			return nil, err
 		}
 	}

@@ -216,7 +216,7 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		if ctx.Err() == nil {
 			k.log.Warn("cannot store a schedule; retrying", "err", err)
 		}
-		_ = pause(ctx, time.Second) // the loop checks ctx
+		_ = wire.Wait(ctx, time.Second) // the loop checks ctx
 	}
 }
 
@@ -257,7 +257,7 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 		if err == nil && (state.Run == "" || state.Copied && copied(k.runs, state)) {
 			return k.directory(e.Run)
 		}
-		if pause(ctx, copyEvery/4) != nil {
+		if wire.Wait(ctx, copyEvery/4) != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				k.log.Warn("the run has not been copied: its hook is called without a directory", "run", e.Run, "waited",
 					copyWait, "err", err)
@@ -316,7 +316,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		if errors.Is(err, wire.ErrFull) {
 			wait = 30 * time.Second // until a run has ended; each attempt expands the matrix
 		}
-		_ = pause(ctx, wait) // the loop checks ctx
+		_ = wire.Wait(ctx, wait) // the loop checks ctx
 	default:
 		k.log.Error("slot without a run", "slot", e.At, "err", err)
 		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })
@@ -340,7 +340,7 @@ func (k *keeper) await(ctx context.Context, run string) {
 			}
 			return
 		}
-		if pause(ctx, time.Second) != nil {
+		if wire.Wait(ctx, time.Second) != nil {
 			return
 		}
 		k.log.Warn("cannot follow the run of a slot; retrying", "run", run, "err", err)

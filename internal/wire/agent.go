@@ -100,7 +100,7 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 			logged = err.Error()
 			a.conn.log.Warn("response to a heartbeat ignored", "err", err)
 		}
-		if wait(ctx, pause) != nil {
+		if Wait(ctx, pause) != nil {
 			h = now()
 			h.Leaving = true
 			_, _ = a.heartbeat(context.WithoutCancel(ctx), h) // the controller also notices without it
@@ -214,7 +214,7 @@ func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, 
 			errors.Is(err, nats.ErrPermissionViolation) || c.Closed() {
 			return c.unlinked(err)
 		}
-		if wait(ctx, repeatAfter) != nil {
+		if Wait(ctx, repeatAfter) != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}

@@ -116,7 +116,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 			failed = before // the deadline cut this request off
 		}
 		before = failed
-		if final || wait(ctx, retryWait) != nil {
+		if final || Wait(ctx, retryWait) != nil {
 			err = failed
 		}
 	}

@@ -65,7 +65,8 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
-	refused, relinked, again := &permissionErrors{}, make(chan struct{}, 1), &reconnects{next: make(chan struct{})}
+	refused, relinked, again := &permissionErrors{}, make(chan struct{}, 1), &reconnects{}
+	again.report()
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
@@ -150,11 +151,7 @@ func (c *Conn) localPort() int {
 	}
 	if !at.IP.IsLoopback() {
 		own, _ := net.InterfaceAddrs()
-		if !slices.ContainsFunc(own, func(a net.Addr) bool {
-			n, ok := a.(*net.IPNet)
-			return ok &&
-				n.IP.Equal(at.IP)
-		}) {
+		if !slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(at.IP) }) {
 			return 0
 		}
 	}
@@ -219,7 +216,7 @@ func (c *Conn) awaitReaders(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
 	defer cancel()
 	for c.unread != nil && c.unread() > maxUnread {
-		if err := wait(ctx, retryWait); err != nil {
+		if err := Wait(ctx, retryWait); err != nil {
 			return err
 		}
 	}
@@ -245,41 +242,22 @@ func signal(c chan struct{}) {
 // reconnects ends waits for answers that may be lost: after a restored link, and when a new leader is known.
 type reconnects struct {
 	mu   sync.Mutex
-	next chan struct{} // closed and replaced at each report
+	next context.Context // ends, and is replaced, at each report
+	end  context.CancelFunc
 }
 
 func (r *reconnects) report() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.next)
-	r.next = make(chan struct{})
+	if r.end != nil {
+		r.end()
+	}
+	r.next, r.end = context.WithCancel(context.Background())
 }
 
 // within returns a context that ends with ctx, or at the next report.
 func (r *reconnects) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	r.mu.Lock()
-	next := r.next
-	r.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-next:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
-// wait waits for d. If ctx ends first, it returns ctx's error.
-func wait(ctx context.Context, d time.Duration) error {
-	Progress(ctx, d)
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	defer r.mu.Unlock()
+	return Either(ctx, r.next)
 }

@@ -238,7 +238,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 
 // Command sends a command to an agent until the agent confirms or refuses it, ctx ends or the lease is lost.
 func (l *Leader) Command(ctx context.Context, agent string, c Command) error {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	c.Epoch = l.who.Epoch
 	return repeat(ctx, l.conn, nil, subject.Command(agent), commandTimeout, c)
@@ -392,7 +392,7 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, si
 				return err
 			}
 		}
-		if wait(waiting, retryWait) != nil {
+		if Wait(waiting, retryWait) != nil {
 			return ErrQueued
 		}
 	}
@@ -430,7 +430,7 @@ func (l *Leader) admit(run string, size int, limited bool) error {
 // SubmitOnce queues the run of a slot. The run's id is derived from the slot, so nothing happens if the run exists
 // already.
 func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
@@ -457,7 +457,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 // Dequeue deletes a run's submissions and cancellations up to a sequence number of the queue, with the secrets in them.
 // It first confirms that this controller leads.
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	if err := l.lease.Confirm(ctx); err != nil {
 		return fmt.Errorf("clear %s: %w", subject.QueueStream, err)
@@ -474,7 +474,7 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 // Acquire opens the record of a run for this leadership and closes it to all earlier ones. It creates missing streams
 // of the run.
 func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	r := &Recorder{leader: l, run: run}
 	r.events, r.snapshots = newRunStreams(l.store, run)
@@ -484,7 +484,7 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 			return r, nil
 		}
 		// the stream of a cluster was just created and has no leader yet
-		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil
+		forming := errors.Is(err, nats.ErrNoResponders) && Wait(ctx, retryWait) == nil
 		if !lease.IsConflict(err) && !forming || ctx.Err() != nil {
 			return nil, fmt.Errorf("acquire run %s: %w", run, err)
 		}
@@ -498,7 +498,7 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 // MakeRoom returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
 // streams of other ended runs are reduced to the size of their contents.
 func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	ctx, late := context.WithTimeout(ctx, storeTimeout) // no other controller leads before
 	defer late()
@@ -560,7 +560,7 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 // lease.ErrFenced.
 func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	Progress(ctx, storeTimeout)
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
@@ -582,7 +582,7 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 				return nil
 			}
 			if lease.IsConflict(err) {
-				err = wait(ctx, retryWait)
+				err = Wait(ctx, retryWait)
 			}
 		}
 	}
@@ -600,7 +600,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	if len(over) <= maxEnded {
 		return nil
 	}
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	streams, err := l.store.runStreams(ctx)
 	var kv jetstream.KeyValue
@@ -643,16 +643,6 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)
 	}
 	return nil
-}
-
-// bound returns a context that ends with ctx or with the leadership, with the cause of the first.
-func (l *Leader) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
 }
 
 // cancelledBy returns the user that cancels; empty: unknown.

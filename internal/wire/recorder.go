@@ -72,7 +72,7 @@ func (r *Recorder) PreviousEpoch() uint64 { return r.previous }
 
 // Review passes the messages that the record had when it was acquired to handle in order: plan, events and outcomes.
 func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
-	ctx, cancel := r.leader.bound(ctx)
+	ctx, cancel := Either(ctx, r.leader.ctx)
 	defer cancel()
 	reader := recordReader{store: r.leader.store}
 	s, err := reader.store.js.Stream(ctx, r.events.name)
@@ -93,7 +93,7 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 }
 
 func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg) error {
-	ctx, cancel := r.leader.bound(ctx)
+	ctx, cancel := Either(ctx, r.leader.ctx)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:

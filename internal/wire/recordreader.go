@@ -52,7 +52,7 @@ func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err err
 	defer cancel()
 	for {
 		b, err = r.readOnce(ctx, q, last.Seq)
-		if err != nil || len(b.Messages) > 0 || !q.Wait || wait(reading, batchPause) != nil {
+		if err != nil || len(b.Messages) > 0 || !q.Wait || Wait(reading, batchPause) != nil {
 			return b, err
 		}
 	}
@@ -179,7 +179,7 @@ func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint6
 			return stored{}, nil // it was deleted
 		}
 		// The server that answered may not have it yet.
-		if !errors.Is(err, jetstream.ErrMsgNotFound) || wait(ctx, retryWait) != nil {
+		if !errors.Is(err, jetstream.ErrMsgNotFound) || Wait(ctx, retryWait) != nil {
 			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
 		}
 	}
@@ -197,7 +197,7 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 			if !q.Wait || ctx.Err() != nil || lasting(err) {
 				return nil, err
 			}
-			if err := wait(ctx, again); err != nil {
+			if err := Wait(ctx, again); err != nil {
 				return nil, err
 			}
 			again = min(2*again, time.Second)
@@ -219,7 +219,7 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 		case b.End != nil, !q.Wait && !b.More:
 			return b.End, nil
 		case !b.More:
-			if err := wait(ctx, batchPause); err != nil {
+			if err := Wait(ctx, batchPause); err != nil {
 				return nil, err
 			}
 		}

@@ -541,7 +541,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	check("a client that follows a run", "the client", <-following)
 	arrival := Arrival{Ref: Ref{Run: "r1", Task: "t1", Attempt: "y"}, Agent: "a1", Step: StepOpen}
 	check("a report of an agent", "agent a1", reports.Arrive(ctx, arrival))
-	for !idle.connection().Closed() && wait(ctx, retryWait) == nil {
+	for !idle.connection().Closed() && Wait(ctx, retryWait) == nil {
 	}
 	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it connects again
 	check("a client whose connection was closed", "the client", err)
@@ -578,7 +578,7 @@ func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	for !c.Closed() && wait(ctx, retryWait) == nil {
+	for !c.Closed() && Wait(ctx, retryWait) == nil {
 	}
 	want := []string{"WARN connection to the control plane lost; reconnecting",
 		"WARN error on the connection to the control plane"}

@@ -104,7 +104,7 @@ func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) 
 		if err := q.check(); err != nil {
 			return a, err
 		}
-		ctx, cancel := s.leader.bound(ctx)
+		ctx, cancel := Either(ctx, s.leader.ctx)
 		defer cancel()
 		ctx, late := context.WithTimeout(ctx, slowTimeout)
 		defer late()

@@ -195,7 +195,7 @@ func unprepared(name string, replicas int, err error) error {
 func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, error) {
 	for {
 		found, err := s.js.Stream(ctx, name)
-		if !errors.Is(err, jetstream.ErrStreamNotFound) || wait(ctx, retryWait) != nil {
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || Wait(ctx, retryWait) != nil {
 			return found, err
 		}
 	}
@@ -219,7 +219,7 @@ func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstre
 		case final(err), errors.Is(err, nats.ErrMaxPayload), s.conn.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
-		if wait(ctx, retryWait) != nil {
+		if Wait(ctx, retryWait) != nil {
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
 		}
 	}

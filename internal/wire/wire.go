@@ -88,15 +88,31 @@ func NewName() string { return nuid.Next() }
 // WithGracePeriod returns a context that ends d after ctx, for the last messages of an operation that was ended.
 func WithGracePeriod(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(d):
-			cancel()
-		case <-grace.Done():
-		}
-	})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
 	return grace, func() {
 		stop()
 		cancel()
 	}
+}
+
+// Either returns a context with the values of ctx that ends with ctx or with other, and has the cause of the first.
+func Either(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// Wait waits for d. It returns the cause of ctx if ctx ends first.
+func Wait(ctx context.Context, d time.Duration) error {
+	Progress(ctx, d)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
 }
