@@ -181,20 +181,15 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 // Arrive reports an agent's arrival at a step, or its failure. It retries until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 	v.cut()
-	if err := repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v); err != nil {
-		return fmt.Errorf("arrive at %s: %w", v.Step, err)
-	}
-	return nil
+	return wrap(repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v), "arrive at %s", v.Step)
 }
 
 // Snapshot reports a snapshot. It retries until the snapshot is stored or ctx ends. The controller stores each number
 // of an agent once. An agent must send its snapshots one after the other. An error that wraps ErrTooLarge means that
 // the snapshot must be split.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
-	if err := repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
-		return fmt.Errorf("send snapshot: %w", err)
-	}
-	return nil
+	report := snapshotReport{ref, s}
+	return wrap(repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, report), "send snapshot")
 }
 
 // repeat sends a request until it is answered or ctx ends. It also repeats a request whose data could not be stored.

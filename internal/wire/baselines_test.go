@@ -21,7 +21,7 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	if err := l.PutBaseline(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := c.bucket(t.Context(), subject.BaselinesBucket)
+	kv, err := c.js.KeyValue(t.Context(), subject.BaselinesBucket)
 	if err == nil {
 		_, err = kv.Put(t.Context(), subject.EncodeToken("a b"), []byte("damaged"))
 	}

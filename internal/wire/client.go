@@ -192,10 +192,7 @@ func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) erro
 // not ended since its last submission.
 func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error) (*End, error) {
 	end, err := readRecord(ctx, c, recordQuery{Run: run}, handle)
-	if err != nil {
-		return nil, fmt.Errorf("copy run %s: %w", run, err)
-	}
-	return end, nil
+	return end, wrap(err, "copy run %s", run)
 }
 
 // ReadSummary passes the available plan, events and outcomes of a run to handle, like Copy. It skips the snapshots,
@@ -206,10 +203,7 @@ func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)
 		last = e.At
 		return nil
 	})
-	if err != nil {
-		return last, fmt.Errorf("read the state of run %s: %w", run, err)
-	}
-	return last, nil
+	return last, wrap(err, "read the state of run %s", run)
 }
 
 // FollowFrom passes the record of a run after a position to handle, like Follow. Entry.Last marks the last entry
@@ -232,10 +226,7 @@ func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision 
 	if err == nil {
 		_, err = serviceSchedulePut.call(ctx, c, "", storedSchedule{Name: s.Name, Revision: revision, Value: value})
 	}
-	if err != nil {
-		return fmt.Errorf("store schedule %s: %w", s.Name, err)
-	}
-	return nil
+	return wrap(err, "store schedule %s", s.Name)
 }
 
 // Schedule reads a schedule. The error wraps ErrNoSchedule if there is none of that name.

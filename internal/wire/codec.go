@@ -35,6 +35,14 @@ var ErrUnreadable = errors.New("stored data cannot be decoded")
 // tooLong is the error code of a message that the server refuses for its size.
 const tooLong = 10054
 
+// wrap puts words before an error, unless it is nil.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
 // Hopeless reports whether an operation would fail again at every attempt: the message is too large or cannot be
 // encoded, its stream is full, or the credentials do not allow it. Other errors of the control plane may be temporary.
 func Hopeless(err error) bool {
@@ -52,11 +60,14 @@ type codec struct {
 	maxPayload func() int64 // maximum message size of the server, in bytes
 }
 
-// encode returns a message with v as JSON.
+// encode returns a message with v: bytes as they are, other values as JSON.
 func (c codec) encode(subject string, v any) (*nats.Msg, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode %T: %w", v, err)
+	body, encoded := v.([]byte)
+	if !encoded {
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			return nil, fmt.Errorf("encode %T: %w", v, err)
+		}
 	}
 	return c.message(subject, body)
 }
@@ -115,10 +126,7 @@ func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	if err := c.check(h, who); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("read message of %s: %w", who, err)
-	}
-	return nil
+	return wrap(json.Unmarshal(body, v), "read message of %s", who)
 }
 
 // unpack decodes a compressed message.
@@ -157,22 +165,16 @@ func pack(v any) ([]byte, error) {
 	if err == nil {
 		err = z.Close()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("encode %T: %w", v, err)
-	}
-	return b.Bytes(), nil
+	return b.Bytes(), wrap(err, "encode %T", v)
 }
 
 // unzip decodes the result of pack.
 func unzip(body []byte, who string, v any) error {
 	z, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("read message of %s: %w", who, err)
+	if err == nil {
+		err = plan.Decode(z, plan.MaxDocument, v)
 	}
-	if err := plan.Decode(z, plan.MaxDocument, v); err != nil {
-		return fmt.Errorf("read message of %s: %w", who, err)
-	}
-	return nil
+	return wrap(err, "read message of %s", who)
 }
 
 // oneLine makes text valid for a header: it truncates it and replaces control characters.

@@ -284,7 +284,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 			}
 		}
 		if err == nil {
-			_, err = l.store.putValue(ctx, q.Name, q.Value, q.Revision)
+			_, err = l.store.putSchedule(ctx, q.Name, q.Value, q.Revision)
 		}
 		signal(l.edited)
 		return err
@@ -345,13 +345,10 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 			q.Max = points / 2
 		}
 	})
-	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline,
-		error) {
-		return l.store.baselines(ctx)
-	})
+	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline, error) { return l.store.baselines(ctx) })
 	serviceSchedules.offer(s, func(ctx context.Context, _ empty) ([]string, error) { return l.store.scheduleNames(ctx) })
 	serviceSchedule.offer(s, func(ctx context.Context, q named) (storedSchedule, error) {
-		value, revision, err := l.store.scheduleValue(ctx, q.Name)
+		value, revision, err := l.store.schedule(ctx, q.Name)
 		return storedSchedule{Name: q.Name, Value: value, Revision: revision}, err
 	})
 	return s.started()
@@ -448,10 +445,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
-	}
-	return nil
+	return wrap(err, "submit run %s", s.Run.ID)
 }
 
 // Dequeue deletes a run's submissions and cancellations up to a sequence number of the queue, with the secrets in them.
@@ -566,19 +560,15 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	defer stop()
 	s.Epoch = l.who.Epoch
 	value, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
-	}
-	kv, err := l.store.bucket(ctx, subject.StateBucket)
 	for err == nil {
 		var there RunState
-		there, err = readState(ctx, kv, s.Run)
+		there, err = l.store.RunState(ctx, s.Run)
 		switch {
 		case err != nil && !errors.Is(err, ErrUnreadable):
 		case there.Epoch > s.Epoch:
 			err = lease.ErrFenced
 		default:
-			if _, err = replaceValue(ctx, kv, keyRun(s.Run), value, there.revision); err == nil {
+			if _, err = l.store.bucket(subject.StateBucket).put(ctx, keyRun(s.Run), value, there.revision); err == nil {
 				return nil
 			}
 			if lease.IsConflict(err) {
@@ -603,46 +593,35 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	streams, err := l.store.runStreams(ctx)
-	var kv jetstream.KeyValue
-	if err == nil {
-		kv, err = l.store.bucket(ctx, subject.StateBucket)
-	}
 	for _, s := range over[:len(over)-maxEnded] {
 		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
-			err = kv.Delete(ctx, keyRun(s.Run), jetstream.LastRevision(s.revision))
+			err = l.store.bucket(subject.StateBucket).remove(ctx, keyRun(s.Run), s.revision)
 			if lease.IsConflict(err) { // it has changed since it was read
 				err = nil
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("delete old runs: %w", err)
-	}
-	return nil
+	return wrap(err, "delete old runs")
 }
 
 // PutBaseline stores a baseline. It replaces an existing one with the same name. It first confirms that this controller
 // leads, as baselines have no fence.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
-	kv, err := l.store.bucket(ctx, subject.BaselinesBucket)
-	var value []byte
-	if err == nil {
-		value, err = pack(b)
-	}
-	switch limit := l.conn.codec.limit(); {
-	case err != nil:
-	case len(value) > limit:
+	value, err := pack(b)
+	if limit := l.conn.codec.limit(); err == nil && len(value) > limit {
 		err = fmt.Errorf("%w: %d bytes exceed the limit of %d (max_payload of its NATS server); use a run with fewer cells",
 			ErrTooLarge, len(value), limit)
-	default:
-		if err = l.lease.Confirm(ctx); err == nil {
-			_, err = kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)
-		}
 	}
-	if err != nil {
-		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)
+	if err == nil {
+		err = l.lease.Confirm(ctx)
 	}
-	return nil
+	if err == nil {
+		err = l.store.bucket(subject.BaselinesBucket).use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+			_, err := kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)
+			return err
+		})
+	}
+	return wrap(err, "store baseline %s", b.Baseline.Name)
 }
 
 // cancelledBy returns the user that cancels; empty: unknown.

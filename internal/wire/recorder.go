@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -75,7 +74,7 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	ctx, cancel := Either(ctx, r.leader.ctx)
 	defer cancel()
 	reader := recordReader{store: r.leader.store}
-	s, err := reader.store.js.Stream(ctx, r.events.name)
+	s, err := reader.store.js.Stream(ctx, r.events.config.Name)
 	for m := (stored{}); err == nil; {
 		if m, err = reader.next(ctx, s, m.Seq); err == nil {
 			if m.Seq == 0 || m.Seq >= r.events.fence {
@@ -87,12 +86,12 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	return fmt.Errorf("read the record of run %s: %w", r.run, err)
 }
 
-// store writes an event or an outcome after the fence. Readers get it after the snapshots that are stored now.
-func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
-	return r.storeIn(ctx, r.events, r.snapshots, m)
-}
-
-func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg) error {
+// store writes v after the fence. Readers get it after the messages of the other stream that are stored now.
+func (r *Recorder) store(ctx context.Context, s *runStream, to string, v any) error {
+	m, err := r.leader.conn.codec.encode(to, v)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := Either(ctx, r.leader.ctx)
 	defer cancel()
 	select {
@@ -102,7 +101,7 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 		return context.Cause(ctx)
 	}
 	lease.Stamp(m.Header, r.leader.who.Epoch)
-	m.Header.Set(headerAfter, strconv.FormatUint(other.last.Load(), 10))
+	m.Header.Set(headerAfter, strconv.FormatUint(s.other.last.Load(), 10))
 	seq, err := r.leader.store.put(ctx, m, onceID(),
 		jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
 	if err == nil {
@@ -121,46 +120,26 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 // Plan stores a run's plan without secrets, as the first message of its record.
 func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 	packed, err := pack(run.Redacted())
-	var m *nats.Msg
 	if err == nil {
-		m, err = r.leader.conn.codec.message(subject.Plan(r.run), packed)
+		err = r.store(ctx, r.events, subject.Plan(r.run), packed)
 	}
-	if err == nil {
-		err = r.store(ctx, m)
-	}
-	if err != nil {
-		return fmt.Errorf("record plan of run %s: %w", r.run, err)
-	}
-	return nil
+	return wrap(err, "record plan of run %s", r.run)
 }
 
 // Event stores an event of the run.
 func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
-	m, err := r.leader.conn.codec.encode(subject.Event(r.run), e)
-	if err == nil {
-		err = r.store(ctx, m)
-	}
+	err := r.store(ctx, r.events, subject.Event(r.run), e)
 	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
 		if _, err = r.events.prepare(ctx, r.leader.who.Epoch); err == nil { // with space for the end
-			err = r.store(ctx, m)
+			err = r.store(ctx, r.events, subject.Event(r.run), e)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("record event of run %s: %w", r.run, err)
-	}
-	return nil
+	return wrap(err, "record event of run %s", r.run)
 }
 
 // Outcome stores the outcome of a task.
 func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
-	m, err := r.leader.conn.codec.encode(subject.Outcome(r.run, o.Task), o)
-	if err == nil {
-		err = r.store(ctx, m)
-	}
-	if err != nil {
-		return fmt.Errorf("record outcome of task %s: %w", o.Task, err)
-	}
-	return nil
+	return wrap(r.store(ctx, r.events, subject.Outcome(r.run, o.Task), o), "record outcome of task %s", o.Task)
 }
 
 // Snapshots returns a store for the snapshots of an attempt. limit is the maximum number of bytes per agent. stored is
@@ -175,11 +154,7 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	m, err := r.leader.conn.codec.message(subject.AttemptSnapshots(ref.Run, ref.Task, ref.Attempt), body)
-	if err == nil {
-		err = r.storeIn(ctx, r.snapshots, r.events, m)
-	}
-	switch {
+	switch err := r.store(ctx, r.snapshots, subject.AttemptSnapshots(ref.Run, ref.Task, ref.Attempt), body); {
 	case errors.Is(err, ErrFull):
 		return fmt.Errorf("store snapshots of task %s: %w", ref.Task, err)
 	case err != nil:

@@ -1,13 +1,7 @@
 package wire
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
@@ -60,18 +54,3 @@ func (s RunState) Over() bool { return s.State != StateQueued && s.State != Stat
 const maxEnded = 1000
 
 func keyRun(run string) string { return "run." + subject.EncodeToken(run) }
-
-func readState(ctx context.Context, kv jetstream.KeyValue, run string) (s RunState, err error) {
-	e, err := kv.Get(ctx, keyRun(run))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return s, nil
-	}
-	if err != nil {
-		return s, err
-	}
-	if err = json.Unmarshal(e.Value(), &s); err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	s.revision = e.Revision()
-	return s, err
-}

@@ -17,9 +17,9 @@ import (
 // runStream is one of the two streams of a run, as used by the leader.
 type runStream struct {
 	store        *Store
-	name         string
 	holds        string // its contents, in words
 	config       jetstream.StreamConfig
+	other        *runStream // of the run
 	fenceSubject string
 	fence        uint64        // sequence number of this leadership's fence
 	last         atomic.Uint64 // sequence number of the last message of this leadership
@@ -29,46 +29,34 @@ type runStream struct {
 // newRunStreams returns the streams of a run. On a local control plane, which has one run, snapshots may use the whole
 // limit.
 func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
+	stream := func(holds, name, first string, limit int64) *runStream {
+		return &runStream{store: store, holds: holds, fenceSubject: subject.Fence(first, run), turn: make(chan struct{}, 1),
+			config: store.complete(jetstream.StreamConfig{Name: subject.RunStream(name, run),
+				Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
+	}
 	limit := store.recordLimit / 2
 	if store.conn.local {
 		limit = store.recordLimit
 	}
-	return newRunStream(store, "events", subject.EventsStream, subject.Events, run, store.recordLimit/4),
-		newRunStream(store, "snapshots", subject.SnapshotsStream, subject.Snapshots, run, limit)
-}
-
-func newRunStream(store *Store, holds, stream, first, run string, limit int64) *runStream {
-	name := subject.RunStream(stream, run)
-	return &runStream{store: store, name: name, holds: holds, fenceSubject: subject.Fence(first, run),
-		turn: make(chan struct{}, 1),
-		config: store.complete(jetstream.StreamConfig{Name: name,
-			Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
+	events = stream("events", subject.EventsStream, subject.Events, store.recordLimit/4)
+	snapshots = stream("snapshots", subject.SnapshotsStream, subject.Snapshots, limit)
+	events.other, snapshots.other = snapshots, events
+	return events, snapshots
 }
 
 // prepare creates the stream, or restores its limit: that of an ended run was reduced to the size of its contents.
 func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
-	made, err := s.store.js.Stream(ctx, s.name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		cfg := s.config
-		// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor. Epochs grow at
-		// least with the milliseconds since 1970.
-		cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
-		made, err = s.store.js.CreateStream(ctx, cfg)
-	} else if err == nil {
-		cfg := made.CachedInfo().Config
-		cfg.MaxBytes = max(s.config.MaxBytes, int64(made.CachedInfo().State.Bytes)+fenceBytes)
-		if s.store.replicas > 0 {
-			cfg.Replicas = s.store.replicas
-		}
-		made, err = s.store.js.UpdateStream(ctx, cfg)
-	}
+	cfg := s.config
+	// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor. Epochs grow at least
+	// with the milliseconds since 1970.
+	cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
+	made, err := s.store.provide(ctx, cfg, func(has *jetstream.StreamConfig, state jetstream.StreamState) {
+		has.MaxBytes = max(cfg.MaxBytes, int64(state.Bytes)+fenceBytes)
+	})
 	if lacksResources(err) {
 		err = fmt.Errorf("%w: %w", ErrFull, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("create %s with %d bytes: %w", s.name, s.config.MaxBytes, err)
-	}
-	return made, nil
+	return made, wrap(err, "create %s with %d bytes", cfg.Name, cfg.MaxBytes)
 }
 
 // streamsOfRun are the existing streams of a run: two, except while they are created or deleted.

@@ -125,10 +125,7 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	if err == nil {
 		err = allKeyed(opts)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", cfg.Config, err)
-	}
-	return opts, nil
+	return opts, wrap(err, "read %s", cfg.Config)
 }
 
 // closedClients is the number of closed connections that an embedded server keeps for its monitoring, with about 1 kB
@@ -192,10 +189,7 @@ func (s *Server) Reload() error {
 	if err == nil {
 		err = s.users.replace(s.ns, opts)
 	}
-	if err != nil {
-		return fmt.Errorf("load users of the control plane: %w", err)
-	}
-	return nil
+	return wrap(err, "load users of the control plane")
 }
 
 // loopback reports whether an address reaches only this host. Names other than localhost may resolve to any address.

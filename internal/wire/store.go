@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -86,10 +87,10 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 	who.Record = s.recordLimit
 	held, err := lease.Campaign(ctx, lease.Config{Who: who, Log: log, Closed: s.conn.Closed,
 		Open: func(ctx context.Context) (lease.Bucket, error) {
-			kv, err := s.bucket(ctx, subject.StateBucket)
+			kv, err := s.js.KeyValue(ctx, subject.StateBucket)
 			if errors.Is(err, jetstream.ErrBucketNotFound) {
 				if err = s.Prepare(ctx); err == nil {
-					kv, err = s.bucket(ctx, subject.StateBucket)
+					kv, err = s.js.KeyValue(ctx, subject.StateBucket)
 				}
 			}
 			return kv, err
@@ -126,15 +127,16 @@ func (s *Store) Prepare(ctx context.Context) error {
 		bucketConfig(subject.BaselinesBucket, baselineBytes),
 	} {
 		cfg = s.complete(cfg)
-		err := s.adapt(ctx, cfg)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = s.js.CreateStream(ctx, cfg)
-		}
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just created it
-			err = nil
-		}
-		if err != nil {
-			return unprepared(cfg.Name, cfg.Replicas, err)
+		_, err := s.provide(ctx, cfg, func(has *jetstream.StreamConfig, _ jetstream.StreamState) { has.Subjects = cfg.Subjects })
+		var refused *jetstream.APIError
+		switch {
+		case err == nil, errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another controller has just created it
+		case cfg.Replicas > 1 && errors.As(err, &refused):
+			return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass lockstep-controller --replicas 1: %w",
+				cfg.Name, cfg.Replicas, errors.Join(ErrServers, err))
+		default:
+			return fmt.Errorf("prepare the control plane: create %s; check that JetStream is enabled on the NATS server: %w",
+				cfg.Name, err)
 		}
 	}
 	return nil
@@ -162,32 +164,25 @@ func bucketConfig(name string, bytes int64) jetstream.StreamConfig {
 		MaxBytes: bytes, DenyDelete: true}
 }
 
-// adapt updates the subjects and the replicas of an existing stream.
-func (s *Store) adapt(ctx context.Context, want jetstream.StreamConfig) error {
-	stream, err := s.js.Stream(ctx, want.Name)
+// provide creates a stream. An existing one gets the replicas of this controller and the changes of adapt.
+func (s *Store) provide(ctx context.Context, cfg jetstream.StreamConfig,
+	adapt func(*jetstream.StreamConfig, jetstream.StreamState)) (jetstream.Stream, error) {
+	made, err := s.js.Stream(ctx, cfg.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.js.CreateStream(ctx, cfg)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cfg := stream.CachedInfo().Config
-	before := cfg
-	cfg.Subjects = want.Subjects
+	has := made.CachedInfo().Config
+	adapt(&has, made.CachedInfo().State)
 	if s.replicas > 0 {
-		cfg.Replicas = s.replicas
+		has.Replicas = s.replicas
 	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.Replicas == before.Replicas {
-		return nil
+	if reflect.DeepEqual(has, made.CachedInfo().Config) {
+		return made, nil
 	}
-	_, err = s.js.UpdateStream(ctx, cfg)
-	return err
-}
-
-func unprepared(name string, replicas int, err error) error {
-	var refused *jetstream.APIError
-	if replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass lockstep-controller --replicas 1: %w",
-			name, replicas, errors.Join(ErrServers, err))
-	}
-	return fmt.Errorf("prepare the control plane: create %s; check that JetStream is enabled on the NATS server: %w", name, err)
+	return s.js.UpdateStream(ctx, has)
 }
 
 // stream returns a stream. It waits for a missing stream until ctx ends: a server stores messages of a new stream
@@ -225,14 +220,6 @@ func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstre
 	}
 }
 
-func (s *Store) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
-	kv, err := s.js.KeyValue(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("read %s; check that a controller is running: %w", name, err)
-	}
-	return kv, nil
-}
-
 // purge deletes the messages of subjects up to a sequence number; 0: all.
 func (s *Store) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -248,10 +235,7 @@ func (s *Store) purge(ctx context.Context, stream string, upTo uint64, subjects 
 		}
 		err = found.Purge(ctx, opts...)
 	}
-	if err != nil {
-		return fmt.Errorf("clear %s: %w", stream, err)
-	}
-	return nil
+	return wrap(err, "clear %s", stream)
 }
 
 // lastMessage returns the last message of a subject without its body. Its sequence number is 0 if there is none.
@@ -287,57 +271,40 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 
 // Runs returns the runs of the control plane, in the order of submission: all that are queued or executed, and at least
 // the newest 1,000 that have ended.
-func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	var runs []RunState
-	kv, err := s.bucket(ctx, subject.StateBucket)
-	if err == nil {
-		err = each(ctx, kv, "run.*", func(e jetstream.KeyValueEntry) {
-			var r RunState
-			if json.Unmarshal(e.Value(), &r) == nil && keyRun(r.Run) == e.Key() {
-				r.revision = e.Revision()
-				runs = append(runs, r)
-			}
-		})
-	}
+func (s *Store) Runs(ctx context.Context) (runs []RunState, err error) {
+	err = s.bucket(subject.StateBucket).each(ctx, "run.*", func(e jetstream.KeyValueEntry) {
+		var r RunState
+		if json.Unmarshal(e.Value(), &r) == nil && keyRun(r.Run) == e.Key() {
+			r.revision = e.Revision()
+			runs = append(runs, r)
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	slices.SortFunc(runs, func(a, b RunState) int {
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq),
-			strings.Compare(a.Run, b.Run))
-	})
+	slices.SortFunc(runs, func(a, b RunState) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Run, b.Run)) })
 	return runs, nil
 }
 
 // RunState returns the stored state of a run; the zero value if the run is not known.
 func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.StateBucket)
-	if err != nil {
-		return r, err
+	value, revision, err := s.bucket(subject.StateBucket).get(ctx, keyRun(run))
+	if err == nil && revision > 0 {
+		if err = json.Unmarshal(value, &r); err != nil {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
+		r.revision = revision
 	}
-	if r, err = readState(ctx, kv, run); err != nil {
-		return r, fmt.Errorf("read the state of run %s: %w", run, err)
-	}
-	return r, nil
+	return r, wrap(err, "read the state of run %s", run)
 }
 
 // MarkCopied notes in the state of an ended run that a controller's folder has a complete copy. If the state has
 // changed since r was read, nothing happens: the caller tries again with the new state.
 func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	r.Copied = true
 	value, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	kv, err := s.bucket(ctx, subject.StateBucket)
 	if err == nil {
-		_, err = replaceValue(ctx, kv, keyRun(r.Run), value, r.revision)
+		_, err = s.bucket(subject.StateBucket).put(ctx, keyRun(r.Run), value, r.revision)
 	}
 	if lease.IsConflict(err) {
 		return nil
@@ -362,27 +329,19 @@ func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error)
 func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision uint64) (uint64, error) {
 	value, err := pack(v)
 	if err == nil {
-		revision, err = s.putValue(ctx, v.Name, value, revision)
+		revision, err = s.putSchedule(ctx, v.Name, value, revision)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("store schedule %s: %w", v.Name, err)
-	}
-	return revision, nil
+	return revision, wrap(err, "store schedule %s", v.Name)
 }
 
-// putValue stores a schedule and returns its new revision. revision is the one that it replaces; 0: the schedule is
+// putSchedule stores a schedule and returns its new revision. revision is the one that it replaces; 0: the schedule is
 // new.
-func (s *Store) putValue(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
+func (s *Store) putSchedule(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
 	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // in an answer it is base64
 		return 0, fmt.Errorf("%d bytes exceed the limit of %d (max_payload of its NATS server): %w", len(value), limit,
 			ErrTooLarge)
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.SchedulesBucket)
-	if err == nil {
-		now, err = replaceValue(ctx, kv, keySchedule(name), value, revision)
-	}
+	now, err = s.bucket(subject.SchedulesBucket).put(ctx, keySchedule(name), value, revision)
 	if lease.IsConflict(err) {
 		err = ErrChanged
 	}
@@ -391,7 +350,7 @@ func (s *Store) putValue(ctx context.Context, name string, value []byte, revisio
 
 // Schedule reads a schedule. The error wraps ErrNoSchedule if there is none of that name.
 func (s *Store) Schedule(ctx context.Context, name string) (KeptSchedule, error) {
-	value, revision, err := s.scheduleValue(ctx, name)
+	value, revision, err := s.schedule(ctx, name)
 	if err != nil {
 		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
 	}
@@ -399,75 +358,52 @@ func (s *Store) Schedule(ctx context.Context, name string) (KeptSchedule, error)
 	return kept, kept.Err
 }
 
-func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.SchedulesBucket)
-	if err != nil {
-		return nil, 0, err
-	}
-	e, err := kv.Get(ctx, keySchedule(name))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+func (s *Store) schedule(ctx context.Context, name string) (value []byte, revision uint64, err error) {
+	value, revision, err = s.bucket(subject.SchedulesBucket).get(ctx, keySchedule(name))
+	if err == nil && revision == 0 {
 		err = ErrNoSchedule
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return e.Value(), e.Revision(), nil
+	return value, revision, err
 }
 
 // scheduleNames returns the names of all schedules.
 func (s *Store) scheduleNames(ctx context.Context) (names []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.SchedulesBucket)
-	if err == nil {
-		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
-			if name, err := subject.DecodeToken(e.Key()); err == nil {
-				names = append(names, name)
-			}
-		}, jetstream.MetaOnly())
-	}
+	err = s.bucket(subject.SchedulesBucket).each(ctx, ">", func(e jetstream.KeyValueEntry) {
+		if name, err := subject.DecodeToken(e.Key()); err == nil {
+			names = append(names, name)
+		}
+	}, jetstream.MetaOnly())
 	return names, err
 }
 
 // Schedules returns all schedules, including those that cannot be used. Those that have not changed since known are not
 // decoded again.
 func (s *Store) Schedules(ctx context.Context, known []KeptSchedule) (all []KeptSchedule, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.SchedulesBucket)
-	if err == nil {
-		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
-			same := func(k KeptSchedule) bool { return k.Revision == e.Revision() && k.stored.Equal(e.Created()) }
-			if i := slices.IndexFunc(known, same); i >= 0 {
-				all = append(all, known[i])
-				return
-			}
-			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
-			if err := Guard(s.conn.log, e.Key(), func() error {
-				kept = readSchedule(e.Key(), e.Value(),
-					e.Revision())
-				return nil
-			}); err != nil {
-				kept.Err = err
-			}
-			kept.stored = e.Created()
-			all = append(all, kept)
-		})
-	}
+	err = s.bucket(subject.SchedulesBucket).each(ctx, ">", func(e jetstream.KeyValueEntry) {
+		same := func(k KeptSchedule) bool { return k.Revision == e.Revision() && k.stored.Equal(e.Created()) }
+		if i := slices.IndexFunc(known, same); i >= 0 {
+			all = append(all, known[i])
+			return
+		}
+		kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
+		if err := Guard(s.conn.log, e.Key(), func() error {
+			kept = readSchedule(e.Key(), e.Value(), e.Revision())
+			return nil
+		}); err != nil {
+			kept.Err = err
+		}
+		kept.stored = e.Created()
+		all = append(all, kept)
+	})
 	return all, err
 }
 
 func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64) error {
-	if revision == 0 { // the library would delete any revision
+	if revision == 0 { // any
 		return ErrChanged
 	}
-	kv, err := s.bucket(ctx, subject.SchedulesBucket)
-	if err != nil {
-		return err
-	}
-	if err = kv.Delete(ctx, keySchedule(name), jetstream.LastRevision(revision)); lease.IsConflict(err) {
+	err := s.bucket(subject.SchedulesBucket).remove(ctx, keySchedule(name), revision)
+	if lease.IsConflict(err) {
 		return ErrChanged
 	}
 	return err
@@ -476,56 +412,46 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 // Baseline reads a baseline. The error wraps ErrNoBaseline if there is none of that name, and ErrUnreadable if its
 // value cannot be read.
 func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	kv, err := s.bucket(ctx, subject.BaselinesBucket)
-	if err != nil {
-		return b, err
-	}
-	e, err := kv.Get(ctx, subject.EncodeToken(name))
+	value, revision, err := s.bucket(subject.BaselinesBucket).get(ctx, subject.EncodeToken(name))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case err != nil:
+	case revision == 0:
 		err = ErrNoBaseline
-	case err == nil:
-		if err = unzip(e.Value(), "the controller", &b); err == nil {
+	default:
+		if err = unzip(value, "the controller", &b); err == nil {
 			err = plan.CheckFormat(b.Plan.Version)
 		}
 		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
 	}
-	if err != nil {
-		return b, fmt.Errorf("read baseline %s: %w", name, err)
-	}
-	return b, nil
+	return b, wrap(err, "read baseline %s", name)
 }
 
 // baselines returns all baselines, sorted by name. An unreadable baseline has only its name.
 func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) {
-	kv, err := s.bucket(ctx, subject.BaselinesBucket)
-	if err == nil {
-		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
-			var b struct{ Baseline plan.Baseline }
-			if unzip(e.Value(), "the controller", &b) != nil {
-				b.Baseline.Name, _ = subject.DecodeToken(e.Key())
-			}
-			all = append(all, b.Baseline)
-		})
-	}
+	err = s.bucket(subject.BaselinesBucket).each(ctx, ">", func(e jetstream.KeyValueEntry) {
+		var b struct{ Baseline plan.Baseline }
+		if unzip(e.Value(), "the controller", &b) != nil {
+			b.Baseline.Name, _ = subject.DecodeToken(e.Key())
+		}
+		all = append(all, b.Baseline)
+	})
 	slices.SortFunc(all, func(a, b plan.Baseline) int { return cmp.Compare(a.Name, b.Name) })
 	return all, err
 }
 
 // removeBaseline deletes a baseline. Its run stays.
 func (s *Store) removeBaseline(ctx context.Context, name string) error {
-	kv, err := s.bucket(ctx, subject.BaselinesBucket)
+	b, key := s.bucket(subject.BaselinesBucket), subject.EncodeToken(name)
+	_, revision, err := b.get(ctx, key)
 	if err != nil {
 		return err
 	}
-	if _, err := kv.Get(ctx, subject.EncodeToken(name)); errors.Is(err, jetstream.ErrKeyNotFound) {
+	if revision == 0 {
 		return ErrNoBaseline
 	}
-	return kv.Delete(ctx, subject.EncodeToken(name))
+	return b.remove(ctx, key, 0)
 }
 
 // unavailable is the error code of a cluster that has no leader at present.
@@ -562,67 +488,106 @@ func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, er
 	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }
 
+// bucket is a key-value bucket of the control plane. limit bounds each operation.
+type bucket struct {
+	js    jetstream.JetStream
+	name  string
+	limit time.Duration
+}
+
+func (s *Store) bucket(name string) bucket {
+	if name == subject.BaselinesBucket { // its values may be large
+		return bucket{s.js, name, slowTimeout}
+	}
+	return bucket{s.js, name, storeTimeout}
+}
+
+// use calls do with the bucket.
+func (b bucket) use(ctx context.Context, do func(context.Context, jetstream.KeyValue) error) error {
+	ctx, cancel := context.WithTimeout(ctx, b.limit)
+	defer cancel()
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if err != nil {
+		return fmt.Errorf("read %s; check that a controller is running: %w", b.name, err)
+	}
+	return do(ctx, kv)
+}
+
+// get returns the value of a key and its revision, which is 0 if there is none.
+func (b bucket) get(ctx context.Context, key string) (value []byte, revision uint64, err error) {
+	err = b.use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		e, err := kv.Get(ctx, key)
+		if err == nil {
+			value, revision = e.Value(), e.Revision()
+		}
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		return err
+	})
+	return value, revision, err
+}
+
+// put stores the value of a key and returns its new revision. revision is the one that it replaces; 0: the key is new.
+func (b bucket) put(ctx context.Context, key string, value []byte, revision uint64) (now uint64, err error) {
+	err = b.use(ctx, func(ctx context.Context, kv jetstream.KeyValue) (err error) {
+		if revision == 0 {
+			now, err = kv.Create(ctx, key, value)
+		} else {
+			now, err = kv.Update(ctx, key, value, revision)
+		}
+		return err
+	})
+	return now, err
+}
+
+// remove deletes a value, if it has the revision; 0: any.
+func (b bucket) remove(ctx context.Context, key string, revision uint64) error {
+	return b.use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		return kv.Delete(ctx, key, jetstream.LastRevision(revision))
+	})
+}
+
 // each calls take with every value whose key matches. A watch misses a key whose value is replaced while it begins, so it
 // is repeated for other keys if the bucket has changed.
-func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry),
+func (b bucket) each(ctx context.Context, keys string, take func(jetstream.KeyValueEntry),
 	opts ...jetstream.WatchOpt) error {
-	last := func() (uint64, error) {
-		status, err := kv.Status(ctx)
-		if err != nil {
-			return 0, err
-		}
-		return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq, nil
-	}
-	before, err := last()
-	if err != nil {
-		return err
-	}
 	taken := map[string]bool{}
-	once := func(e jetstream.KeyValueEntry) {
-		if !taken[e.Key()] {
-			taken[e.Key()] = true
-			take(e)
-		}
-	}
-	for range 5 { // one of them finds a key that changes all the time
-		if err := snapshot(ctx, kv, keys, once, opts...); err != nil {
+	watch := func(ctx context.Context, kv jetstream.KeyValue) error {
+		w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
+		if err != nil {
 			return err
 		}
-		after, err := last()
-		if err != nil || after == before {
-			return err
+		defer w.Stop() //nolint:errcheck // fails only when the connection is closed
+		for {
+			select {
+			case e, open := <-w.Updates():
+				if e == nil || !open { // all existing values have come
+					return nil
+				}
+				if !taken[e.Key()] {
+					taken[e.Key()] = true
+					take(e)
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-		before = after
 	}
-	return nil
-}
-
-func snapshot(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry),
-	opts ...jetstream.WatchOpt) error {
-	w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
-	if err != nil {
-		return err
-	}
-	defer w.Stop() //nolint:errcheck // fails only when the connection is closed
-	for {
-		select {
-		case e, open := <-w.Updates():
-			if e == nil || !open { // all existing values have come
+	return b.use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		for before, n := uint64(0), 0; ; n++ {
+			status, err := kv.Status(ctx)
+			if err != nil {
+				return err
+			}
+			last := status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq
+			if n == 5 || n > 0 && last == before { // one of the watches finds a key that changes all the time
 				return nil
 			}
-			take(e)
-		case <-ctx.Done():
-			return ctx.Err()
+			before = last
+			if err := watch(ctx, kv); err != nil {
+				return err
+			}
 		}
-	}
-}
-
-// replaceValue stores the value of a key and returns its new revision. revision is the one that it replaces; 0: the key
-// is new.
-func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64,
-	error) {
-	if revision == 0 {
-		return kv.Create(ctx, key, value)
-	}
-	return kv.Update(ctx, key, value, revision)
+	})
 }

@@ -269,7 +269,7 @@ func FuzzUntoken(f *testing.F) {
 func TestAListHasEveryRunThatChanges(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	store := storeOf(t, s)
-	kv, err := storeOf(t, s).bucket(t.Context(), subject.StateBucket)
+	kv, err := storeOf(t, s).js.KeyValue(t.Context(), subject.StateBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
