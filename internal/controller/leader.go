@@ -149,7 +149,6 @@ func (l *leader) serveQueue(ctx context.Context) error {
 				defer cancel(nil)
 				l.carry(leading, running, c)
 				l.queue.finish(c)
-				l.forgetRuns(running)
 			})
 		}
 		for _, c := range waiting {
@@ -175,18 +174,6 @@ func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) 
 	s.State, s.Waiting = wire.StateQueued, waiting
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
 		l.cfg.Log.Warn("cannot store the state of a queued run", "run", c.Run, "err", err)
-	}
-}
-
-// forgetRuns deletes the states of the oldest ended runs beyond the limit of the list.
-func (l *leader) forgetRuns(ctx context.Context) {
-	if ctx.Err() != nil {
-		return
-	}
-	l.purging.Lock()
-	defer l.purging.Unlock()
-	if err := l.lease.ForgetRuns(ctx, l.queue.holds); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("cannot delete old runs", "err", err)
 	}
 }
 

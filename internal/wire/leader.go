@@ -1,11 +1,11 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,7 +131,10 @@ func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) 
 	}
 	err := Guard(l.conn.log, m.Subject, func() error {
 		if !r.Submits {
-			r.By = cancelledBy(m.Data)
+			var q cancelQuery
+			if json.Unmarshal(m.Data, &q) == nil && len(q.By) <= MaxName {
+				r.By = oneLine(q.By)
+			}
 		} else {
 			r.Key = m.Header.Get(jetstream.MsgIDHeader)
 			if r.Err = l.conn.codec.check(m.Header, "the client"); r.Err == nil {
@@ -268,7 +271,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		if err != nil || submitted.Seq == 0 || cancelled.Seq > submitted.Seq { // nothing to cancel, or done already
 			return err
 		}
-		m, err := l.conn.codec.encode(subject.Cancel(q.Run), cancellation{By: oneLine(q.By)})
+		m, err := l.conn.codec.encode(subject.Cancel(q.Run), cancelQuery{Run: q.Run, By: oneLine(q.By)})
 		if err == nil {
 			_, err = l.store.put(ctx, m, onceID())
 		}
@@ -487,7 +490,8 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 
 // MakeRoom deletes the streams of the oldest runs that have ended and were copied. It stops when the total size is
 // below the limit, and the number of runs with streams is at most maxRuns. run is a run that is about to begin and
-// counts, too; empty: none. Runs for which needed returns true are kept.
+// counts, too; empty: none. Runs for which needed returns true are kept. Without run, MakeRoom also deletes the states of
+// the oldest ended runs without streams, beyond the newest 1,000.
 //
 // MakeRoom returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
 // streams of other ended runs are reduced to the size of their contents.
@@ -514,20 +518,34 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	if err := l.lease.Confirm(ctx); err != nil {
 		return "", fmt.Errorf("free storage for newer runs: %w", err)
 	}
-	active := 0 // queued and executed runs with streams
+	active := 0           // queued and executed runs with streams
+	var unforgotten error // the first state that cannot be deleted; a run that begins need not wait for it
+	old := -maxEnded
 	for _, r := range runs {
-		held := streams[r.Run]
-		switch {
-		case held == nil:
-			continue
-		case !r.Over() || needed(r.Run):
-			active++
-			continue
+		if r.Over() {
+			old++
 		}
-		if remove := (count > maxRuns || used >= limit) && (r.Copied || l.conn.local); !remove {
+	}
+	for _, r := range runs {
+		held, ended := streams[r.Run], r.Over() && !needed(r.Run)
+		if r.Over() {
+			old--
+		}
+		switch {
+		case held == nil && (!ended || old < 0 || run != ""):
+		case held == nil:
+			failed := l.store.bucket(subject.StateBucket).remove(ctx, keyRun(r.Run), r.revision)
+			if !lease.IsConflict(failed) { // else it has changed since it was read
+				unforgotten = cmp.Or(unforgotten, failed)
+			}
+		case !ended:
+			active++
+		case (count > maxRuns || used >= limit) && (r.Copied || l.conn.local):
+			if err = held.remove(ctx, l.store.js); err == nil {
+				count, used = count-1, used-held.bytes()
+			}
+		default:
 			err = held.release(ctx, l.store.js)
-		} else if err = held.remove(ctx, l.store.js); err == nil {
-			count, used = count-1, used-held.bytes()
 		}
 		if err != nil {
 			return "", fmt.Errorf("free storage for newer runs: %w", err)
@@ -538,7 +556,9 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 		help = "all runs are queued or executed; wait until one has ended, or cancel one"
 	}
 	switch {
-	case run == "" || streams[run] != nil:
+	case run == "":
+		return "", wrap(unforgotten, "delete old runs")
+	case streams[run] != nil:
 		return "", nil
 	case count > maxRuns:
 		return fmt.Sprintf("storage on the control plane: it has the streams of %d runs, the maximum, and %s", count-1,
@@ -579,31 +599,6 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 }
 
-// ForgetRuns deletes the states of the oldest ended runs, beyond the newest 1,000. It keeps runs that have streams, and
-// runs for which needed returns true.
-func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) error {
-	runs, err := l.store.Runs(ctx)
-	if err != nil {
-		return err
-	}
-	over := slices.DeleteFunc(runs, func(s RunState) bool { return !s.Over() })
-	if len(over) <= maxEnded {
-		return nil
-	}
-	ctx, cancel := Either(ctx, l.ctx)
-	defer cancel()
-	streams, err := l.store.runStreams(ctx)
-	for _, s := range over[:len(over)-maxEnded] {
-		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
-			err = l.store.bucket(subject.StateBucket).remove(ctx, keyRun(s.Run), s.revision)
-			if lease.IsConflict(err) { // it has changed since it was read
-				err = nil
-			}
-		}
-	}
-	return wrap(err, "delete old runs")
-}
-
 // PutBaseline stores a baseline. It replaces an existing one with the same name. It first confirms that this controller
 // leads, as baselines have no fence.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
@@ -622,15 +617,6 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 		})
 	}
 	return wrap(err, "store baseline %s", b.Baseline.Name)
-}
-
-// cancelledBy returns the user that cancels; empty: unknown.
-func cancelledBy(body []byte) string {
-	var c cancellation
-	if json.Unmarshal(body, &c) != nil || len(c.By) > MaxName {
-		return ""
-	}
-	return oneLine(c.By)
 }
 
 // parseRefused returns the sender of a refused heartbeat: its name from the subject, and the other fields as far as

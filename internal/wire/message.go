@@ -60,11 +60,6 @@ func readSubmission(run string, packed []byte) (s *Submission, size int, err err
 	return s, size, nil
 }
 
-// cancellation requests the end of a run.
-type cancellation struct {
-	By string `json:"by,omitempty"` // user@host
-}
-
 // Heartbeat is the report of an agent about itself, sent every HeartbeatEvery.
 type Heartbeat struct {
 	Agent    string            `json:"agent"`

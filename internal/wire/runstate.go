@@ -50,7 +50,7 @@ const StartInFlight = "start"
 // Over reports whether the run has ended.
 func (s RunState) Over() bool { return s.State != StateQueued && s.State != StateRunning }
 
-// maxEnded is the maximum number of ended runs in the list.
+// maxEnded is the maximum number of ended runs without streams in the list.
 const maxEnded = 1000
 
 func keyRun(run string) string { return "run." + subject.EncodeToken(run) }

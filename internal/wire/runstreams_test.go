@@ -374,7 +374,7 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := leader.ForgetRuns(t.Context(), none); err != nil {
+	if _, err := leader.MakeRoom(t.Context(), "", none); err != nil {
 		t.Fatal(err)
 	}
 	for run, want := range map[string]bool{"r0": true, "r1": false, "r2": true} {

@@ -50,7 +50,7 @@ type (
 		Key        string // of the submission; repetitions of a request have the same
 		Submission []byte // compressed by pack
 	}
-	cancelQuery    struct{ Run, By string }
+	cancelQuery    struct{ Run, By string } // By: user@host
 	historyQuery   plan.HistoryQuery
 	roomAnswer     struct{ Used, Limit uint64 }
 	storedSchedule struct {
