@@ -57,49 +57,38 @@ func entryOf(c *Conn, m stored) (e Entry) {
 		e.Err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 		return e
 	}
-	e.Err = Guard(c.log, m.Subject, func() error { return readBody(c, &e, words[1], m) })
+	if err := Guard(c.log, m.Subject, func() error { return readBody(c, &e, words[1], m) }); err != nil {
+		e = Entry{Ref: e.Ref, Err: err}
+	}
 	return e
 }
 
-func readBody(c *Conn, e *Entry, kind string, m stored) error {
+func readBody(c *Conn, e *Entry, kind string, m stored) (err error) {
 	const who = "the controller"
-	var err error
 	switch kind {
-	case "plan":
-		var v plan.Run
-		if err = c.codec.unpack(m.Header, m.Body, who, &v); err == nil {
-			err = v.CheckTasks()
-		}
-		if err == nil {
-			e.Plan = &v
-		}
 	case "epoch": // the fence of a leadership
+		return nil
+	case "plan":
+		e.Plan = &plan.Run{}
+		if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
+			err = e.Plan.CheckTasks()
+		}
 	case "event":
-		if err = decodeInto(c, m, who, &e.Event); err == nil {
+		if err = c.codec.decode(m.Header, m.Body, who, &e.Event); err == nil && e.Event != nil {
 			err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
 		}
 	case "outcome":
-		if err = decodeInto(c, m, who, &e.Outcome); err == nil &&
-			(e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
-			e.Outcome, err = nil, fmt.Errorf("read message of %s: it belongs to another task", who)
+		err = c.codec.decode(m.Header, m.Body, who, &e.Outcome)
+		if o := e.Outcome; err == nil && o != nil && (o.Run != e.Ref.Run || o.Task != e.Ref.Task) {
+			err = fmt.Errorf("read message of %s: it belongs to another task", who)
 		}
 	case "snapshot":
 		err = c.codec.decode(m.Header, m.Body, who, &e.snapshots)
 	default:
 		err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 	}
+	if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && e.snapshots == nil {
+		err = fmt.Errorf("read message of %s: empty", who)
+	}
 	return err
-}
-
-// decodeInto sets *to only if the message is complete.
-func decodeInto[T any](c *Conn, m stored, who string, to **T) error {
-	v := new(T)
-	if err := c.codec.decode(m.Header, m.Body, who, v); err != nil {
-		return err
-	}
-	if string(m.Body) == "null" {
-		return fmt.Errorf("read message of %s: empty", who)
-	}
-	*to = v
-	return nil
 }
