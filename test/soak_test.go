@@ -133,7 +133,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	done, failed := 0, 0
 	watch := func(p controller.Progress) {
 		switch p.Kind {
-		case controller.TaskStarted:
+		case wire.TaskStarted:
 			isEarly, isLate := done >= settled && done < settled+band, done >= tasks-band
 			if !isEarly && !isLate && done%max(1, tasks/20) != 0 {
 				return

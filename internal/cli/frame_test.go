@@ -66,16 +66,16 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 func show(v view, p controller.Progress, now time.Time) {
 	e := wire.Entry{}
 	switch p.Kind {
-	case controller.RunAccepted:
+	case wire.RunAccepted:
 		v.run.Apply(wire.Entry{Plan: p.Run}, now)
 		e.Event = &wire.RunEvent{Kind: wire.RunAccepted, At: p.At, Of: p.Of}
-	case controller.TaskStarted:
+	case wire.TaskStarted:
 		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
 	case controller.LiveMetrics:
 		v.run.Attempt.Since, v.run.Attempt.HeardAt, v.run.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
 	case controller.TaskEnded:
 		e.Outcome = &p.Outcome
-	case controller.RunEnded:
+	case wire.RunEnded:
 		e.Event = &wire.RunEvent{Kind: wire.RunEnded, At: p.At, End: &p.End}
 	}
 	v.run.Apply(e, now)

@@ -70,10 +70,10 @@ func (p *progress) show(e controller.Progress) {
 	p.view.run.Apply(e.Entry, time.Now())
 	begins = begins && p.view.run.Run.ID != ""
 	heading := p.view.heading()
-	if e.Kind == controller.TakenOver {
+	if e.Kind == wire.TakenOver {
 		p.takeover = e.Detail
 	}
-	repeats := e.Kind == controller.TaskInterrupted && e.Detail == p.takeover
+	repeats := e.Kind == wire.TaskInterrupted && e.Detail == p.takeover
 	p.mu.Unlock()
 	if begins {
 		p.print("%s", heading)
@@ -82,18 +82,18 @@ func (p *progress) show(e controller.Progress) {
 		return
 	}
 	switch e.Kind {
-	case controller.BrokerUnreachable:
+	case wire.BrokerUnreachable:
 		p.print("%s", e.Detail)
 	case controller.TaskEnded:
 		if e.Outcome.Failure == plan.FailedUnreachable {
 			return // one line for the broker was printed
 		}
 		p.print("%s: %s", taskOf(e), ending(e.Outcome))
-	case controller.TaskRetried:
+	case wire.AttemptEnded:
 		p.print("%s: retried: %s", taskOf(e), e.Detail)
-	case controller.TakenOver:
+	case wire.TakenOver:
 		p.print("%s %s", place(e), e.Detail)
-	case controller.TaskInterrupted, controller.AgentLost, controller.WaitingAgents:
+	case wire.TaskInterrupted, wire.AgentLost, wire.WaitingAgents:
 		if repeats {
 			return
 		}

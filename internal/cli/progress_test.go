@@ -17,10 +17,10 @@ func TestATakeoverIsPrintedOnceAndInOrder(t *testing.T) {
 	p.away("no controller leads")
 	p.away("no controller leads")
 	const detail = "controller c has taken over: the task in flight is repeated"
-	p.show(controller.Progress{Kind: controller.TakenOver, N: 2, Of: 3, Detail: detail})
-	p.show(controller.Progress{Kind: controller.TaskInterrupted, N: 2, Of: 3, Detail: detail})
+	p.show(controller.Progress{Kind: wire.TakenOver, N: 2, Of: 3, Detail: detail})
+	p.show(controller.Progress{Kind: wire.TaskInterrupted, N: 2, Of: 3, Detail: detail})
 	p.back()
-	p.show(controller.Progress{Kind: controller.TaskInterrupted, N: 3, Of: 3, Detail: "cancelled"})
+	p.show(controller.Progress{Kind: wire.TaskInterrupted, N: 3, Of: 3, Detail: "cancelled"})
 	const want = `no controller leads
 a controller leads again; the run continues
 [2/3] controller c has taken over: the task in flight is repeated
@@ -37,7 +37,7 @@ func TestAResumedRunPrintsNoEarlierLines(t *testing.T) {
 	p := newProgress(newConsole(&out), wire.Submission{})
 	p.since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, ago := range []time.Duration{time.Minute, 0, -time.Second} {
-		p.show(controller.Progress{Kind: controller.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3,
+		p.show(controller.Progress{Kind: wire.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3,
 			Detail: "cancelled"})
 		p.show(controller.Progress{Kind: controller.TaskEnded, At: p.since.Add(-ago), N: 3, Of: 3,
 			Outcome: plan.Outcome{Verdict: plan.Valid}})

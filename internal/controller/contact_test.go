@@ -9,6 +9,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/controller"
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/test/wiretest"
 )
@@ -35,7 +36,7 @@ func TestUnreachableBrokers(t *testing.T) {
 		run.Repeat = 2
 		var lines []string
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.BrokerUnreachable {
+			if p.Kind == wire.BrokerUnreachable {
 				lines = append(lines, p.Detail)
 			}
 		})
@@ -45,7 +46,7 @@ func TestUnreachableBrokers(t *testing.T) {
 		if got := strings.Join(lines, "\n"); got != want {
 			t.Errorf("reported:\n%s\nwant:\n%s", got, want)
 		}
-		const round = " outcome outcome started outcome started outcome outcome outcome"
+		const round = " outcome outcome task outcome task outcome outcome outcome"
 		if got, want := w.kinds(), "accepted unreachable unreachable"+round+round+" end"; got != want {
 			t.Errorf("the follower received %q, want %q", got, want)
 		}

@@ -21,7 +21,7 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 		if w.end.Reason != wire.EndDone || w.end.Ran != 2 || w.end.Failed != 0 {
 			t.Errorf("the run ended with %+v", w.end)
 		}
-		if got, want := w.kinds(), "accepted started outcome started outcome end"; got != want {
+		if got, want := w.kinds(), "accepted task outcome task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		for _, o := range w.outcomes() {
@@ -72,7 +72,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 			case p.Kind == controller.LiveMetrics && killed.IsZero():
 				killed = time.Now()
 				l.kill("a2")
-			case p.Kind == controller.AgentLost:
+			case p.Kind == wire.AgentLost:
 				noticed = p.At
 			}
 		})
@@ -126,7 +126,7 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(long, nil, nil), nil, func(p controller.Progress) {
-			if p.Kind == controller.TaskStarted && p.N == 1 {
+			if p.Kind == wire.TaskStarted && p.N == 1 {
 				l.agents["a1"].stop() // an orderly leave during the cell
 			}
 		})

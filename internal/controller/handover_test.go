@@ -35,7 +35,7 @@ func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.stopped(aRun(long, long), func() {})
-		if got, want := w.kinds(), "accepted started outcome taken-over started outcome end"; got != want {
+		if got, want := w.kinds(), "accepted task outcome taken-over task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		for _, o := range w.outcomes() {
@@ -44,7 +44,7 @@ func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 			}
 		}
 		for _, p := range w.events {
-			if p.Kind == controller.TakenOver && !strings.Contains(p.Detail, "no task was in flight") {
+			if p.Kind == wire.TakenOver && !strings.Contains(p.Detail, "no task was in flight") {
 				t.Errorf("the next controller took over: %s", p.Detail)
 			}
 		}
@@ -61,7 +61,7 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 				Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
 		}), func() {})
 		o := w.outcomes()[0]
-		if started := strings.Count(w.kinds(), "started"); o.Search == nil || len(o.Search.Steps) < 2 ||
+		if started := strings.Count(w.kinds(), "task"); o.Search == nil || len(o.Search.Steps) < 2 ||
 			started != len(o.Search.Steps) || len(o.FailedAttempts) > 0 {
 			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.FailedAttempts)
 		}
@@ -76,7 +76,7 @@ func TestAControllerThatHandsOverCanBeStopped(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.stopped(aRun(long), func() { l.stop() })
-		if got, want := w.kinds(), "accepted started interrupted taken-over started outcome end"; got != want ||
+		if got, want := w.kinds(), "accepted task interrupted taken-over task outcome end"; got != want ||
 			w.end.Reason != wire.EndDone {
 			t.Errorf("the follower saw %q, want %q; %+v", got, want, w.end)
 		}

@@ -94,7 +94,7 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 		run := aRun(nil, nil)
 		sent := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if sent || p.Kind != controller.TaskStarted {
+			if sent || p.Kind != wire.TaskStarted {
 				return
 			}
 			sent = true

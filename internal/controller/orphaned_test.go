@@ -127,7 +127,7 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 				old = l.agents["a2"]
 				l.kill("a2")
 				l.start("a2")
-			case p.Kind == controller.AgentLost:
+			case p.Kind == wire.AgentLost:
 				lost++
 			}
 		})

@@ -54,7 +54,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 		})
 		started := 0
 		for _, p := range w.events {
-			if p.Kind == controller.TaskStarted {
+			if p.Kind == wire.TaskStarted {
 				started++
 			}
 		}
@@ -86,7 +86,7 @@ func TestCancelOfAQueuedRun(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		first, second := aRun(long), aRun(nil)
 		l.run(first, nil, func(p controller.Progress) {
-			if p.Kind != controller.TaskStarted {
+			if p.Kind != wire.TaskStarted {
 				return
 			}
 			if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
@@ -284,7 +284,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 			}
 		})
 		if got, want := w.kinds(),
-			"accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
+			"accepted task outcome task interrupted taken-over task outcome task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got,
 				want)
 		}

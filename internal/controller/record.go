@@ -17,42 +17,27 @@ import (
 // Progress describes one entry of a run's record that a follower has stored. Kind determines which fields are set,
 // besides N (place of the task, from 1), Of (number of tasks) and Task. Without a Kind only Entry is set.
 type Progress struct {
-	Kind   ProgressKind
+	Kind   wire.EventKind
 	At     time.Time
 	N, Of  int
-	Task   plan.Task
-	AtMost bool // Of is a maximum: cells are repeated until they are known well enough
-	// TaskStarted and LiveMetrics: step of a search. TaskRetried, TaskInterrupted, TakenOver, AgentLost, WaitingAgents,
+	Task   plan.Task // of a search: its step
+	AtMost bool      // Of is a maximum: cells are repeated until they are known well enough
+	// TaskStarted and LiveMetrics: step of a search; AttemptEnded, TaskInterrupted, TakenOver, AgentLost, WaitingAgents,
 	// BrokerUnreachable: reason
 	Detail  string
 	Agents  []string // TaskStarted: names of its agents
 	Live    runview.Metrics
 	Outcome plan.Outcome
-	End     wire.End
+	End     wire.End   // RunEnded
 	Run     *plan.Run  // RunAccepted: the plan
 	Entry   wire.Entry // its entry; empty for ReplayStarted
 }
 
-// ProgressKind classes a Progress.
-type ProgressKind string
-
-// The kinds of progress, with the fields that they set.
+// The kinds of progress besides those of events.
 const (
-	RunAccepted ProgressKind = "accepted" // Of, Run; once per submission of the run
-	// N, Task (of a search: its step), Agents, Detail (of a search: which step)
-	TaskStarted   ProgressKind = "started"
-	LiveMetrics   ProgressKind = "live"       // Live; about once per second
-	AgentLost     ProgressKind = "agent-lost" // Detail
-	WaitingAgents ProgressKind = "waiting"    // Detail
-	TaskEnded     ProgressKind = "outcome"    // Outcome, which is on disk
-	// Detail; the failed attempt is on disk, and another attempt follows
-	TaskRetried     ProgressKind = "attempt"
-	TakenOver       ProgressKind = "taken-over"  // Detail; another controller leads the run
-	TaskInterrupted ProgressKind = "interrupted" // Detail; the attempt has no outcome
-	// Detail; the outcomes of its tasks follow, with the failure plan.FailedUnreachable
-	BrokerUnreachable ProgressKind = "unreachable"
-	RunEnded          ProgressKind = "end"    // End
-	ReplayStarted     ProgressKind = "replay" // the run has ended, and all its points are written to InfluxDB again
+	LiveMetrics   wire.EventKind = "live"    // Live; about once per second
+	TaskEnded     wire.EventKind = "outcome" // Outcome, which is on disk
+	ReplayStarted wire.EventKind = "replay"  // the run has ended, and all its points are written to InfluxDB again
 )
 
 // Reader reads the records of runs: a wire.Client, or a controller's wire.Store.
@@ -180,7 +165,7 @@ func (f *recorder) entry(e wire.Entry) error {
 	case e.Plan != nil:
 		err = f.plan(e)
 	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before it had a plan
-		p = Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End}
+		p = Progress{Kind: wire.RunEnded, At: e.Event.At, End: *e.Event.End}
 	case f.dir == nil:
 		return errors.New("its plan is no longer in the record")
 	case e.Event != nil:
@@ -219,21 +204,15 @@ func (f *recorder) plan(e wire.Entry) error {
 	return nil
 }
 
-// progressOf maps kinds of events to kinds of progress. Other events have no progress.
-var progressOf = map[wire.EventKind]ProgressKind{
-	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried,
-	wire.TaskInterrupted: TaskInterrupted,
-	wire.TakenOver:       TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents,
-	wire.RunEnded: RunEnded, wire.BrokerUnreachable: BrokerUnreachable,
-}
-
 func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 	e := *entry.Event
 	f.state.Apply(entry, time.Now())
 	t, _ := f.state.TaskOf(e.Task)
-	p = Progress{Kind: progressOf[e.Kind], At: e.At, N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: t,
+	p = Progress{Kind: e.Kind, At: e.At, N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: t,
 		Detail: e.Detail}
 	switch e.Kind {
+	case wire.StepEnded:
+		return Progress{}, nil
 	case wire.RunAccepted:
 		run := f.dir.Plan()
 		p.Run = &run
@@ -253,9 +232,6 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 			Detail: e.End.Detail}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
 		}
-	}
-	if p.Kind == "" {
-		p = Progress{}
 	}
 	return p, err
 }

@@ -64,7 +64,7 @@ func TestATaskThatDidNotFailIsNotRepeated(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(retrying(3, "")), nil, nil)
-		if got, want := w.kinds(), "accepted started outcome end"; got != want {
+		if got, want := w.kinds(), "accepted task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 	})
@@ -85,7 +85,7 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 				l.kill("a2")
 			}
 		})
-		if got, want := w.kinds(), "accepted started agent-lost attempt started outcome end"; got != want {
+		if got, want := w.kinds(), "accepted task agent-lost attempt task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		o := w.outcomes()[0]
@@ -127,9 +127,9 @@ func TestAttemptsAreUsedUp(t *testing.T) {
 			both(refused, retrying(2, plan.FailedRun, plan.FailedAgentLost, plan.FailedTimeout)))
 		run.Repeat, run.Settle = 2, plan.Duration(50*time.Millisecond)
 		w := l.run(run, nil, nil)
-		failedAttempt := "started attempt started attempt started outcome "
-		if got, want := w.kinds(), "accepted "+failedAttempt+"started outcome "+failedAttempt+
-			"started outcome end"; got != want {
+		failedAttempt := "task attempt task attempt task outcome "
+		if got, want := w.kinds(), "accepted "+failedAttempt+"task outcome "+failedAttempt+
+			"task outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		for i, o := range w.outcomes() {
@@ -215,14 +215,14 @@ func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 		run.Settle = plan.Duration(4 * time.Second) // time to stop the controller
 		restarted := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.TaskRetried && !restarted {
+			if p.Kind == wire.AttemptEnded && !restarted {
 				restarted = true
 				l.stop()
 				l.wg.Wait()
 				l.control()
 			}
 		})
-		if got := w.kinds(); got != "accepted started attempt taken-over started attempt started outcome end" {
+		if got := w.kinds(); got != "accepted task attempt taken-over task attempt task outcome end" {
 			t.Errorf("the follower saw %q", got)
 		}
 		if o := w.outcomes()[0]; o.Attempt != 3 || kindsOf(o.FailedAttempts) != "connect connect" {
@@ -233,7 +233,7 @@ func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 		second.Settle = plan.Duration(20 * time.Second) // time to cancel the run
 		cancelled := false
 		w = l.run(second, nil, func(p controller.Progress) {
-			if p.Kind == controller.TaskRetried && !cancelled {
+			if p.Kind == wire.AttemptEnded && !cancelled {
 				cancelled = true
 				if err := l.client.Cancel(t.Context(), second.ID, ""); err != nil {
 					t.Error(err)

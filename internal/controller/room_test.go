@@ -47,7 +47,7 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 			t.Errorf("of %d tasks that were run %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()),
 				w.end.Failed)
 		}
-		if !strings.HasSuffix(w.kinds(), string(controller.TaskInterrupted)+" "+string(controller.RunEnded)) {
+		if !strings.HasSuffix(w.kinds(), string(wire.TaskInterrupted)+" "+string(wire.RunEnded)) {
 			t.Errorf("events %s: want that the task in flight was interrupted", w.kinds())
 		}
 		var done []string

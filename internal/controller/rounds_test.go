@@ -96,7 +96,7 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 	})
 }
 
-func started(p controller.Progress) bool { return p.Kind == controller.TaskStarted }
+func started(p controller.Progress) bool { return p.Kind == wire.TaskStarted }
 
 func reversed[T any](all []T) []T {
 	all = slices.Clone(all)
@@ -135,7 +135,7 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 					t.Errorf("%+v: measured %d and %d times, want 6 and 8; %s", w.end, quiet, noisy, w.kinds())
 				}
 				if !slices.ContainsFunc(w.events,
-					func(p controller.Progress) bool { return p.Kind == controller.TakenOver }) {
+					func(p controller.Progress) bool { return p.Kind == wire.TakenOver }) {
 					t.Errorf("nobody took over: %s", w.kinds())
 				}
 			})

@@ -56,7 +56,7 @@ func TestASearchEndsWithoutItsAgents(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(searching, searching), nil, func(p controller.Progress) {
-			if p.Kind == controller.TaskStarted && strings.HasPrefix(p.Detail, "step 3:") {
+			if p.Kind == wire.TaskStarted && strings.HasPrefix(p.Detail, "step 3:") {
 				l.agents["a1"].stop()
 			}
 		})

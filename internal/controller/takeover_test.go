@@ -127,7 +127,7 @@ func (x killing) replaced(t *testing.T) {
 	if sent := all[1].Ledger.Sent; sent != 1000 { // 500 per second for 2 s
 		t.Errorf("the second task sent %d, want 1000", sent)
 	}
-	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
+	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == wire.TakenOver })
 	if over < 0 {
 		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
 	}
