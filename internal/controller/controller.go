@@ -122,6 +122,12 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Status == nil {
 		cfg.Status = &Status{}
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = hostClock{}
+	}
+	if cfg.Expand == nil {
+		cfg.Expand = Expand
+	}
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -180,30 +186,4 @@ func check(s *wire.Submission) error {
 		return fmt.Errorf("the run has %d cells and %d repetitions; at least one of each is required", len(r.Cells), r.Repeat)
 	}
 	return s.Run.Bounded()
-}
-
-// schedules starts the scheduler and returns a function that stops it. A control plane that ends with this process has
-// no schedules.
-func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.Leader) (stop func()) {
-	if store.Local() {
-		return func() {}
-	}
-	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks,
-		runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, status: cfg.Status}
-	if s.clock == nil {
-		s.clock = hostClock{}
-	}
-	if s.expand == nil {
-		s.expand = Expand
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.run(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }

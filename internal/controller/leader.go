@@ -57,8 +57,11 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 	ctx, cancel := wire.Either(ctx, l.lease.Context())
 	defer cancel()
-	defer l.cfg.schedules(ctx, l.store, l.lease)()
 	var keeping sync.WaitGroup
+	if !l.store.Local() { // a control plane that ends with this process has no schedules
+		s := &scheduler{store: l.store, lease: l.lease, cfg: l.cfg, keepers: map[string]*keeper{}}
+		keeping.Go(func() { s.run(ctx) })
+	}
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {
 		l.copies.leads.Store(true)
@@ -86,7 +89,9 @@ func (l *leader) lead(ctx context.Context) error {
 	defer keeping.Wait()
 	defer cancel()
 	defer rest()
-	return l.serveQueue(ctx)
+	err := l.serveQueue(ctx)
+	l.copies.leads.Store(false) // before the scheduler has ended
+	return err
 }
 
 // keepStreams creates lost streams again after each reconnect: a server that keeps streams in memory comes back without

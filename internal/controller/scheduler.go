@@ -44,17 +44,9 @@ const slotLook = 20 * time.Second
 // scheduler fires schedules while its controller leads. Every change of a schedule is stored by compare-and-set before
 // it takes effect. So another scheduler can continue at any point, and two schedulers at the same time do no harm.
 type scheduler struct {
-	store *wire.Store
-	lease *wire.Leader
-	clock Clock
-	hooks *Hooks
-	epoch uint64 // of this leadership
-	runs  string // folder of the controller's copies; empty: none
-	log   *slog.Logger
-
-	status *Status
-	expand func(context.Context, schedule.Matrix) (plan.Run, error)
-
+	store   *wire.Store
+	lease   *wire.Leader
+	cfg     Config
 	keepers map[string]*keeper
 	wg      sync.WaitGroup
 }
@@ -64,7 +56,6 @@ func (s *scheduler) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer s.wg.Wait()
 	defer stop()
-	s.keepers = map[string]*keeper{}
 	var known []wire.KeptSchedule
 	for ctx.Err() == nil {
 		again := time.NewTimer(slotLook)
@@ -73,7 +64,7 @@ func (s *scheduler) run(ctx context.Context) {
 			known = all
 			s.update(ctx, all)
 		} else if ctx.Err() == nil {
-			s.log.Warn("cannot read the schedules; retrying", "err", err)
+			s.cfg.Log.Warn("cannot read the schedules; retrying", "err", err)
 			again.Reset(time.Second)
 		}
 		select {
@@ -101,8 +92,8 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 		if k == nil {
 			ctx, stop := context.WithCancel(ctx)
 			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop,
-				inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), hookResults: make(chan hookResult, 1),
-				log: s.log.With("schedule", kept.Name)}
+				inbox: make(chan wire.KeptSchedule, 1), results: make(chan func(context.Context), 2),
+				log: s.cfg.Log.With("schedule", kept.Name)}
 			s.keepers[kept.Name] = k
 			s.wg.Go(func() {
 				for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
@@ -125,18 +116,17 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 // keeper manages one schedule.
 type keeper struct {
 	*scheduler
-	name        string
-	id          string // of the schedule; a later schedule of the same name has another
-	handed      uint64 // revision last sent to inbox; used by the scheduler only
-	stop        context.CancelFunc
-	inbox       chan wire.KeptSchedule
-	over        chan over
-	hookResults chan hookResult
-	log         *slog.Logger
+	name    string
+	id      string // of the schedule; a later schedule of the same name has another
+	handed  uint64 // revision last sent to inbox; used by the scheduler only
+	stop    context.CancelFunc
+	inbox   chan wire.KeptSchedule
+	results chan func(context.Context) // store the end of the awaited run, and the result of the called hook
+	log     *slog.Logger
 
 	kept    wire.KeptSchedule
 	table   *schedule.Timetable
-	awaited string // the run whose end over will report
+	awaited string // the run whose end is awaited
 	calling string // the run whose hook is being called
 	wg      sync.WaitGroup
 }
@@ -144,7 +134,7 @@ type keeper struct {
 // keep handles changes of the schedule, slots, ended runs and hook results until ctx ends.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
-	ctx, unwatch := k.status.watch(ctx, "schedule "+k.name)
+	ctx, unwatch := k.cfg.Status.watch(ctx, "schedule "+k.name)
 	defer unwatch()
 	report := time.NewTicker(reportEvery)
 	defer report.Stop()
@@ -154,16 +144,12 @@ func (k *keeper) keep(ctx context.Context) {
 		if k.kept.Revision > 0 && k.kept.Err == nil {
 			wait = k.look(ctx)
 		}
-		tick, stop := k.clock.After(wait)
+		tick, stop := k.cfg.Clock.After(wait)
 		select {
 		case kept := <-k.inbox:
 			k.take(kept)
-		case o := <-k.over:
-			k.awaited = ""
-			k.ended(ctx, o)
-		case t := <-k.hookResults:
-			k.calling = ""
-			k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
+		case store := <-k.results:
+			store(ctx)
 		case <-tick:
 		case <-report.C:
 		case <-ctx.Done():
@@ -222,7 +208,7 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 
 // look performs the actions that are due, and returns the time until the next one.
 func (k *keeper) look(ctx context.Context) time.Duration {
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.clock.Now()) })
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.cfg.Clock.Now()) })
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Starting {
 		k.fire(ctx, *e)
 	}
@@ -242,19 +228,19 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	if next.IsZero() {
 		return slotLook
 	}
-	return min(max(next.Sub(k.clock.Now()), 0), slotLook)
+	return min(max(next.Sub(k.cfg.Clock.Now()), 0), slotLook)
 }
 
 // awaitCopy waits for the complete copy of an entry's run and returns its directory; empty: this host has none.
 func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
-	if k.runs == "" || e.Run == "" || e.State == schedule.Faulty {
+	if k.cfg.Copies == "" || e.Run == "" || e.State == schedule.Faulty {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
 	for {
 		state, err := k.store.RunState(ctx, e.Run)
-		if err == nil && (state.Run == "" || state.Copied && copied(k.runs, state)) {
+		if err == nil && (state.Run == "" || state.Copied && copied(k.cfg.Copies, state)) {
 			return k.directory(e.Run)
 		}
 		if wire.Wait(ctx, copyEvery/4) != nil {
@@ -270,11 +256,11 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 // directory returns the directory of the controller's copy of a run; empty: there is none with a plan. The copy may be
 // incomplete.
 func (k *keeper) directory(run string) string {
-	if k.runs == "" || run == "" {
+	if k.cfg.Copies == "" || run == "" {
 		return ""
 	}
-	dir := filepath.Join(k.runs, run)
-	if _, err := runs.Open(k.runs, dir); err != nil {
+	dir := filepath.Join(k.cfg.Copies, run)
+	if _, err := runs.Open(k.cfg.Copies, dir); err != nil {
 		return ""
 	}
 	return dir
@@ -285,17 +271,17 @@ const longestExpand = time.Hour
 
 // fire expands and submits the run of a slot whose entry is stored as the current one.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.epoch, k.clock.Now()) })
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.lease.Epoch(), k.cfg.Clock.Now()) })
 	s := k.kept.Schedule
 	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting ||
-		c.Epoch != k.epoch {
+		c.Epoch != k.lease.Epoch() {
 		return
 	}
 	var run plan.Run
 	wire.Progress(ctx, longestExpand)
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name,
-		func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
-	run.ID, run.Started = e.Run, k.clock.Now().UTC()
+		func() (err error) { run, err = k.cfg.Expand(ctx, s.Matrix); return err })
+	run.ID, run.Started = e.Run, k.cfg.Clock.Now().UTC()
 	submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
 	if err == nil {
 		err = check(&submission)
@@ -319,14 +305,16 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		_ = wire.Wait(ctx, wait) // the loop checks ctx
 	default:
 		k.log.Error("slot without a run", "slot", e.At, "err", err)
-		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })
+		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.cfg.Clock.Now()) })
 	}
 }
 
-// over is the result of a run that has ended.
-type over struct {
-	run string
-	how schedule.Result
+// report passes a function that stores a result to the goroutine of keep.
+func (k *keeper) report(ctx context.Context, store func(context.Context)) {
+	select {
+	case k.results <- store:
+	case <-ctx.Done():
+	}
 }
 
 // await follows a run to its end, and reports the result to the keeper.
@@ -334,10 +322,12 @@ func (k *keeper) await(ctx context.Context, run string) {
 	for {
 		how, err := k.follow(ctx, run)
 		if err == nil {
-			select {
-			case k.over <- over{run, how}:
-			case <-ctx.Done():
-			}
+			k.report(ctx, func(ctx context.Context) {
+				k.awaited = ""
+				k.log.Info("scheduled run ended", "run", run, "state", how.State, "valid", how.Tasks.Valid, "invalid",
+					how.Tasks.Invalid, "unknown", how.Tasks.Unknown)
+				k.change(ctx, func(s *schedule.Schedule) bool { return s.End(run, how) })
+			})
 			return
 		}
 		if wire.Wait(ctx, time.Second) != nil {
@@ -354,7 +344,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	ruled := false
 	var outcomes []plan.Outcome // only for plans with rules
 	end, err := k.store.Await(ctx, run, func(entry wire.Entry) error {
-		state.Apply(entry, k.clock.Now())
+		state.Apply(entry, k.cfg.Clock.Now())
 		if entry.Plan != nil {
 			ruled = slices.ContainsFunc(entry.Plan.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
 		}
@@ -384,55 +374,34 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		}
 	}
 	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended,
-		Problems: e.Problems,
-		Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid),
-			Unknown: state.Count(plan.Unknown)}}, nil
+		Problems: e.Problems, Tasks: tasksOf(state)}, nil
 }
 
-func accounting(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
-	switch o.Verdict {
-	case plan.Valid:
-		t.Valid++
-	case plan.Invalid:
-		t.Invalid++
-	default:
-		t.Unknown++
-	}
-	return t
+func tasksOf(s *runview.State) schedule.Tasks {
+	return schedule.Tasks{Valid: s.Count(plan.Valid), Invalid: s.Count(plan.Invalid), Unknown: s.Count(plan.Unknown)}
 }
 
 // copied returns the result of a run that is no longer on the control plane, from the controller's copy.
 func (k *keeper) copied(run string) schedule.Result {
-	r := schedule.Result{State: schedule.Gone, Why: "the run is no longer on the control plane", Ended: k.clock.Now()}
-	if k.runs == "" {
+	r := schedule.Result{State: schedule.Gone, Why: "the run is no longer on the control plane", Ended: k.cfg.Clock.Now()}
+	if k.cfg.Copies == "" {
 		return r
 	}
-	record, outcomes, err := past.Of(k.runs).Record(run)
+	record, outcomes, err := past.Of(k.cfg.Copies).Record(run)
 	if err != nil {
 		return r
 	}
+	state := runview.New(record.Plan())
 	for _, o := range outcomes {
-		r.Tasks = accounting(r.Tasks, o)
+		state.Apply(wire.Entry{Outcome: &o}, o.Ended)
 		r.Ended = o.Ended
 	}
+	r.Tasks = tasksOf(state)
 	r.Why += "; the outcomes are from the copy of the controller"
 	if len(outcomes) == record.Rounds().Tasks() {
 		r.State, r.Why = schedule.Done, ""
 	}
 	return r
-}
-
-func (k *keeper) ended(ctx context.Context, o over) {
-	k.log.Info("scheduled run ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid",
-		o.how.Tasks.Invalid, "unknown", o.how.Tasks.Unknown)
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
-}
-
-// hookResult is the result of a hook call.
-type hookResult struct {
-	run     string
-	call    schedule.Call
-	printed []byte
 }
 
 // tell calls the next hook of an entry. Hooks that compare come first.
@@ -442,28 +411,29 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	n := k.kept.Schedule.Notice(e, name)
 	ctx = wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
 	k.wg.Go(func() {
-		t := hookResult{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
+		call := schedule.Call{Hook: name, State: schedule.CallDone}
+		var printed []byte
 		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
 		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
-			t.call.State, t.call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
+			call.State, call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
 		} else if err == nil {
-			t.printed, t.call.Attempts, err = k.hooks.call(ctx, hook, n)
+			printed, call.Attempts, err = k.cfg.Hooks.call(ctx, hook, n)
 		}
 		if ctx.Err() != nil {
 			return // the next leader calls it
 		}
-		if !hook.Compare {
-			t.printed = nil
-		}
 		if err != nil {
-			t.call.State, t.call.Why, t.printed = schedule.CallFailed, err.Error(), nil
-			k.log.Error("hook failed", "hook", name, "run", e.Run, "attempts", t.call.Attempts, "err", err)
+			call.State, call.Why = schedule.CallFailed, err.Error()
+			k.log.Error("hook failed", "hook", name, "run", e.Run, "attempts", call.Attempts, "err", err)
 		}
-		t.call.At = k.clock.Now()
-		select {
-		case k.hookResults <- t:
-		case <-ctx.Done():
+		if !hook.Compare || err != nil {
+			printed = nil
 		}
+		call.At = k.cfg.Clock.Now()
+		k.report(ctx, func(ctx context.Context) {
+			k.calling = ""
+			k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(e.Run, call, printed) })
+		})
 	})
 }
 
@@ -473,7 +443,7 @@ func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err er
 		if c.State != schedule.CallPending {
 			continue
 		}
-		h, missing := k.hooks.find(c.Hook)
+		h, missing := k.cfg.Hooks.find(c.Hook)
 		if name == "" || h.Compare && !hook.Compare {
 			name, hook, err = c.Hook, h, missing
 		}
