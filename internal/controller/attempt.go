@@ -152,8 +152,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	}
 	a := newAttempt(x, t, agents)
 	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
-		Observers: a.observers.list(),
-		Detail:    detail, At: time.Now(), Of: x.journal.of}
+		Observers: a.observers.list(), Detail: detail, At: time.Now(), Of: x.journal.of}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
@@ -189,8 +188,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	t.Attempt = wire.NewName()
 	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log,
-		rtt:  x.leader.conn.RTT,
-		task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
+		rtt: x.leader.conn.RTT, task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
 		facts: judge.Facts{Cores: map[string]int{}}}
 	for i, agent := range agents {
 		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{},
@@ -233,7 +231,7 @@ func (a *attempt) run(ctx context.Context) {
 	a.finish(rest, reason)
 	a.teardown(rest)
 	a.release(wire.Release{Step: wire.StepDone})
-	a.settle(rest, a.parts, wire.StepDone, doneLimit)
+	_ = a.settle(rest, a.parts, wire.StepDone, doneLimit) // if the lease is lost, the next leader does the rest
 	for _, p := range a.parts {
 		a.facts.Agents = append(a.facts.Agents, p.AgentPart)
 		if p.Lost && !a.facts.Cancelled {
@@ -252,7 +250,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
 		return err
 	}
-	if err := a.awaitObservers(ctx, wire.StepOpen, observerReady); err != nil {
+	if err := a.settle(ctx, a.observers.parts, wire.StepOpen, observerReady); err != nil {
 		return err
 	}
 	a.learn()
@@ -390,10 +388,7 @@ func (a *attempt) warmUp(ctx context.Context) error {
 	least, most := a.work.Steady.Min.D(), a.work.Steady.Max.D()
 	for next := least; ; next += lookEvery {
 		until := a.zero + min(next, most).Nanoseconds()
-		err := a.wait(ctx, func() (time.Duration, error) {
-			return time.Duration(until - clock.Now()),
-				trouble(a.parts)
-		})
+		err := a.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), trouble(a.parts) })
 		if err != nil {
 			return err
 		}
@@ -503,9 +498,9 @@ func (a *attempt) allIn() bool {
 // finish makes all agents close and report the rest. An empty reason is the regular end.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.release(wire.Release{Step: wire.StepFinish, Reason: reason})
-	a.settle(ctx, a.parts, wire.StepFinish, finishLimit+a.work.LongestUndo())
+	_ = a.settle(ctx, a.parts, wire.StepFinish, finishLimit+a.work.LongestUndo()) // see run
 	a.facts.Ended = time.Now()
-	_ = a.awaitObservers(ctx, wire.StepFinish, observerLast) // see settle
+	_ = a.settle(ctx, a.observers.parts, wire.StepFinish, observerLast)
 }
 
 // maxTeardowns is the maximum number of agents of a group that try to tear down, so that a task on a broker that does
@@ -523,13 +518,12 @@ func (a *attempt) teardown(ctx context.Context) {
 			}
 			tries++
 			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
-			a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
+			_ = a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
 			return p.at[wire.StepTeardown] && p.arrival.Error == ""
 		})
 		if !down {
 			a.remark("", "error",
-				"no agent could tear down: queues and topics of the task may be left on the broker, named "+
-					g.Topic())
+				"no agent could tear down: queues and topics of the task may be left on the broker, named "+g.Topic())
 		}
 	}
 }
@@ -630,23 +624,27 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 	})
 }
 
-// settle waits like await, but drops agents that are late, and continues without lost ones. At the end of a task no
-// agent may delay the others.
-func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
-	remaining := a.within(limit)
-	_ = a.wait(ctx, func() (time.Duration, error) { // if the lease is lost, the next leader does the rest
-		p := waitingFor(parts, step)
-		if p == nil {
-			return 0, nil
+// settle waits like await, but drops agents and observers that are late, and continues without lost ones. At the end of
+// a task no agent may delay the others. An error means that ctx ended.
+func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) error {
+	began, remaining := time.Now(), a.within(limit)
+	return a.wait(ctx, func() (time.Duration, error) {
+		left, p := remaining(), waitingFor(parts, step)
+		if p != nil && p.observe != nil { // an outage of the control plane does not prolong the wait
+			left = limit - time.Since(began)
 		}
-		left := remaining()
 		for ; left <= 0 && p != nil; p = waitingFor(parts, step) {
-			p.dropped = true
-			if p.Error == "" {
-				p.Error = fmt.Sprintf("%s: no response within %v", verb(step), limit)
+			if p.observe != nil {
+				a.observers.drop(p, fmt.Sprintf("no response of the agent within %v", limit))
+				continue
 			}
+			p.dropped = true
+			p.Error = cmp.Or(p.Error, fmt.Sprintf("%s: no response within %v", verb(step), limit))
 			a.remark(p.Agent, "error", p.Error)
 			a.agents.blame(p.agent, a.task.ID)
+		}
+		if p == nil {
+			return 0, nil
 		}
 		return left, nil
 	})
@@ -671,23 +669,6 @@ func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 		}
 		return left
 	}
-}
-
-// awaitObservers waits until the observers have arrived at a step, for at most limit. Late observers are dropped. An
-// error means that ctx ended.
-func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time.Duration) error {
-	began := time.Now()
-	return a.wait(ctx, func() (time.Duration, error) {
-		left := limit - time.Since(began)
-		o := waitingFor(a.observers.parts, step)
-		for ; left <= 0 && o != nil; o = waitingFor(a.observers.parts, step) {
-			a.observers.drop(o, fmt.Sprintf("no response of the agent within %v", limit))
-		}
-		if o == nil {
-			return 0, nil
-		}
-		return left, nil
-	})
 }
 
 // trouble returns the first failure of an agent: a lost agent before any other failure.
