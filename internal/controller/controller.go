@@ -125,6 +125,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Clock == nil {
 		cfg.Clock = hostClock{}
 	}
+	if cfg.Hooks == nil {
+		cfg.Hooks = &Hooks{}
+	}
 	if cfg.Expand == nil {
 		cfg.Expand = Expand
 	}

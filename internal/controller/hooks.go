@@ -57,23 +57,19 @@ func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	return h, errors.Join(errs...)
 }
 
-// names returns the names of the hooks in order. The receiver may be nil.
+// names returns the names of the hooks in order.
 func (h *Hooks) names() []string {
 	names := []string{}
-	if h != nil {
-		for _, hook := range h.all {
-			names = append(names, hook.Name)
-		}
+	for _, hook := range h.all {
+		names = append(names, hook.Name)
 	}
 	return names
 }
 
-// find returns a hook by its name. The receiver may be nil.
+// find returns a hook by its name.
 func (h *Hooks) find(name string) (plan.Hook, error) {
-	if h != nil {
-		if i := slices.IndexFunc(h.all, func(hook plan.Hook) bool { return hook.Name == name }); i >= 0 {
-			return h.all[i], nil
-		}
+	if i := slices.IndexFunc(h.all, func(hook plan.Hook) bool { return hook.Name == name }); i >= 0 {
+		return h.all[i], nil
 	}
 	return plan.Hook{}, fmt.Errorf("unknown hook %q; add it to the --hooks file of the controller", name)
 }

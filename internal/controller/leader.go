@@ -103,16 +103,8 @@ func (l *leader) keepStreams(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for ctx.Err() == nil {
-			preparing, cancel := context.WithTimeout(ctx, stopTimeout)
-			err := l.store.Prepare(preparing)
-			cancel()
-			if err == nil {
-				break
-			}
-			if ctx.Err() == nil {
-				l.cfg.Log.Warn("cannot maintain the streams", "err", err)
-			}
+		for err := l.store.Prepare(ctx); err != nil && ctx.Err() == nil; err = l.store.Prepare(ctx) {
+			l.cfg.Log.Warn("cannot maintain the streams", "err", err)
 			_ = wire.Wait(ctx, time.Second) // the loop checks ctx
 		}
 	}

@@ -109,22 +109,18 @@ const maxNamed = 20
 
 // shortage returns the end of a run that has too few agents, with the numbers of available and needed agents.
 func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
-	have := 0
-	for _, a := range there {
-		if !a.Observer {
-			have++
+	available := func(on plan.Labels) (n int) {
+		for _, a := range there {
+			if !a.Observer && on.Within(a.Labels) {
+				n++
+			}
 		}
+		return n
 	}
-	labelled := false
+	have, labelled := available(nil), false
 	var wanted []string
 	for _, r := range c.Workload.Roles() {
 		labelled = labelled || len(r.On) > 0
-		fit := 0
-		for _, a := range there {
-			if !a.Observer && r.On.Within(a.Labels) {
-				fit++
-			}
-		}
 		name := r.Name
 		if r.Group != "" {
 			name += " of group " + r.Group
@@ -132,7 +128,7 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 		if len(r.On) > 0 {
 			name += " with " + r.On.String()
 		}
-		wanted = append(wanted, fmt.Sprintf("%d for %s (%d available)", r.Agents, name, fit))
+		wanted = append(wanted, fmt.Sprintf("%d for %s (%d available)", r.Agents, name, available(r.On)))
 	}
 	text := fmt.Sprintf("too few agents: %d available%s, %d required", have, roster(there, labelled), c.Agents())
 	if labelled {
