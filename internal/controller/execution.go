@@ -232,8 +232,7 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 		}
 		recorded, x.journal.state.Waiting = true, missing.Detail
 		x.journal.inFlight(ctx, "")
-		return left, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID,
-			N: n, Of: x.journal.of, Detail: missing.Detail})
+		return left, x.journal.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
 	})
 	x.journal.state.Waiting = "" // stored with the next state
 	return all, short, err
@@ -268,12 +267,17 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 			}
 			seen[shape] = true
 			ceiling := plan.Ceiling{Load: shape}
-			if agents, assignments := publishing(t, part, fit); len(agents) > 0 {
-				key := ceilingKey(shape, agents)
+			publishers := probes(t, fit, func(a *plan.Assignment) bool {
+				a.Ceiling, a.Deadline = true, plan.Duration(ceilingLimit)
+				a.Task.Cell.Broker = plan.Broker{Name: "loopback"} // the agent needs neither its options nor its secrets
+				return a.Task.Group == part.Group && a.Publishers.Count > 0
+			})
+			if len(publishers) > 0 {
+				key := ceilingKey(shape, publishers)
 				limits, known := store.get(key)
 				if !known && measured < maxCeilings && x.between.Err() == nil {
 					measured++
-					switch limits, err = x.measureCeiling(agents, assignments); {
+					switch limits, err = x.measureCeiling(publishers); {
 					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has disturbed it
 						measured = maxCeilings
 					case err == nil:
@@ -295,26 +299,31 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	return all
 }
 
-// publishing returns the publishing agents of one part of a task, with their assignments; none if agents are missing.
-func publishing(t, part plan.Task, fit []wire.AgentInfo) (agents []wire.AgentInfo, assignments []plan.Assignment) {
-	all, missing := assignAgents(t.Cell, fit)
-	if missing != nil {
-		return nil, nil
-	}
-	for i, a := range plan.Assign(t, names(all)) {
-		if a.Task.Group == part.Group && a.Publishers.Count > 0 {
-			a.Ceiling, a.Deadline, a.Task.Attempt = true, plan.Duration(ceilingLimit), wire.NewName()
-			a.Task.Cell.Broker = plan.Broker{Name: "loopback"} // the agent needs neither its options nor its secrets
-			agents, assignments = append(agents, all[i]), append(assignments, a)
-		}
-	}
-	return agents, assignments
+// probe is an assignment of one agent that ends at the first step: a ceiling, or a contact of a broker.
+type probe struct {
+	agent      wire.AgentInfo
+	assignment plan.Assignment
 }
 
-func ceilingKey(shape plan.LoadShape, agents []wire.AgentInfo) string {
-	hosts := make([]string, len(agents))
-	for i, a := range agents {
-		hosts[i] = fmt.Sprintf("%s %d %s", a.Version, a.Cores, a.Host)
+// probes returns the assignments of a task that change accepts and makes probes; none if agents are missing.
+func probes(t plan.Task, fit []wire.AgentInfo, change func(*plan.Assignment) bool) (all []probe) {
+	agents, missing := assignAgents(t.Cell, fit)
+	if missing != nil {
+		return nil
+	}
+	for i, a := range plan.Assign(t, names(agents)) {
+		if change(&a) {
+			a.Task.Attempt = wire.NewName()
+			all = append(all, probe{agents[i], a})
+		}
+	}
+	return all
+}
+
+func ceilingKey(shape plan.LoadShape, probes []probe) string {
+	hosts := make([]string, len(probes))
+	for i, p := range probes {
+		hosts[i] = fmt.Sprintf("%s %d %s", p.agent.Version, p.agent.Cores, p.agent.Host)
 	}
 	slices.Sort(hosts)
 	return fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
@@ -324,12 +333,12 @@ func ceilingKey(shape plan.LoadShape, agents []wire.AgentInfo) string {
 var errNoCeiling = errors.New("an agent did not report its ceiling")
 
 // measureCeiling measures on all agents at the same time.
-func (x *execution) measureCeiling(agents []wire.AgentInfo, assignments []plan.Assignment) (plan.Limits, error) {
-	arrivals := make([]wire.Arrival, len(agents))
+func (x *execution) measureCeiling(publishers []probe) (plan.Limits, error) {
+	arrivals := make([]wire.Arrival, len(publishers))
 	var measuring errgroup.Group
-	for i, agent := range agents {
+	for i, p := range publishers {
 		measuring.Go(func() (err error) {
-			arrivals[i], err = x.open(agent, assignments[i])
+			arrivals[i], err = x.open(p)
 			return err
 		})
 	}
@@ -357,6 +366,14 @@ const (
 	maxContactTries = 2
 )
 
+// contact is the contact with one broker before the first task of a run.
+type contact struct {
+	id      string   // plan.Broker.ID
+	names   []string // in the matrix
+	probes  []probe  // of the first task that uses it; none if agents are missing, or the broker runs in their process
+	failure string   // empty: reached, or not known
+}
+
 // contact makes agents open and close a session with each broker of the tasks that are not done. The unreachable ones
 // are stored in x.unreachable and returned as events. A broker whose agents are missing is not contacted: its tasks
 // wait for them.
@@ -371,10 +388,12 @@ func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []w
 		for _, b := range t.Cell.Brokers() {
 			c := byKey[b.Key()]
 			if c == nil {
-				c = &contact{id: b.ID()}
+				c = &contact{id: b.ID(), probes: probes(t, fit, func(a *plan.Assignment) bool {
+					a.Contact, a.Deadline = true, a.Task.Cell.Workload.Connect
+					return a.Task.Cell.Broker.Key() == b.Key() && !a.Task.Cell.InProcess
+				})}
 				byKey[b.Key()] = c
 				contacts = append(contacts, c)
-				c.assign(t, b, fit)
 			}
 			if !slices.Contains(c.names, b.Name) {
 				c.names = append(c.names, b.Name)
@@ -412,38 +431,37 @@ func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []w
 // tried. It returns the last failure; empty: one succeeded, or none reported a result.
 func (x *execution) reach(c *contact) (failure string) {
 	tries, failed := 0, map[string]bool{} // by host
-	for i, agent := range c.agents {
-		if failed[agent.Host] {
+	for _, p := range c.probes {
+		if failed[p.agent.Host] {
 			continue
 		}
 		if tries == maxContactTries || x.between.Err() != nil {
 			break
 		}
 		tries++
-		arrival, err := x.open(agent, c.assignments[i])
+		arrival, err := x.open(p)
 		switch {
 		case err != nil:
-			x.log.Warn("no response to the contact of a broker", "broker", c.names, "agent", agent.Agent, "err", err)
+			x.log.Warn("no response to the contact of a broker", "broker", c.names, "agent", p.agent.Agent, "err", err)
 		case arrival.Error == "":
 			return ""
 		default:
-			failed[agent.Host], failure = true, arrival.Error
+			failed[p.agent.Host], failure = true, arrival.Error
 		}
 	}
 	return failure
 }
 
-// open makes an agent execute an assignment that ends at the first step: a contact or a ceiling. An error means that the
-// agent did not report the result.
-func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (arrival wire.Arrival, err error) {
-	m := newMailbox(x.log, a.Task, []*part{{agent: agent}})
+// open makes an agent execute a probe. An error means that the agent did not report the result.
+func (x *execution) open(p probe) (arrival wire.Arrival, err error) {
+	m := newMailbox(x.log, p.assignment.Task, []*part{{agent: p.agent}})
 	closeMailbox := m.open(x.leader.lease, x.journal.record, record.NewMerged())
 	defer closeMailbox()
 	defer x.leader.ownership.own(m)()
-	m.command(agent, wire.Command{Assignment: &a})
+	m.command(p.agent, wire.Command{Assignment: &p.assignment})
 	began, reported := time.Now(), false
 	take := func(r agentReport) {
-		x.leader.agents.alive(agent)
+		x.leader.agents.alive(p.agent)
 		if reported = r.arrival != nil; reported {
 			arrival = *r.arrival
 		}
@@ -453,10 +471,10 @@ func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (arrival wire.
 		if reported || err != nil {
 			return 0, err
 		}
-		if lives, _, _ := x.leader.agents.process(agent); !lives {
-			return 0, fmt.Errorf("agent %s was lost", agent.Agent)
+		if lives, _, _ := x.leader.agents.process(p.agent); !lives {
+			return 0, fmt.Errorf("agent %s was lost", p.agent.Agent)
 		}
-		limit := a.Deadline.D() + stepMargin
+		limit := p.assignment.Deadline.D() + stepMargin
 		if left := limit - time.Since(began); left > 0 {
 			return left, nil
 		}
@@ -482,27 +500,27 @@ func (x *execution) unreachableBroker(c plan.Cell) string {
 // leader does not have the agents' reports to the former one.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
-	what := fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())
+	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())}
 	if x.journal.record.PreviousEpoch() == x.leader.lease.Epoch() {
-		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
+		e.Detail = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
 	}
-	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.journal.of}
-	if h.Attempt != nil {
-		f := h.Attempt.Started
-		e.Task, e.Attempt, e.N = f.Task, f.Attempt, f.N
-		what += ": the task in flight is repeated"
-	} else {
-		what += ": no task was in flight"
+	if h.Attempt == nil {
+		e.Detail += ": no task was in flight"
+		return x.journal.event(ctx, e)
 	}
-	e.Detail = what
-	if err := x.journal.record.Event(ctx, e); err != nil || h.Attempt == nil {
+	f := h.Attempt.Started
+	e.Task, e.Attempt, e.N = f.Task, f.Attempt, f.N
+	e.Detail += ": the task in flight is repeated"
+	if err := x.journal.event(ctx, e); err != nil {
 		return err
 	}
-	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", what, "epoch", x.leader.lease.Epoch(),
+	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", e.Detail, "epoch", x.leader.lease.Epoch(),
 		"former", x.journal.record.PreviousEpoch())
-	x.leader.ownership.awaitStaleAttempt(ctx, h.Attempt.Ref)
-	return x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task,
-		Attempt: e.Attempt, N: e.N, Of: x.journal.of, Detail: what})
+	x.leader.agents.awaitThat(ctx, finishLimit, func() bool { // the load of its agents would disturb the next attempt
+		return !slices.ContainsFunc(x.leader.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == h.Attempt.Ref })
+	})
+	e.Kind = wire.TaskInterrupted
+	return x.journal.event(ctx, e)
 }
 
 // search runs a task that searches for its capacity. Each step is an attempt of the task that is judged separately, and

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"example.org/lockstep/lockstep/internal/record"
@@ -66,12 +65,4 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 		_ = m.hand(ctx, agentReport{agent: s.Agent, err: err})
 	}
 	return err
-}
-
-// awaitStaleAttempt waits until no agent works on a stale attempt, for at most finishLimit: its load would disturb the
-// next attempt.
-func (o *runOwnership) awaitStaleAttempt(ctx context.Context, ref wire.Ref) {
-	o.agents.awaitThat(ctx, finishLimit, func() bool {
-		return !slices.ContainsFunc(o.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == ref })
-	})
 }
