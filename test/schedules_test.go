@@ -247,7 +247,7 @@ func (n *scheduledRun) submissions(run string) int {
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
 	ended := map[uint64]bool{}
-	if _, err := n.conn.Copy(ctx, run, func(e wire.Entry) error {
+	if _, err := n.conn.Read(ctx, wire.RecordQuery{Run: run}, func(e wire.Entry) error {
 		if e.Event != nil && e.Event.End != nil {
 			ended[e.Event.End.Submission] = true
 		}

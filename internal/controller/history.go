@@ -85,7 +85,7 @@ func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	done := map[string]bool{}
-	_, err = h.store.Await(ctx, id, func(e wire.Entry) error {
+	_, err = h.store.Read(ctx, wire.RecordQuery{Run: id, Summary: true, Wait: true}, func(e wire.Entry) error {
 		switch {
 		case e.Plan != nil && run.ID == "":
 			run = *e.Plan

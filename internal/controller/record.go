@@ -44,8 +44,8 @@ const (
 type Reader interface {
 	// Local reports whether the control plane ends with this process. Then it has one follower.
 	Local() bool
-	// Follow passes a run's record to handle until the run has ended.
-	Follow(ctx context.Context, run string, handle func(wire.Entry) error) (wire.End, error)
+	// Read passes a part of a run's record to handle.
+	Read(ctx context.Context, q wire.RecordQuery, handle func(wire.Entry) error) (*wire.End, error)
 }
 
 // Record copies a run's record from the control plane to its directory below root until the run has ended. It returns
@@ -57,13 +57,16 @@ type Reader interface {
 // run has ended, Record replays the run once. It also does so if the directory existed before, as an earlier process
 // may have dropped points. The directory stores the counts. Points that are not written are no error. The end of ctx
 // also ends the replay.
-func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End,
-	error) {
+func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (end wire.End,
+	err error) {
 	if watch == nil {
 		watch = func(Progress) {}
 	}
 	f := &recorder{root: root, watch: watch, points: points, owns: conn.Local()}
-	end, err := conn.Follow(ctx, run, f.entry)
+	ended, err := conn.Read(ctx, wire.RecordQuery{Run: run, Wait: true}, f.entry)
+	if err == nil {
+		end = *ended
+	}
 	delivered := points.Close(ctx)
 	if f.dir != nil {
 		if points != nil {
@@ -132,7 +135,7 @@ func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 // run.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
 	f := &recorder{root: root, watch: func(Progress) {}}
-	end, err := conn.Copy(ctx, run, f.entry)
+	end, err := conn.Read(ctx, wire.RecordQuery{Run: run}, f.entry)
 	if f.dir == nil {
 		return Pulled{End: end}, err
 	}

@@ -343,7 +343,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	var e schedule.Entry // collects the first problems
 	ruled := false
 	var outcomes []plan.Outcome // only for plans with rules
-	end, err := k.store.Await(ctx, run, func(entry wire.Entry) error {
+	end, err := k.store.Read(ctx, wire.RecordQuery{Run: run, Summary: true, Wait: true}, func(entry wire.Entry) error {
 		state.Apply(entry, k.cfg.Clock.Now())
 		if entry.Plan != nil {
 			ruled = slices.ContainsFunc(entry.Plan.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })

@@ -361,7 +361,7 @@ func (l *lab) accepted(run string) (n int) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := l.client.Follow(ctx, run, func(e wire.Entry) error {
+	if _, err := l.client.Read(ctx, wire.RecordQuery{Run: run, Wait: true}, func(e wire.Entry) error {
 		if e.Event != nil && e.Event.Kind == wire.RunAccepted {
 			n++
 		}

@@ -108,7 +108,12 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	}()
 	looking, enough := context.WithTimeout(ctx, askTimeout)
 	// no other goroutine uses w.at before w.read is closed
-	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry)
+	var last wire.Cursor
+	_, err := all.conn.Read(looking, wire.RecordQuery{Run: w.run, Summary: true}, func(e wire.Entry) error {
+		w.at.entry(e)
+		last = e.At
+		return nil
+	})
 	enough()
 	w.why = err
 	ended, idle := w.at.state.End != nil, w.at.state.Attempt == nil
@@ -119,7 +124,8 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	if idle {
 		caught()
 	}
-	_ = all.conn.FollowFrom(ctx, w.run, last, func(e wire.Entry) { // returns when ctx ends or the connection is closed
+	rest := wire.RecordQuery{Run: w.run, Behind: last, Wait: true}
+	_, _ = all.conn.Read(ctx, rest, func(e wire.Entry) error { // returns when ctx ends or the connection is closed
 		w.mu.Lock()
 		w.at.entry(e)
 		ended := w.at.state.End != nil
@@ -130,6 +136,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 		if ended {
 			w.stop()
 		}
+		return nil
 	})
 }
 

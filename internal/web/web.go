@@ -609,7 +609,10 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
 	if v.over() {
 		l := newRunInfo()
-		_, err := s.Conn.ReadSummary(ctx, id, l.entry)
+		_, err := s.Conn.Read(ctx, wire.RecordQuery{Run: id, Summary: true}, func(e wire.Entry) error {
+			l.entry(e)
+			return nil
+		})
 		return l.state.Run, l.inOrder(), err
 	}
 	w, leave, err := s.followers.look(ctx, id)

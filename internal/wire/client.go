@@ -135,7 +135,7 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 }
 
 // Leader returns the controller that leads. The error wraps ErrNoController if none leads. If the leader has changed
-// since the last call, Leader ends the waiting requests, as a former leader does not answer them. Submit and Follow
+// since the last call, Leader ends the waiting requests, as a former leader does not answer them. Submit and Read
 // repeat theirs.
 func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	l, err := serviceLeader.call(ctx, c, "", empty{})
@@ -177,43 +177,15 @@ func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.History
 	return serviceHistory.call(ctx, c, "read the history", historyQuery(q))
 }
 
-func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
+func (c *Client) read(ctx context.Context, q RecordQuery) (batch, error) {
 	return serviceRead.call(ctx, c, "", q)
 }
 
-// Follow passes the record of a run to handle, from its start to the run's end, which it returns: see Store.Follow. It
-// continues after losses of the link and of the leader. A local run has only this follower: snapshots that it has
-// handled are deleted.
-func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, c, recordQuery{Run: run, Wait: true, Delete: c.Local()}, handle)
-}
-
-// Copy passes the available part of a run's record to handle, like Follow. It returns the run's end; nil: the run has
-// not ended since its last submission.
-func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error) (*End, error) {
-	end, err := readRecord(ctx, c, recordQuery{Run: run}, handle)
-	return end, wrap(err, "copy run %s", run)
-}
-
-// ReadSummary passes the available plan, events and outcomes of a run to handle, like Copy. It skips the snapshots,
-// which are most of the record. It returns the position after the last entry, where FollowFrom can continue.
-func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
-	_, err = readRecord(ctx, c, recordQuery{Run: run, Summary: true}, func(e Entry) error {
-		handle(e)
-		last = e.At
-		return nil
-	})
-	return last, wrap(err, "read the state of run %s", run)
-}
-
-// FollowFrom passes the record of a run after a position to handle, like Follow. Entry.Last marks the last entry
-// available at present.
-func (c *Client) FollowFrom(ctx context.Context, run string, behind Cursor, handle func(Entry)) error {
-	_, err := follow(ctx, c, recordQuery{Run: run, Behind: behind, Wait: true}, func(e Entry) error {
-		handle(e)
-		return nil
-	})
-	return err
+// Read passes the record of a run to handle: see Store.Read. It continues after losses of the link and of the leader. A
+// local run has only one follower: snapshots that a reader from its start with q.Wait has handled are deleted.
+func (c *Client) Read(ctx context.Context, q RecordQuery, handle func(Entry) error) (*End, error) {
+	q.Delete = q.Wait && !q.Summary && q.Behind == (Cursor{}) && c.Local()
+	return readRecord(ctx, c, q, handle)
 }
 
 // AddSchedule stores a new schedule. The error wraps ErrChanged if its name exists.

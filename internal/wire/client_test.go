@@ -139,7 +139,7 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		ended := make(chan error, 1)
 		var at time.Time
 		go func() {
-			_, err := viewer.Follow(t.Context(), "r", func(Entry) error { return nil })
+			_, err := viewer.Read(t.Context(), RecordQuery{Run: "r", Wait: true}, func(Entry) error { return nil })
 			at = time.Now()
 			ended <- err
 		}()
@@ -173,7 +173,7 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		go func() {
 			defer close(ended)
 			// its error is that of Follow
-			_, _ = client.Follow(following, "r", func(Entry) error { read <- time.Now(); return nil })
+			_, _ = client.Read(following, RecordQuery{Run: "r", Wait: true}, func(Entry) error { read <- time.Now(); return nil })
 		}()
 		defer func() { leave(); <-ended }()
 		time.Sleep(7 * time.Second) // the reader's second request is pending

@@ -20,7 +20,7 @@ type Entry struct {
 	Outcome  *plan.Outcome
 	Err      error // the message is invalid, or of another format; Ref identifies it as far as possible
 	Agent    string
-	Last     bool // FollowFrom: no further entry is available at present
+	Last     bool // no further entry is available at present
 
 	snapshots []record.Snapshot // of one message: see entriesOf
 }

@@ -313,7 +313,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) { return l.store.Runs(ctx) })
 	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
 	slots := semaphore.NewWeighted(maxBatches)
-	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
+	serviceRead.offer(s, func(ctx context.Context, q RecordQuery) (batch, error) {
 		if l.conn.local && q.Delete && q.Behind.Snapshots > 0 {
 			err := l.store.purge(ctx, subject.RunStream(subject.SnapshotsStream, q.Run), q.Behind.Snapshots,
 				subject.Snapshots+subject.EncodeToken(q.Run)+".snapshot.>")

@@ -186,7 +186,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		}
 		var said []string
 		_, err = readRecord(t.Context(), recordReader{store: agent},
-			recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
+			RecordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
 				said = append(said, e.Event.Detail)
 				return e.Err
 			})

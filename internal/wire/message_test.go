@@ -69,7 +69,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, messages := map[string]uint64{}, map[uint64]bool{}
-	_, err := client.Follow(t.Context(), "r", func(e Entry) error {
+	_, err := client.Read(t.Context(), RecordQuery{Run: "r", Wait: true}, func(e Entry) error {
 		if e.Snapshot == nil {
 			return e.Err
 		}
@@ -162,7 +162,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		"lists agents": func() error { _, err := client.Agents(ctx); return err },
 		"submits":      func() error { return client.Submit(ctx, Submission{Run: plan.Run{ID: "s"}}) },
 		"follows": func() error {
-			_, err := client.Follow(ctx, "r",
+			_, err := client.Read(ctx, RecordQuery{Run: "r", Wait: true},
 				func(Entry) error { return nil })
 			return err
 		},
@@ -230,7 +230,7 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 				stop()
 			}
 		}, func() {})
-		if _, err := readRecord(t.Context(), recordReader{store: c}, recordQuery{Run: name},
+		if _, err := readRecord(t.Context(), recordReader{store: c}, RecordQuery{Run: name},
 			func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}
@@ -257,7 +257,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	const n = 12
 	put(1)
 	seen := 0
-	end, err := client.Follow(t.Context(), "r", func(e Entry) error {
+	end, err := client.Read(t.Context(), RecordQuery{Run: "r", Wait: true}, func(e Entry) error {
 		if e.Event == nil || e.Event.Kind == RunEnded {
 			return e.Err
 		}
@@ -306,7 +306,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 			}
 		}
 	}
-	got, q, more := 0, recordQuery{Run: "r"}, true
+	got, q, more := 0, RecordQuery{Run: "r"}, true
 	for more {
 		b, err := recordReader{store: c}.read(t.Context(), q)
 		if err != nil {

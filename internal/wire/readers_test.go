@@ -38,7 +38,7 @@ func outlived(t *testing.T) time.Duration {
 	const readers = 12
 	got := make(chan string, 2*readers)
 	for range readers {
-		go c.Await(ctx, "r", func(e Entry) error { //nolint:errcheck // its end is that of ctx
+		go c.Read(ctx, RecordQuery{Run: "r", Summary: true, Wait: true}, func(e Entry) error { //nolint:errcheck // its end is that of ctx
 			got <- fmt.Sprint(e.Event.Detail, e.Err)
 			return nil
 		})

@@ -34,13 +34,13 @@ func (c Cursor) behind(m stored) Cursor {
 	return Cursor{m.Seq, max(c.Snapshots, m.after())}
 }
 
-// recordQuery requests a batch of a run's record.
-type recordQuery struct {
+// RecordQuery selects a part of a run's record.
+type RecordQuery struct {
 	Run     string `json:"run"`
-	Behind  Cursor `json:"behind,omitzero"`
-	Summary bool   `json:"summary,omitempty"` // without snapshots
-	Wait    bool   `json:"wait,omitempty"`    // for the first message, up to batchWait
-	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only of a local run
+	Behind  Cursor `json:"behind,omitzero"`   // the position behind the last entry that was read
+	Summary bool   `json:"summary,omitempty"` // without snapshots, which are most of the record
+	Wait    bool   `json:"wait,omitempty"`    // until the run ends
+	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only Client sets it, for a local run
 }
 
 // batch is a part of a run's record, in order.

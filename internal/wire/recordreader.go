@@ -28,7 +28,7 @@ const batchPause = 250 * time.Millisecond
 
 // source reads batches: a recordReader from the streams, a Client from the leader.
 type source interface {
-	read(ctx context.Context, q recordQuery) (batch, error)
+	read(ctx context.Context, q RecordQuery) (batch, error)
 	connection() *Conn // for decoding
 }
 
@@ -42,7 +42,7 @@ func (r recordReader) connection() *Conn { return r.store.conn }
 
 // read reads a batch. The error wraps ErrNoRun if the run is not known, or no longer. It wraps ErrNoRecord if the
 // record was deleted since its last message was read, or, without Wait, if there is no record.
-func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err error) {
+func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err error) {
 	// The pending submission is read first: an end that is stored later is of this submission or a later one.
 	last, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
 	if err != nil {
@@ -60,7 +60,7 @@ func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err err
 
 // readOnce merges the two streams of a run. It reads the last sequence number of the events before that of the
 // snapshots, so that all snapshots before an event are visible.
-func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint64) (b batch, err error) {
+func (r recordReader) readOnce(ctx context.Context, q RecordQuery, pending uint64) (b batch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
 	defer cancel()
 	events, err := r.store.js.Stream(ctx, subject.RunStream(subject.EventsStream, q.Run))
@@ -186,19 +186,26 @@ func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint6
 	return stored{}, nil
 }
 
-// readRecord passes the entries of a run's record to handle in order until the final end, which it returns. It
-// continues after losses of the link and of the leader. Without q.Wait it stops at the last available entry, and
-// returns nil if that is not the end.
-func readRecord(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (*End, error) {
+// readRecord passes the entries of a run's record to handle: see Store.Read. It continues after losses of the link and of
+// the leader.
+func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Entry) error) (*End, error) {
+	what := "copy run "
+	switch {
+	case q.Wait:
+		what = "follow run "
+	case q.Summary:
+		what = "read the state of run "
+	}
+	failed := func(err error) (*End, error) { return nil, fmt.Errorf("%s%s: %w", what, q.Run, err) }
 	again := retryWait
 	for {
 		b, err := from.read(ctx, q)
 		if err != nil {
 			if !q.Wait || ctx.Err() != nil || lasting(err) {
-				return nil, err
+				return failed(err)
 			}
 			if err := Wait(ctx, again); err != nil {
-				return nil, err
+				return failed(err)
 			}
 			again = min(2*again, time.Second)
 			continue
@@ -211,7 +218,7 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 				e.At = q.Behind
 				e.Last = !b.More && i == len(b.Messages)-1 && j == len(entries)-1
 				if err := handle(e); err != nil {
-					return nil, err
+					return failed(err)
 				}
 			}
 		}
@@ -220,18 +227,10 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 			return b.End, nil
 		case !b.More:
 			if err := Wait(ctx, batchPause); err != nil {
-				return nil, err
+				return failed(err)
 			}
 		}
 	}
-}
-
-func follow(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (End, error) {
-	end, err := readRecord(ctx, from, q, handle)
-	if err != nil {
-		return End{}, fmt.Errorf("follow run %s: %w", q.Run, err)
-	}
-	return *end, nil
 }
 
 // lasting reports whether a reader would get the same error again.

@@ -314,7 +314,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	}
 	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded,
 		End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r1")}}))
-	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
+	_, err = client.Read(ctx, RecordQuery{Run: "r1", Wait: true}, func(Entry) error { return nil })
 	must("follow the run", err)
 	for who, c := range map[string]*Client{"client": client, "viewer": viewer} {
 		agents, err := c.Agents(ctx)
@@ -343,8 +343,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		"an agent lists agents":      func() error { _, err := agent.Agents(ctx); return err },
 		"an agent looks who leads":   func() error { _, err := agent.Leader(ctx); return err },
 		"an agent follows a run": func() error {
-			_,
-				err := agent.Follow(ctx, "r1", func(Entry) error { return nil })
+			_, err := agent.Read(ctx, RecordQuery{Run: "r1", Wait: true}, func(Entry) error { return nil })
 			return err
 		},
 		"an agent submits a run": func() error { return agent.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
@@ -368,13 +367,13 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	// A viewer follows and copies runs. It can also follow a queued run, although it cannot read the queue.
 	must("end the first", leading.leader.Dequeue(ctx, "r1", 0))
 	must("submit again", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
-	ended := make(chan End, 1)
+	ended := make(chan *End, 1)
 	go func() {
-		end, err := viewer.Follow(ctx, "r1", func(Entry) error { return nil })
+		end, err := viewer.Read(ctx, RecordQuery{Run: "r1", Wait: true}, func(Entry) error { return nil })
 		must("a viewer follows", err)
 		ended <- end
 	}()
-	if end, err := viewer.Copy(ctx, "r1", func(Entry) error { return nil }); err != nil || end != nil {
+	if end, err := viewer.Read(ctx, RecordQuery{Run: "r1"}, func(Entry) error { return nil }); err != nil || end != nil {
 		t.Errorf("a viewer copies a run that goes on: %+v, %v", end, err)
 	}
 	second := submission(t, leading.leader.store, "r1")
@@ -520,7 +519,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 		}, nil)
 	}()
 	go func() {
-		_, err := follower.Follow(ctx, "r1", func(Entry) error { busy <- struct{}{}; return nil })
+		_, err := follower.Read(ctx, RecordQuery{Run: "r1", Wait: true}, func(Entry) error { busy <- struct{}{}; return nil })
 		following <- err
 	}()
 	<-busy
@@ -543,7 +542,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	check("a report of an agent", "agent a1", reports.Arrive(ctx, arrival))
 	for !idle.connection().Closed() && Wait(ctx, retryWait) == nil {
 	}
-	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it connects again
+	_, err = idle.Read(ctx, RecordQuery{Run: "r1", Wait: true}, func(Entry) error { return nil }) // it connects again
 	check("a client whose connection was closed", "the client", err)
 }
 

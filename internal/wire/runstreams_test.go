@@ -89,7 +89,7 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			live := make(chan []Entry, 1)
 			go func() {
 				var all []Entry
-				_, err := clientOf(t, s).Follow(t.Context(), run,
+				_, err := clientOf(t, s).Read(t.Context(), RecordQuery{Run: run, Wait: true},
 					func(e Entry) error { all = append(all, e); return nil })
 				if err != nil {
 					t.Error(err)
@@ -99,14 +99,14 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			written := writeAtRandom(t, leader, run, rand.New(rand.NewPCG(seed, 1)))
 			inOrder(t, "a follower", <-live, written)
 			var later []Entry
-			if _, err := c.Follow(t.Context(), run,
+			if _, err := c.Read(t.Context(), RecordQuery{Run: run, Wait: true},
 				func(e Entry) error { later = append(later, e); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			inOrder(t, "a later reader", later, written)
 			for i := 0; i < len(later)-1; i += 7 { // from any position
 				rest := later[: i+1 : i+1]
-				_, err := follow(t.Context(), recordReader{store: c}, recordQuery{Run: run, Behind: later[i].At, Wait: true},
+				_, err := c.Read(t.Context(), RecordQuery{Run: run, Behind: later[i].At, Wait: true},
 					func(e Entry) error {
 						rest = append(rest, e)
 						return nil
@@ -433,7 +433,7 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 		queueRun(t, c, plan.Run{ID: "r"})
 		begun, ended := make(chan bool, 9), make(chan error, 1)
 		go func() {
-			_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
+			_, err := follower.Read(t.Context(), RecordQuery{Run: "r", Wait: true}, func(Entry) error { begun <- true; return nil })
 			ended <- err
 		}()
 		<-begun

@@ -28,7 +28,7 @@ var (
 	serviceAgents = clientService[empty, []AgentInfo]{subject: subject.ViewServices + "agents"}
 	serviceRuns   = clientService[empty, []RunState]{subject: subject.ViewServices + "runs"}
 	serviceRun    = clientService[named, RunState]{subject: subject.ViewServices + "run"}
-	serviceRead   = clientService[recordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
+	serviceRead   = clientService[RecordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
 		timeout: slowTimeout}
 	serviceRoom    = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
 	serviceHistory = clientService[historyQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history",
@@ -75,7 +75,7 @@ func (q historyQuery) check() error { return nil }
 
 func (q storedSchedule) check() error { return subject.CheckName(q.Name) }
 
-func (q recordQuery) check() error { return subject.CheckName(q.Run) }
+func (q RecordQuery) check() error { return subject.CheckName(q.Run) }
 
 func (q BaselineQuery) check() error {
 	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.Name, q.By))

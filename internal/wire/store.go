@@ -312,16 +312,12 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	return err
 }
 
-// Follow passes the record of a run to handle in order, from its start: plan, events, snapshots, outcomes. It returns
-// the run's end after it was handled, or the error of handle or ctx. The error wraps ErrNoRun if the run is not known,
-// and ErrNoRecord if its record was deleted. One goroutine calls handle.
-func (s *Store) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, recordReader{store: s}, recordQuery{Run: run, Wait: true}, handle)
-}
-
-// Await is Follow without snapshots.
-func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, recordReader{store: s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
+// Read passes the record of a run to handle in order: plan, events, snapshots, outcomes. It returns the run's end after
+// it was handled, or the error of handle or ctx. Without q.Wait it stops at the last available entry, and returns nil if
+// the run has not ended since its last submission. The error wraps ErrNoRun if the run is not known, and ErrNoRecord if
+// its record was deleted. One goroutine calls handle.
+func (s *Store) Read(ctx context.Context, q RecordQuery, handle func(Entry) error) (*End, error) {
+	return readRecord(ctx, recordReader{store: s}, q, handle)
 }
 
 // PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if the revision is no

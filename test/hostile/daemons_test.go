@@ -151,7 +151,7 @@ func (f *fleet) small(daemons map[string]*process.Process, after string) {
 // stored returns the positions of the messages of a run's record.
 func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 	f.t.Helper()
-	_, err := f.client.Copy(f.t.Context(), run, func(e wire.Entry) error {
+	_, err := f.client.Read(f.t.Context(), wire.RecordQuery{Run: run}, func(e wire.Entry) error {
 		all = append(all, e.At)
 		see(e)
 		return nil

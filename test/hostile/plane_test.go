@@ -163,12 +163,12 @@ func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), within)
 	defer cancel()
-	end, err := f.client.Follow(ctx, run, func(e wire.Entry) error {
+	end, err := f.client.Read(ctx, wire.RecordQuery{Run: run, Wait: true}, func(e wire.Entry) error {
 		see(e)
 		return nil
 	})
 	must(f.t, err)
-	return end
+	return *end
 }
 
 // works fails the test unless the fleet can execute a run.

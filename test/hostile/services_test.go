@@ -225,7 +225,7 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	f.works("next")
-	_, err = f.client.Copy(t.Context(), "once", func(e wire.Entry) error {
+	_, err = f.client.Read(t.Context(), wire.RecordQuery{Run: "once"}, func(e wire.Entry) error {
 		if e.Event != nil && e.Event.Kind == wire.RunAccepted {
 			accepted++
 		}
