@@ -174,7 +174,7 @@ func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error)
 
 // History returns the values of cells over runs.
 func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error) {
-	return serviceHistory.call(ctx, c, "read the history", historyQuery(q))
+	return serviceHistory.call(ctx, c, "read the history", q)
 }
 
 func (c *Client) read(ctx context.Context, q RecordQuery) (batch, error) {

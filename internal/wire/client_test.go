@@ -106,7 +106,7 @@ func queueRun(t testing.TB, s *Store, run plan.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.conn.codec.message(subject.Submit(run.ID), packed)
+	m, err := s.conn.codec.encode(subject.Submit(run.ID), packed)
 	if err == nil {
 		_, err = s.put(t.Context(), m, onceID())
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/wire/subject"
@@ -48,10 +47,9 @@ func wrap(err error, format string, args ...any) error {
 func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
-	var refused *jetstream.APIError
 	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) ||
 		errors.Is(err, nats.ErrPermissionViolation) ||
-		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
+		errors.As(err, &value) || errors.As(err, &kind) || codeOf(err) == tooLong
 }
 
 // codec encodes and decodes the messages of one connection, within the limits of its server.
@@ -61,7 +59,7 @@ type codec struct {
 }
 
 // encode returns a message with v: bytes as they are, other values as JSON.
-func (c codec) encode(subject string, v any) (*nats.Msg, error) {
+func (c codec) encode(to string, v any) (*nats.Msg, error) {
 	body, encoded := v.([]byte)
 	if !encoded {
 		var err error
@@ -69,10 +67,6 @@ func (c codec) encode(subject string, v any) (*nats.Msg, error) {
 			return nil, fmt.Errorf("encode %T: %w", v, err)
 		}
 	}
-	return c.message(subject, body)
-}
-
-func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
 	recorded := strings.HasPrefix(to, subject.Events) || strings.HasPrefix(to, subject.Snapshots)
 	if recorded {

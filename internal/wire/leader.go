@@ -331,9 +331,9 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		}
 		return answer, err
 	})
-	serviceHistory.offer(s, func(_ context.Context, q historyQuery) (plan.HistoryAnswer, error) {
+	serviceHistory.offer(s, func(_ context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 		for { // retry with fewer points if the answer is too large for the server
-			a, err := history(plan.HistoryQuery(q))
+			a, err := history(q)
 			if err != nil {
 				return a, err
 			}
@@ -360,7 +360,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 // enqueue stores a compressed submission in the queue, once per key. The error is ErrQueued if an earlier submission of
 // the run does not end within endingWait.
 func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, size int) error {
-	m, err := l.conn.codec.message(subject.Submit(run), packed)
+	m, err := l.conn.codec.encode(subject.Submit(run), packed)
 	if err != nil {
 		return err
 	}

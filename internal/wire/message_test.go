@@ -206,8 +206,8 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 		}
 		queued, e1 := pack(Submission{Run: plan.Run{ID: name}})
 		recorded, e2 := pack(plan.Run{ID: name})
-		submission, e3 := x.by.conn.codec.message(subject.Submit(name), queued)
-		run, e4 := x.by.conn.codec.message(subject.Plan(name), recorded)
+		submission, e3 := x.by.conn.codec.encode(subject.Submit(name), queued)
+		run, e4 := x.by.conn.codec.encode(subject.Plan(name), recorded)
 		if err := errors.Join(e1, e2, e3, e4); err != nil {
 			t.Fatal(err)
 		}

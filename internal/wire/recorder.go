@@ -56,7 +56,7 @@ func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Strea
 	if before = lease.Epoch(last.Header); before > r.leader.who.Epoch {
 		return before, lease.ErrFenced
 	}
-	m, err := r.leader.conn.codec.message(s.fenceSubject, nil)
+	m, err := r.leader.conn.codec.encode(s.fenceSubject, []byte(nil))
 	if err != nil {
 		return before, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -235,14 +236,6 @@ func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Ent
 
 // lasting reports whether a reader would get the same error again.
 func lasting(err error) bool {
-	if Unaccepted(err) {
-		return true
-	}
-	for _, is := range []error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
-		nats.ErrPermissionViolation, nats.ErrConnectionClosed} {
-		if errors.Is(err, is) {
-			return true
-		}
-	}
-	return false
+	return Unaccepted(err) || slices.ContainsFunc([]error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
+		nats.ErrPermissionViolation, nats.ErrConnectionClosed}, func(is error) bool { return errors.Is(err, is) })
 }

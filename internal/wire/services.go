@@ -31,7 +31,7 @@ var (
 	serviceRead   = clientService[RecordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
 		timeout: slowTimeout}
 	serviceRoom    = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
-	serviceHistory = clientService[historyQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history",
+	serviceHistory = clientService[plan.HistoryQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history",
 		parallel: 1, timeout: slowTimeout}
 	serviceSchedules = clientService[empty, []string]{subject: subject.ViewServices + "schedules"}
 	serviceSchedule  = clientService[named, storedSchedule]{subject: subject.ViewServices + "schedule"}
@@ -51,7 +51,6 @@ type (
 		Submission []byte // compressed by pack
 	}
 	cancelQuery    struct{ Run, By string } // By: user@host
-	historyQuery   plan.HistoryQuery
 	roomAnswer     struct{ Used, Limit uint64 }
 	storedSchedule struct {
 		Name     string
@@ -60,7 +59,6 @@ type (
 	}
 )
 
-func (empty) check() error   { return nil }
 func (q named) check() error { return subject.CheckName(q.Name) }
 
 func (q submitQuery) check() error {
@@ -70,8 +68,6 @@ func (q submitQuery) check() error {
 func (q cancelQuery) check() error {
 	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.By))
 }
-
-func (q historyQuery) check() error { return nil }
 
 func (q storedSchedule) check() error { return subject.CheckName(q.Name) }
 
@@ -90,7 +86,7 @@ const (
 )
 
 // clientService is a service of the leader for clients. Q is the request and A the answer.
-type clientService[Q interface{ check() error }, A any] struct {
+type clientService[Q, A any] struct {
 	subject  string
 	size     int           // maximum size of a request in bytes; 0: smallRequest
 	parallel int           // maximum number of concurrent requests; 0: fewRequests
@@ -101,8 +97,10 @@ type clientService[Q interface{ check() error }, A any] struct {
 func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) (A, error)) {
 	limits := service{subject: v.subject, size: cmp.Or(v.size, smallRequest), parallel: cmp.Or(v.parallel, fewRequests)}
 	s.add(serve(s.leader.conn, limits, func(ctx context.Context, _ string, q Q) (a A, err error) {
-		if err := q.check(); err != nil {
-			return a, err
+		if q, checks := any(q).(interface{ check() error }); checks {
+			if err := q.check(); err != nil {
+				return a, err
+			}
 		}
 		ctx, cancel := Either(ctx, s.leader.ctx)
 		defer cancel()

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,10 +129,9 @@ func (s *Store) Prepare(ctx context.Context) error {
 	} {
 		cfg = s.complete(cfg)
 		_, err := s.provide(ctx, cfg, func(has *jetstream.StreamConfig, _ jetstream.StreamState) { has.Subjects = cfg.Subjects })
-		var refused *jetstream.APIError
 		switch {
 		case err == nil, errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another controller has just created it
-		case cfg.Replicas > 1 && errors.As(err, &refused):
+		case cfg.Replicas > 1 && codeOf(err) != 0:
 			return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass lockstep-controller --replicas 1: %w",
 				cfg.Name, cfg.Replicas, errors.Join(ErrServers, err))
 		default:
@@ -196,6 +196,11 @@ func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, erro
 	}
 }
 
+// onceID returns the id of a message that is stored once, although the call that sends it may retry. For two minutes
+// the server drops further messages with an id that it has stored, and answers as if they had been stored. So the id
+// must not be predictable.
+func onceID() string { return rand.Text() }
+
 // put publishes a message and returns its sequence number after it was stored. It retries until ctx ends while the
 // control plane is away, lacks resources, or decides on another message with the same expectation. id makes the retries
 // safe. The error wraps ErrFull if the stream has reached its limit.
@@ -209,7 +214,7 @@ func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstre
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
-		case streamFull(err):
+		case codeOf(err) == 10077 && strings.Contains(err.Error(), "maximum "): // the stream has reached its limit
 			return 0, fmt.Errorf("store %s on the control plane: %w: %w", m.Subject, ErrFull, err)
 		case final(err), errors.Is(err, nats.ErrMaxPayload), s.conn.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
@@ -453,24 +458,24 @@ func (s *Store) removeBaseline(ctx context.Context, name string) error {
 // unavailable is the error code of a cluster that has no leader at present.
 const unavailable = 10008
 
-// final reports whether the server would refuse a message again.
-func final(err error) bool {
+// codeOf returns the error code of the server; 0: the error is not from its API.
+func codeOf(err error) jetstream.ErrorCode {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant &&
-		refused.ErrorCode != unavailable && !lacksResources(err)
+	if errors.As(err, &refused) {
+		return refused.ErrorCode
+	}
+	return 0
 }
 
-// streamFull reports whether the server refused a message because its stream has reached its limit.
-func streamFull(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode == 10077 && strings.HasPrefix(refused.Description, "maximum ")
+// final reports whether the server would refuse a message again.
+func final(err error) bool {
+	passing := []jetstream.ErrorCode{0, jetstream.JSErrCodeStreamWrongLastSequenceConstant, unavailable}
+	return !slices.Contains(passing, codeOf(err)) && !lacksResources(err)
 }
 
 // lacksResources reports whether the server or the account lacks memory or disk space.
 func lacksResources(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047},
-		refused.ErrorCode)
+	return slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047}, codeOf(err))
 }
 
 func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, error) {
