@@ -871,17 +871,6 @@ func redeliverAfter(groups []plan.Task, group string) int64 {
 
 // verb returns in words what agents do on the way to a step.
 func verb(s wire.Step) string {
-	switch s {
-	case wire.StepOpen:
-		return "open session"
-	case wire.StepConsumers:
-		return "connect consumers"
-	case wire.StepPublishers:
-		return "connect publishers"
-	case wire.StepStart:
-		return "run"
-	case wire.StepTeardown:
-		return "tear down"
-	}
-	return string(s)
+	return cmp.Or(map[wire.Step]string{wire.StepOpen: "open session", wire.StepConsumers: "connect consumers",
+		wire.StepPublishers: "connect publishers", wire.StepStart: "run", wire.StepTeardown: "tear down"}[s], string(s))
 }

@@ -127,10 +127,7 @@ func (c *capacitySearch) fails(s plan.Step) {
 
 // lo returns the highest rate that held; 0: none.
 func (c *capacitySearch) lo() float64 {
-	if len(c.held) == 0 {
-		return 0
-	}
-	return slices.Max(c.held)
+	return slices.Max(append(c.held, 0))
 }
 
 // hi returns the lowest failed rate above lo; 0: none.

@@ -150,15 +150,15 @@ func (f *fleet) tell() {
 	f.changed = make(chan struct{})
 }
 
-// rouse wakes the waiting goroutines: agents are free again, or progress must be reported.
+// rouse wakes the waiting goroutines: agents are free again.
 func (f *fleet) rouse() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tell()
 }
 
-// watch returns a channel that is closed at the next change of the fleet, and at least every reportEvery. It reports
-// the progress of the goroutine of ctx.
+// watch returns a channel that is closed at the next change of the fleet. It reports the progress of the goroutine of
+// ctx.
 func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	wire.Progress(ctx, 0)
 	f.mu.Lock()
@@ -210,7 +210,7 @@ func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func
 		if err != nil || d <= 0 {
 			return err
 		}
-		late := time.NewTimer(d)
+		late := time.NewTimer(min(d, reportEvery))
 		select {
 		case r := <-reports:
 			take(r)

@@ -78,14 +78,8 @@ func (l *leader) lead(ctx context.Context) error {
 			}
 		}
 	})
-	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
-	keeping.Go(func() {
-		for wire.Wait(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
-			l.queue.wake()
-			l.agents.rouse()
-		}
-	})
-	keeping.Go(func() { l.agents.dropSilent(rousing, l.conn.RTT) })
+	looking, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
+	keeping.Go(func() { l.agents.dropSilent(looking, l.conn.RTT) })
 	defer keeping.Wait()
 	defer cancel()
 	defer rest()
@@ -154,6 +148,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		select {
 		case <-l.queue.changed:
 		case <-moved:
+		case <-time.After(reportEvery):
 		case err := <-followed:
 			followed <- err
 			return err
