@@ -36,8 +36,7 @@ const (
 	doneLimit   = 15 * time.Second
 )
 
-// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has more than 25 methods, as
-// each step has one.
+// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has one method per step.
 type attempt struct {
 	lease   *wire.Leader
 	agents  *fleet
@@ -324,8 +323,7 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	return nil
 }
 
-// learn stores the broker description of the first group's first agent and, for side-by-side brokers, the description
-// of each group.
+// learn stores the broker description of the first group's first agent and, for side-by-side brokers, of each group.
 func (a *attempt) learn() {
 	for _, p := range slices.Backward(a.parts) { // the first part is set last
 		if p.subject == nil {
@@ -503,12 +501,10 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 	_ = a.settle(ctx, a.observers.parts, wire.StepFinish, observerLast)
 }
 
-// maxTeardowns is the maximum number of agents of a group that try to tear down, so that a task on a broker that does
-// not answer ends soon.
+// maxTeardowns is the maximum number of agents of a group that try to tear down: a broker may not answer.
 const maxTeardowns = 3
 
-// teardown makes one agent of each group remove its topology: the first that has finished, or the next if that one
-// fails or does not answer.
+// teardown makes one agent of each group remove its topology: the first that has finished, or the next after a failure.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
 		tries := 0
@@ -551,15 +547,13 @@ func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o p
 	return o
 }
 
-// outcomeWithout returns the outcome of a task without an attempt: it never had enough agents, or its broker is
-// unreachable.
+// outcomeWithout returns the outcome of a task without an attempt: for lack of agents, or of a reachable broker.
 func outcomeWithout(t plan.Task, kind plan.FailureKind, words string) plan.Outcome {
 	now := time.Now()
 	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Kind: kind, Started: now, Ended: now})
 }
 
-// failureOf returns the kind and the reason of an attempt's failure. They are empty if the attempt did not fail, or if
-// a guarantee was broken.
+// failureOf returns the kind and the reason of an attempt's failure; empty: it did not fail, or broke a guarantee.
 func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 	switch {
 	case o.Verdict == plan.Invalid:
@@ -592,8 +586,7 @@ func (a *attempt) step(ctx context.Context, r wire.Release, limit time.Duration)
 	return a.await(ctx, r.Step, limit)
 }
 
-// release sends a release to all agents that are not dropped, or to the agent that it names. Start and finish go to
-// observers, too.
+// release sends a release to all agents that are not dropped, or to the one it names. Observers get start and finish.
 func (a *attempt) release(r wire.Release) {
 	to := a.parts
 	if r.Step == wire.StepStart || r.Step == wire.StepFinish {
@@ -606,8 +599,7 @@ func (a *attempt) release(r wire.Release) {
 	}
 }
 
-// await waits until every agent has arrived at a step. The first agent that fails, is lost or is late ends the wait
-// with an error.
+// await waits until every agent has arrived at a step. A failed, lost or late agent ends the wait with an error.
 func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration) error {
 	remaining := a.within(limit)
 	return a.wait(ctx, func() (time.Duration, error) {

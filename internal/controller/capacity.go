@@ -16,13 +16,11 @@ const maxRetreats = 5
 // minFailures is how often a rate must fail, without holding in between, to be the upper end of the interval.
 const minFailures = 3
 
-// lowestPart of the first rate is the lowest rate that is tried. It is at least 1 message per second, unless the first
-// rate is lower.
+// lowestPart of the first rate is the lowest rate that is tried. It is at least 1/s, unless the first rate is lower.
 const lowestPart = 1.0 / 1024
 
-// capacitySearch is the state of a search. It is a pure function of the results so far: the same trials lead to the
-// same next trial. The capacity lies between lo, the highest rate that held, and hi, the lowest rate above lo that
-// failed.
+// capacitySearch is the state of a search. It is a pure function of the results: the same trials lead to the same next
+// trial. The capacity lies between lo, the highest rate that held, and hi, the lowest rate above lo that failed.
 //
 //   - Bracket: double the rate while it holds; halve it while no rate holds.
 //   - Bisect: try the geometric mean, as the interval must become small relative to the rate. Each trial halves the

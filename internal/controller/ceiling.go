@@ -26,8 +26,7 @@ const (
 	maxCeiling = 1e12
 )
 
-// Ceilings stores the measured ceilings, so that runs on equal agents do not measure them again. Safe for concurrent
-// use.
+// Ceilings stores measured ceilings, so that runs on equal agents do not measure them again. Safe for concurrent use.
 type Ceilings struct {
 	path  string // of the file; empty: in memory
 	build string

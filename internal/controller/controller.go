@@ -32,17 +32,14 @@ type Config struct {
 	Log *slog.Logger
 	// Gather is how long a run at its turn waits for missing agents before it is refused. 0: 3 s.
 	Gather time.Duration
-	// Name and Version identify the leader to people and to other controllers. An empty Name is replaced by the host
-	// name.
+	// Name and Version identify the leader to people and to other controllers. An empty Name: the host's.
 	Name, Version string
 	// Copies is the folder of this controller's copies of all runs. A standby controller copies, too. The control plane
 	// may delete a copied run when it needs space. Empty: no copies.
 	Copies string
-	// Points opens a sink for each run that the leader copies, so that InfluxDB gets the points of every run. nil: no
-	// points are written.
+	// Points opens a sink for each run that the leader copies, so that InfluxDB gets its points. nil: none are written.
 	Points func() *sink.Sink
-	// Clock is the clock that schedules use. nil: the host's clock. Hooks are called after runs of schedules. nil:
-	// none.
+	// Clock is the clock of schedules. nil: the host's clock. Hooks are called after runs of schedules. nil: none.
 	Clock Clock
 	Hooks *Hooks
 	// Expand expands the matrix of a schedule to a run. Every user who may edit schedules writes such matrices, so a
@@ -53,8 +50,7 @@ type Config struct {
 	Store wire.StoreConfig
 	// SideBySide is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
 	SideBySide int
-	// Ceilings stores the limits of the load generator, which runs state beside their results. nil: they are not
-	// measured.
+	// Ceilings stores the limits of the load generator, which runs state beside their results. nil: not measured.
 	Ceilings *Ceilings
 	// Status receives the status of this controller. nil: Serve uses its own.
 	Status *Status
@@ -62,8 +58,7 @@ type Config struct {
 	Stop <-chan struct{}
 }
 
-// errCancelled is the cause of a context whose run was cancelled. A run whose controller stops has another cause and
-// stays in the queue.
+// errCancelled is the cause of a context whose run was cancelled. Runs of a controller that stops stay in the queue.
 var errCancelled = errors.New("run was cancelled")
 
 // errStopping is the cause of contexts that end because the controller must hand over.
@@ -107,8 +102,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 //   - When another controller leads, Serve stops at once, leaves the agents alone and stands by again.
 //   - While the control plane does not answer, Serve waits. It continues if no other controller led meanwhile.
 //
-// A run that is not complete stays in the queue. The next leader continues it, as far as the control plane keeps
-// its data.
+// A run that is not complete stays in the queue. The next leader continues it, as far as its data are kept.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -208,8 +208,7 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	return fit
 }
 
-// awaitAgents chooses the agents of a task. It waits for missing agents until grace has passed since the shortage
-// began. Then short describes the shortage.
+// awaitAgents chooses the agents of a task. short describes a shortage that lasted longer than the grace of the run.
 func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
 	err error) {
 	recorded := false
@@ -375,8 +374,7 @@ type contact struct {
 }
 
 // contact makes agents open and close a session with each broker of the tasks that are not done. The unreachable ones
-// are stored in x.unreachable and returned as events. A broker whose agents are missing is not contacted: its tasks
-// wait for them.
+// are stored in x.unreachable and returned as events. A broker whose agents are missing is not contacted.
 func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []wire.RunEvent) {
 	var contacts []*contact
 	byKey := map[string]*contact{}

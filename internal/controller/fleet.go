@@ -157,8 +157,7 @@ func (f *fleet) rouse() {
 	f.tell()
 }
 
-// watch returns a channel that is closed at the next change of the fleet. It reports the progress of the goroutine of
-// ctx.
+// watch returns a channel that is closed at the next change of the fleet. It reports the progress of ctx.
 func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	wire.Progress(ctx, 0)
 	f.mu.Lock()
@@ -182,8 +181,7 @@ func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Durati
 	return false, false, 0
 }
 
-// blame marks an agent that did not end a task in time. It gets no other task until its heartbeat no longer names this
-// one.
+// blame marks an agent that did not end a task in time. It gets no other task while its heartbeat names this one.
 func (f *fleet) blame(a wire.AgentInfo, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

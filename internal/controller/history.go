@@ -101,8 +101,7 @@ func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all
 	return run, all, err
 }
 
-// setBaseline stores an ended run as a baseline. It uses the control plane's record or the copy, whichever has more
-// outcomes.
+// setBaseline stores an ended run as a baseline. It uses the record or the copy, whichever has more outcomes.
 func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
 	state, err := h.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {

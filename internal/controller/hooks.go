@@ -112,8 +112,7 @@ func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, 
 	return printed, final, err
 }
 
-// address resolves the secrets in the address and the headers of a webhook. It also returns the scrubber that removes
-// them from text.
+// address resolves the secrets in the address and the headers of a webhook. The scrubber removes them from text.
 func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 	if hook.Webhook == "" {
 		return hook, nil, nil
@@ -165,8 +164,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
 }
 
-// runHook runs a command with the notice on its standard input. Processes that it leaves in its process group are
-// killed.
+// runHook runs a command with the notice on its standard input. The rest of its process group is killed.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	out, stderr := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}

@@ -73,8 +73,7 @@ func (j *journal) note(ctx context.Context) {
 	}
 }
 
-// setTimes sets when a run began and ended from its record, as its stored state may be lost. It reports whether this
-// submission of the run has ended.
+// setTimes sets when a run began and ended from its record. It reports whether this submission of the run has ended.
 func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool) {
 	s.Ended = time.Time{}
 	if ended = h.End != nil && h.End.Submission == submission; ended {

@@ -88,8 +88,7 @@ func (l *leader) lead(ctx context.Context) error {
 	return err
 }
 
-// keepStreams creates lost streams again after each reconnect: a server that keeps streams in memory comes back without
-// them.
+// keepStreams creates lost streams again after each reconnect: a restarted server may have kept them in memory.
 func (l *leader) keepStreams(ctx context.Context) {
 	for {
 		select {
@@ -104,8 +103,7 @@ func (l *leader) keepStreams(ctx context.Context) {
 	}
 }
 
-// serveQueue executes runs side by side. It returns when ctx ends, or when this controller hands over and no task is in
-// flight.
+// serveQueue executes runs side by side. It returns when ctx ends, or to hand over when no task is in flight.
 func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.queue.forget = func(r wire.Request) { // a cancellation that no queued run matches
@@ -232,8 +230,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	return x.execute(ctx)
 }
 
-// queued stores the state of a new submission and returns it. If the submission already has a state, it returns that
-// one.
+// queued stores the state of a new submission and returns it. An existing state stays as it is.
 func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	if r.Submission == nil {
 		return wire.RunState{}
@@ -284,8 +281,7 @@ const freeStorageEvery = 5 * time.Second
 // lockWait is the maximum time that a run waits for other runs to be opened.
 const lockWait = 2 * time.Minute
 
-// awaitRecord opens the record of a run. A run without streams waits until there is space for them, or until it is
-// cancelled.
+// awaitRecord opens the record of a run. A run without streams waits for space, or until it is cancelled.
 func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
 	for reported := ""; ; {
 		record, waiting, err := l.openRecord(ctx, c.Run)

@@ -11,8 +11,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// Limits of the bytes of snapshots that an agent may store in one attempt: ten times what agents with the most
-// connections need.
+// Limits of the bytes of snapshots per agent and attempt: ten times what agents with the most connections need.
 const (
 	snapshotBytes       = 64 << 20
 	snapshotBytesSecond = 256 << 10 // per second of plan.RecordLimit
@@ -51,8 +50,7 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 	return m
 }
 
-// open begins to send commands. It stores snapshots in the run's record and adds them to merged. closeMailbox ends both
-// and waits for them.
+// open begins to send commands, and to store snapshots and add them to merged. closeMailbox ends both and waits.
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()
@@ -74,8 +72,7 @@ func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *reco
 	}
 }
 
-// send sends commands to one agent in order, each until the agent has confirmed it. A rejected command is reported to
-// the attempt.
+// send sends commands to one agent in order, each until the agent has confirmed it. The attempt gets its error.
 func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo) {
 	for {
 		select {

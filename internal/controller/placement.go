@@ -10,8 +10,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// assignAgents chooses the agents of a cell, including those that inject its faults. missing is the reason if there are
-// too few.
+// assignAgents chooses the agents of a cell, including those that inject its faults. missing: there are too few.
 func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, missing *wire.End) {
 	chosen, unfilled := assignRoles(c.Workload, there)
 	if len(unfilled) > 0 {

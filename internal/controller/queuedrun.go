@@ -117,8 +117,7 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 	return brokers
 }
 
-// addresses returns the addresses of a host; none if its name cannot be resolved. All addresses of this host are the
-// same one.
+// addresses returns the addresses of a host; none if its name cannot be resolved. Those of this host count as one.
 func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) (all []string) {
 	found := []netip.Addr{netip.IPv6Loopback()}
 	if a, err := netip.ParseAddr(host); err == nil {

@@ -22,8 +22,7 @@ type Progress struct {
 	N, Of  int
 	Task   plan.Task // of a search: its step
 	AtMost bool      // Of is a maximum: cells are repeated until they are known well enough
-	// TaskStarted and LiveMetrics: step of a search; AttemptEnded, TaskInterrupted, TakenOver, AgentLost, WaitingAgents,
-	// BrokerUnreachable: reason
+	// TaskStarted and LiveMetrics: step of a search; events of failures and waits: reason
 	Detail  string
 	Agents  []string // TaskStarted: names of its agents
 	Live    runview.Metrics
@@ -50,13 +49,11 @@ type Reader interface {
 
 // Record copies a run's record from the control plane to its directory below root until the run has ended. It returns
 // the run's end. watch is called in order from one goroutine; it may be nil. A control plane of this process deletes
-// snapshots that were copied. When ctx ends, Record returns ctx's error; the run continues. A later call of Record
-// completes the copy.
+// snapshots that were copied. When ctx ends, Record returns ctx's error; the run continues. A later call completes it.
 //
 // Record also writes the record's points to points, which may be nil, and closes points. If points were dropped and the
 // run has ended, Record replays the run once. It also does so if the directory existed before, as an earlier process
-// may have dropped points. The directory stores the counts. Points that are not written are no error. The end of ctx
-// also ends the replay.
+// may have dropped points. The directory stores the counts. Points that are not written are no error.
 func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (end wire.End,
 	err error) {
 	if watch == nil {
@@ -131,8 +128,7 @@ type Pulled struct {
 func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 
 // Pull copies the available part of a run's record from the control plane to its directory below root. It completes an
-// existing directory and keeps its contents. The error wraps wire.ErrNoRecord if the control plane has no record of the
-// run.
+// existing directory and keeps its contents. The error wraps wire.ErrNoRecord if the control plane has none.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
 	f := &recorder{root: root, watch: func(Progress) {}}
 	end, err := conn.Read(ctx, wire.RecordQuery{Run: run}, f.entry)
@@ -292,8 +288,7 @@ func (f *recorder) endTry(e wire.RunEvent) error {
 	return f.dir.EndAttempt(e.Attempt, *e.Outcome)
 }
 
-// snapshot stores a snapshot of the attempt in flight. Snapshots of an earlier attempt, or of agents without a part in
-// it, were not judged and are skipped.
+// snapshot stores a snapshot of the attempt in flight. Others were not judged and are skipped.
 func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	a := f.state.Attempt
 	if f.skip || !a.Takes(e.Ref, e.Snapshot) {

@@ -14,8 +14,7 @@ import (
 )
 
 // Replay writes all points of a run again, from its directory alone, to the InfluxDB of to. The caller keeps the
-// ownership of to. The points have the same tags, times and fields as during the run, so InfluxDB stores each of them
-// once.
+// ownership of to. The points have the same tags, times and fields as during the run, so each is stored once.
 //
 // Replay waits until all points are written. It gives up when InfluxDB accepts no point for the duration of patience.
 // It stores the counts in the directory and returns them. Points that InfluxDB does not accept are no error.

@@ -49,8 +49,7 @@ func (o *runOwnership) arrive(ctx context.Context, a wire.Arrival) error {
 	return m.hand(ctx, agentReport{agent: a.Agent, arrival: &a})
 }
 
-// snapshot stores a snapshot of an owned attempt. A snapshot that is invalid or exceeds a limit fails the agent's part,
-// as its data would be incomplete.
+// snapshot stores a snapshot of an owned attempt. An invalid or too large one fails the agent's part.
 func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
 	m := o.mailbox(ref, s.Agent)
 	if m == nil {

@@ -150,8 +150,7 @@ func (q *runQueue) fit(run *queuedRun) []wire.AgentInfo {
 	return slices.DeleteFunc(q.pass().living, func(a wire.AgentInfo) bool { return !run.agents[a.Agent] })
 }
 
-// next marks the runs whose turn it is as begun and returns them. waiting are the runs whose reason to wait has
-// changed.
+// next marks the runs whose turn it is as begun and returns them. waiting: the reason to wait has changed.
 func (q *runQueue) next() (begin, waiting []*queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -253,8 +253,7 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 	}
 }
 
-// directory returns the directory of the controller's copy of a run; empty: there is none with a plan. The copy may be
-// incomplete.
+// directory returns the directory of the controller's copy of a run, complete or not; empty: there is none with a plan.
 func (k *keeper) directory(run string) string {
 	if k.cfg.Copies == "" || run == "" {
 		return ""

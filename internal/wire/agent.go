@@ -155,8 +155,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 
 // Commands passes the commands for a process of an agent to handle until stop is called, one at a time and in order.
 // The controller repeats a command until handle has returned. So handle must return soon, and a command may come more
-// than once. Commands of a former leader are refused. Commands for another process of the same name are left to that
-// process.
+// than once. Commands of a former leader are refused. Those for another process of the same name are not answered.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
 	s := service{subject: subject.Command(agent), size: MaxMessage, parallel: 1}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
@@ -185,8 +184,7 @@ func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 }
 
 // Snapshot reports a snapshot. It retries until the snapshot is stored or ctx ends. The controller stores each number
-// of an agent once. An agent must send its snapshots one after the other. An error that wraps ErrTooLarge means that
-// the snapshot must be split.
+// of an agent once. An agent must send its snapshots one after the other. ErrTooLarge means that it must be split.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
 	report := snapshotReport{ref, s}
 	return wrap(repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, report), "send snapshot")
@@ -215,8 +213,7 @@ func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, 
 	}
 }
 
-// rejected reports whether a request was answered with an error, or by a peer of another protocol version. A repeated
-// request would get the same answer.
+// rejected reports whether a request was answered with an error, or by a peer of another protocol version.
 func rejected(err error) bool {
 	var answer *refused
 	return errors.As(err, &answer) || errors.Is(err, ErrProtocol)

@@ -127,16 +127,14 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 }
 
 // Cancel ends a run. The task in flight is closed, torn down and left without an outcome. A queued run is removed from
-// the queue. Cancel returns when the cancellation is stored; the run's record gets its end later. by has the form
-// user@host.
+// the queue. Cancel returns when the cancellation is stored; the run's record gets its end later. by: user@host.
 func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	_, err := serviceCancel.call(ctx, c, "cancel run "+run, cancelQuery{Run: run, By: by})
 	return err
 }
 
 // Leader returns the controller that leads. The error wraps ErrNoController if none leads. If the leader has changed
-// since the last call, Leader ends the waiting requests, as a former leader does not answer them. Submit and Read
-// repeat theirs.
+// since the last call, Leader ends the waiting requests, as a former leader does not answer them. Some are repeated.
 func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	l, err := serviceLeader.call(ctx, c, "", empty{})
 	c.mu.Lock()
@@ -150,8 +148,7 @@ func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	return l, err
 }
 
-// Agents returns the living agents, sorted by name, followed by the agents refused in the last 30 s, as the controller
-// sees them.
+// Agents returns the living agents, sorted by name, followed by the agents refused in the last 30 s.
 func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
 	return serviceAgents.call(ctx, c, "list agents", empty{})
 }

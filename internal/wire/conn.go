@@ -29,8 +29,7 @@ type Conn struct {
 
 	refused *permissionErrors
 	holder  string // user of the credentials; empty: unknown
-	// unread returns the bytes that clients of the server in this process have not read yet; nil: the server is another
-	// process.
+	// unread returns the bytes that clients of the server in this process have not read yet; nil: another process.
 	unread func() int64
 
 	log      *slog.Logger
@@ -116,8 +115,7 @@ func (c *Conn) Close() { c.nc.Close() }
 // Closed reports whether the connection was closed, by Close or for good by the server.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 
-// unlinked returns the reason if the server closed the connection because it no longer accepts the credentials, else
-// err.
+// unlinked returns err, or the reason if the server closed the connection as it does not accept the credentials.
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
 		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w); copy the new key of "+
@@ -158,8 +156,7 @@ func (c *Conn) localPort() int {
 	return at.Port
 }
 
-// ask sends a request and returns its answer. It fails at once with errNotAllowed if the credentials do not allow the
-// request.
+// ask sends a request and returns its answer. It fails at once with errNotAllowed if the credentials do not allow it.
 func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -202,8 +199,7 @@ func (c *Conn) subscribe(to string, pending int, handle func(m *nats.Msg) (answe
 
 // reply sends an answer, if there is one. It replies only to inboxes, and to the subjects by which the server replaces
 // inboxes of other accounts. A peer may name any reply subject, such as one of the JetStream API. The server would
-// accept that reply with the controller's permissions. All replies of a controller must be sent here. Replies may get
-// lost; requests have a deadline.
+// accept that reply with the controller's permissions. All replies of a controller must be sent here.
 func (c *Conn) reply(inbox string, answer *nats.Msg) {
 	if answer != nil && (strings.HasPrefix(inbox, subject.Inboxes) || strings.HasPrefix(inbox, subject.BorderReplies)) {
 		_ = c.nc.PublishMsg(answer)

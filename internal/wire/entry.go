@@ -9,8 +9,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// Entry is one message of a run's record. Exactly one of Plan, Event, Snapshot, Outcome and Err is set; none for a
-// fence.
+// Entry is one message of a run's record. One of Plan, Event, Snapshot, Outcome and Err is set; none for a fence.
 type Entry struct {
 	Ref      Ref    // Run always; Task and Attempt of messages that belong to one
 	At       Cursor // the position behind it

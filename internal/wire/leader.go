@@ -71,8 +71,7 @@ func (l *Leader) Epoch() uint64 { return l.who.Epoch }
 // Name returns the name of the controller that leads.
 func (l *Leader) Name() string { return l.who.Name }
 
-// Context ends with the cause lease.ErrLost when the leadership is lost, or when it is given back: see
-// lease.Lease.Context.
+// Context ends with the cause lease.ErrLost when the leadership is lost, or given back: see lease.Lease.Context.
 func (l *Leader) Context() context.Context { return l.ctx }
 
 // Lapsed returns the total time in which the lease had lapsed so far.
@@ -174,8 +173,7 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 }
 
 // AnswerHeartbeats passes every heartbeat to handle, one at a time, until stop is called. handle returns whether the
-// agent's attempt is over, or an error that refuses the agent. refused is called for each refused heartbeat, with the
-// fields that can be read.
+// agent's attempt is over, or an error that refuses the agent. refused gets the readable fields of refused ones.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
 	refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return l.conn.subscribe(subject.Heartbeat("*"), pendingBytes, func(m *nats.Msg) (*nats.Msg, error) {
@@ -404,8 +402,7 @@ const (
 	maxQueuedBytes = 96 << 20
 )
 
-// admit counts the memory of a run in the queue until Dequeue. With limited, it returns an error that wraps ErrFull if
-// the queue is full.
+// admit counts the memory of a run in the queue until Dequeue. With limited, the error is ErrFull if the queue is full.
 func (l *Leader) admit(run string, size int, limited bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -427,8 +424,7 @@ func (l *Leader) admit(run string, size int, limited bool) error {
 	return nil
 }
 
-// SubmitOnce queues the run of a slot. The run's id is derived from the slot, so nothing happens if the run exists
-// already.
+// SubmitOnce queues the run of a slot. Nothing happens if a run with its id, which is the slot's, exists.
 func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
@@ -468,8 +464,7 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	return err
 }
 
-// Acquire opens the record of a run for this leadership and closes it to all earlier ones. It creates missing streams
-// of the run.
+// Acquire opens the record of a run for this leadership and closes it to earlier ones. It creates missing streams.
 func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
@@ -570,8 +565,7 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	return "", nil
 }
 
-// PutRun stores the state of a run. It does not overwrite the state of a later leader: the error then wraps
-// lease.ErrFenced.
+// PutRun stores the state of a run, unless a later leader has stored one: the error then wraps lease.ErrFenced.
 func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	Progress(ctx, storeTimeout)
 	ctx, cancel := Either(ctx, l.ctx)

@@ -14,21 +14,18 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// Submission is an expanded run to execute. It contains the options as written, with secrets, so it is deleted from the
-// control plane when the run has ended.
+// Submission is an expanded run to execute. It contains secrets as written, so it is deleted when the run has ended.
 type Submission struct {
 	Run  plan.Run `json:"run"`
 	Done []string `json:"done,omitempty"` // ids of tasks that already have an outcome and are not run again
-	// Numbers are the results of repetitions in Done, for the value of plan.Run.Until. Repetitions without a result are
-	// absent.
+	// Numbers are the results of repetitions in Done, for the value of plan.Run.Until. Not all have one.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 	By      string             `json:"by,omitempty"` // user@host
 	// Schedule names the schedule that submitted it.
 	Schedule string `json:"schedule,omitempty"`
 }
 
-// check returns an error unless the submission is of the run, its record can be copied, and all its names are short
-// enough for subjects.
+// check returns an error unless the submission is of the run, its record can be copied, and its names are short.
 func (s Submission) check(run string) error {
 	if s.Run.ID != run {
 		return fmt.Errorf("it contains run %.20q", s.Run.ID)
@@ -43,8 +40,7 @@ func (s Submission) check(run string) error {
 	return subject.CheckNames(names...)
 }
 
-// readSubmission decodes and checks a compressed submission of a run. size is an estimate of the bytes of memory that it
-// uses.
+// readSubmission decodes and checks a compressed submission of a run. size: its estimated memory in bytes.
 func readSubmission(run string, packed []byte) (s *Submission, size int, err error) {
 	s = &Submission{}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
@@ -76,8 +72,7 @@ type Heartbeat struct {
 	// Targets are the targets of faults on its host, by name, with the kinds of faults.
 	Targets map[string][]string `json:"targets,omitempty"`
 	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
-	// Observes names the brokers whose processes it measures: by their name in matrices, or their driver. An Observer
-	// does nothing else.
+	// Observes names the brokers whose processes it measures: by name, or driver. An Observer does nothing else.
 	Observes []string `json:"observes,omitempty"`
 	Observer bool     `json:"observer,omitempty"`
 	Protocol int      `json:"protocol,omitempty"` // its protocol version
@@ -151,8 +146,7 @@ type Command struct {
 // RefOf returns the attempt of an assigned task.
 func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Attempt: t.Attempt} }
 
-// Step is a point at which the agents of a task wait for each other. Agents arrive at a step, and the controller then
-// releases all of them to the next one.
+// Step is a point at which the agents of a task wait for each other. The controller releases them to the next one.
 type Step string
 
 // The steps in order: the state of an agent that arrives, and its work after a release to the step.
@@ -259,8 +253,7 @@ type Load struct {
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckSnapshot returns an error unless the snapshot's agent has a part in the attempt of t that began with e. See
-// also CheckData.
+// CheckSnapshot is CheckData that also requires that the snapshot's agent has a part in the attempt that began with e.
 func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	observes := func(o Observer) bool { return o.Agent == s.Agent }
 	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
@@ -269,8 +262,7 @@ func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	return CheckData(t, s)
 }
 
-// CheckData returns an error unless the group and the times of a snapshot are possible for t: each group and each second
-// uses memory.
+// CheckData returns an error unless t can have the group and the times of a snapshot, which all use memory.
 func CheckData(t plan.Task, s *record.Snapshot) error {
 	named := func(g plan.Group) bool { return g.Name == s.Group }
 	if s.Group != "" && !slices.ContainsFunc(t.Cell.Workload.Groups, named) {

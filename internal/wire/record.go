@@ -12,8 +12,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// ErrNoRecord is wrapped by the error of reading a run without a record on the control plane: the run has not begun, or
-// its record was deleted.
+// ErrNoRecord is wrapped by the error of reading a run without a record: it has not begun, or its record was deleted.
 var ErrNoRecord = errors.New("no record on the control plane")
 
 // ErrNoRun is wrapped by the error of reading a run that the control plane does not have.
@@ -67,8 +66,7 @@ type stored struct {
 	Body    body        `json:"body"`
 }
 
-// headerAfter has the sequence number of the last message of the run's other stream that was stored before this
-// message.
+// headerAfter has the sequence number of the last message of the run's other stream that was stored before.
 const headerAfter = "Lockstep-After"
 
 func (m stored) after() uint64 {
@@ -76,8 +74,7 @@ func (m stored) after() uint64 {
 	return n
 }
 
-// body is the body of a message. In JSON, an object or a list is embedded as it is. Anything else is a string in
-// base64.
+// body is the body of a message. In JSON, objects and lists are embedded as they are. Anything else is in base64.
 type body []byte
 
 func (b body) MarshalJSON() ([]byte, error) {

@@ -143,8 +143,7 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 }
 
 // Snapshots returns a store for the snapshots of an attempt. limit is the maximum number of bytes per agent. stored is
-// called once for each stored snapshot, from one goroutine, before Store returns. The end of ctx ends writes in
-// progress.
+// called once for each stored snapshot, from one goroutine, before Store returns. ctx bounds the writes.
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
 		agents: map[string]*agentSnapshots{}}

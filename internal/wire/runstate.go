@@ -7,7 +7,6 @@ import (
 )
 
 // RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole.
-// Hence it has more than 20 fields.
 type RunState struct {
 	Run       string    `json:"run"`
 	Name      string    `json:"name"`

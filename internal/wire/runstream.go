@@ -47,8 +47,7 @@ func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
 // prepare creates the stream, or restores its limit: that of an ended run was reduced to the size of its contents.
 func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
 	cfg := s.config
-	// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor. Epochs grow at least
-	// with the milliseconds since 1970.
+	// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor.
 	cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
 	made, err := s.store.provide(ctx, cfg, func(has *jetstream.StreamConfig, state jetstream.StreamState) {
 		has.MaxBytes = max(cfg.MaxBytes, int64(state.Bytes)+fenceBytes)
@@ -83,8 +82,7 @@ func (s streamsOfRun) release(ctx context.Context, js jetstream.JetStream) error
 	return nil
 }
 
-// remove deletes the streams of a run. The stream of events is deleted first, as it defines whether there is a record:
-// see Recorder.open.
+// remove deletes the streams of a run. That of events is deleted first, as it defines whether there is a record.
 func (s streamsOfRun) remove(ctx context.Context, js jetstream.JetStream) error {
 	slices.SortFunc(s, func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) })
 	for _, info := range s {

@@ -14,8 +14,7 @@ import (
 // ErrNoSchedule is wrapped by errors about a schedule that does not exist.
 var ErrNoSchedule = errors.New("no such schedule")
 
-// ErrChanged is wrapped by the error of a change to a schedule that was changed since it was read. Then nothing is
-// changed.
+// ErrChanged is wrapped by the error of a change to a schedule that was changed since it was read.
 var ErrChanged = errors.New("it was modified concurrently")
 
 // KeptSchedule is a schedule as stored on the control plane. Err is set if it cannot be used.

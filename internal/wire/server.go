@@ -25,8 +25,7 @@ type ServerConfig struct {
 	Listen string // host:port to listen on; port 0: any free port; empty: only in-process connections
 	Auth   Auth   // credentials of clients; required with Listen, unless Open. With Config: those of Connect
 	Open   bool   // allows clients without credentials if Listen is a loopback address
-	// Shared means that the control plane has several followers and outlives its clients, although it has no port. One
-	// with Listen is always shared.
+	// Shared means that the control plane has several followers and outlives its clients, although it has no port.
 	Shared bool
 	// Config is the path of a NATS server configuration ("ctl fleet init") with users, permissions and certificate;
 	// empty: none. Its settings for the address and the storage of streams are ignored.
@@ -136,8 +135,7 @@ const closedClients = 200
 var (
 	// ErrAsked is wrapped by the error of a configuration that is invalid on every host.
 	ErrAsked = errors.New("start control plane")
-	// ErrOpen is wrapped by the error of listening without credentials. It is only allowed on loopback with
-	// ServerConfig.Open.
+	// ErrOpen is wrapped by the error of listening without credentials. See ServerConfig.Open.
 	ErrOpen = errors.New("credentials are required")
 )
 
@@ -179,8 +177,7 @@ func guarded(o *server.Options) bool {
 }
 
 // Reload reads the users, their permissions and the certificate from the configuration file again. Removed and changed
-// users are disconnected, others are not. An invalid file is an error and changes nothing. Without a file Reload does
-// nothing.
+// users are disconnected, others are not. An invalid file is an error and changes nothing.
 func (s *Server) Reload() error {
 	if s.users == nil {
 		return nil
@@ -268,8 +265,7 @@ func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient
 // InProcessConn returns a connection within the process for any NATS client: see nats.InProcessServer.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// Close closes all connections and stops the server. It waits for at most 10 s, as a server whose storage is stuck
-// never stops.
+// Close closes all connections and stops the server. It waits for at most 10 s, as a stuck server never stops.
 func (s *Server) Close() {
 	s.mu.Lock()
 	for _, c := range s.conns {

@@ -58,8 +58,7 @@ func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return r.is }
 
 // request sends q to a service and returns its answer. The error wraps ErrNoController, without a wait, if no
-// controller leads. ctx bounds the wait for the answer. obey checks the epoch of the answer; nil: any epoch is
-// accepted.
+// controller leads. ctx bounds the wait for the answer. obey checks the epoch of the answer; nil: any.
 func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, to string, q Q) (a A, err error) {
 	m, err := c.codec.encode(to, q)
 	if err != nil {

@@ -158,8 +158,7 @@ func (s *services) add(stop func(), err error) {
 	}
 }
 
-// started returns the function that stops the services. If a service could not be started, it stops the others and
-// returns the error.
+// started returns the function that stops the services. If one could not be started, it stops the others.
 func (s *services) started() (stop func(), err error) {
 	stop = func() {
 		for _, stop := range s.stops {

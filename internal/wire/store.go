@@ -49,8 +49,7 @@ var ErrServers = errors.New("the control plane has too few servers")
 // ErrFull is wrapped by the error of a message that would exceed a limit of a stream, the queue or the schedules.
 var ErrFull = errors.New("the control plane is full")
 
-// clusterReplicas is the number of servers of a cluster that store each message, unless StoreConfig.Replicas is set.
-// One of three may fail.
+// clusterReplicas is the default of StoreConfig.Replicas on a cluster: one of three servers may fail.
 const clusterReplicas = 3
 
 // StoreConfig has the limits of what a control plane stores. All its controllers need the same values.
@@ -274,8 +273,7 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 	return all, nil
 }
 
-// Runs returns the runs of the control plane, in the order of submission: all that are queued or executed, and at least
-// the newest 1,000 that have ended.
+// Runs returns the runs in the order of submission: queued, executed, and at least the newest 1,000 that have ended.
 func (s *Store) Runs(ctx context.Context) (runs []RunState, err error) {
 	err = s.bucket(subject.StateBucket).each(ctx, "run.*", func(e jetstream.KeyValueEntry) {
 		var r RunState
@@ -335,8 +333,7 @@ func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision u
 	return revision, wrap(err, "store schedule %s", v.Name)
 }
 
-// putSchedule stores a schedule and returns its new revision. revision is the one that it replaces; 0: the schedule is
-// new.
+// putSchedule stores a schedule and returns its new revision. It replaces a revision; 0: the schedule is new.
 func (s *Store) putSchedule(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
 	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // in an answer it is base64
 		return 0, fmt.Errorf("%d bytes exceed the limit of %d (max_payload of its NATS server): %w", len(value), limit,
@@ -377,8 +374,7 @@ func (s *Store) scheduleNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Schedules returns all schedules, including those that cannot be used. Those that have not changed since known are not
-// decoded again.
+// Schedules returns all schedules, including those that cannot be used. Those that equal one of known are not decoded.
 func (s *Store) Schedules(ctx context.Context, known []KeptSchedule) (all []KeptSchedule, err error) {
 	err = s.bucket(subject.SchedulesBucket).each(ctx, ">", func(e jetstream.KeyValueEntry) {
 		same := func(k KeptSchedule) bool { return k.Revision == e.Revision() && k.stored.Equal(e.Created()) }

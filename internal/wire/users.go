@@ -42,8 +42,7 @@ func allKeyed(opts *server.Options) error {
 	return nil
 }
 
-// newUsers makes a server with the options of a configuration file authenticate its connections with users. There are
-// none before set.
+// newUsers makes a server with the options of a configuration file authenticate with users; none before set.
 func newUsers(opts *server.Options) *users {
 	u := &users{}
 	u.byKey.Store(&map[string]*server.NkeyUser{})

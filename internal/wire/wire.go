@@ -59,8 +59,7 @@ import (
 // MaxMessage is the maximum size of a message in bytes on an embedded server. Other servers may have a lower limit.
 const MaxMessage = keys.MaxPayload
 
-// HeartbeatEvery is the interval of an agent's heartbeats. After LostAfter without one the controller considers the
-// agent lost.
+// HeartbeatEvery is the interval of an agent's heartbeats. An agent is lost after LostAfter without one.
 const (
 	HeartbeatEvery = time.Second
 	LostAfter      = 4 * time.Second
@@ -69,8 +68,7 @@ const (
 // MaxName is the maximum length of a name, in bytes: see subject.MaxName.
 const MaxName = subject.MaxName
 
-// Ref identifies one attempt of a task. An interrupted task is run again, and messages of its earlier attempts must be
-// distinguishable.
+// Ref identifies one attempt of a task. Messages of a task's earlier attempts must be distinguishable.
 type Ref struct {
 	Run     string `json:"run"`
 	Task    string `json:"task"`

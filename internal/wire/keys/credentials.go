@@ -1,5 +1,4 @@
-// Package keys creates the credentials of a control plane: keys, certificates, and the server configuration with the
-// permissions of each role.
+// Package keys creates the credentials of a control plane: keys, certificates, and configurations with the permissions.
 package keys
 
 import (
@@ -21,8 +20,7 @@ import (
 )
 
 // Credentials is a folder with the credentials of one control plane: a certificate authority and the servers'
-// certificate, a key for each user, and the NATS configuration with all permissions. Only its creator needs all of it.
-// Not safe for concurrent use.
+// certificate, a key for each user, and the NATS configuration with all permissions. Not safe for concurrent use.
 type Credentials struct {
 	Hosts   []string `json:"hosts"`             // names and addresses of the control plane's servers
 	Cluster bool     `json:"cluster,omitempty"` // each host has one server of a cluster

@@ -23,8 +23,7 @@ const (
 	RoleAgent Role = "agent"
 )
 
-// permissions are the subjects that a user may publish and subscribe to. Every user may subscribe to its own inbox,
-// which is named after its key.
+// permissions are the subjects that a user may publish and subscribe to. The inbox of a user is named after its key.
 type permissions struct {
 	Publish, Subscribe []string
 }

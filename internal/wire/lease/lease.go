@@ -1,8 +1,7 @@
 // Package lease elects one leader among the controllers of a control plane, and fences former leaders.
 //
 // The lease is one value of a bucket, which its holder renews. Each leadership has an epoch that is greater than all
-// earlier ones. Writes and commands of a leader carry its epoch, so servers and agents can refuse those of a former
-// leader.
+// earlier ones. Writes and commands of a leader carry its epoch, so that those of former leaders are refused.
 package lease
 
 import (
@@ -97,8 +96,7 @@ type Lease struct {
 }
 
 // Campaign waits until this controller leads, and returns its lease. The lease is renewed until Resign is called or it
-// is lost. Campaign retries while servers are away or come back empty. An error means that ctx ended, or that Final is
-// true for it.
+// is lost. Campaign retries while servers are away or come back empty. An error is that of ctx, or Final.
 func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 	c := candidate{cfg: cfg}
 	for {
@@ -207,8 +205,7 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 func (l *Lease) Holder() Holder { return l.who }
 
 // Context ends with the cause ErrLost when the lease is lost, or when it is given back. It does not end with the
-// context of Campaign, as work in progress is completed first. It does not end when the lease lapses either: servers
-// and agents refuse a former leader.
+// context of Campaign, as work in progress is completed first. It does not end when the lease lapses either.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Lapsed returns the total time in which the lease had lapsed so far.

@@ -23,8 +23,7 @@ const (
 	BaselinesBucket = "LOCKSTEP_BASELINES"
 )
 
-// First words of subjects. The services are grouped by the roles that may use them: clients, clients and viewers,
-// agents.
+// First words of subjects. Services are grouped by the roles that may use them: clients, viewers too, agents.
 const (
 	Root           = "lockstep."
 	Queue          = Root + "queue."
@@ -60,8 +59,7 @@ func AttemptSnapshots(run, task, try string) string {
 }
 
 // Heartbeat, Clock, Arrive and Report return the subjects of services of the leader for agents. Command is the service
-// of an agent for the leader. The last word is the agent's name, or "*" for all. The server allows an agent only its
-// own.
+// of an agent for the leader. The last word is the agent's name, or "*" for all. An agent may only use its own.
 func Heartbeat(agent string) string { return AgentServices + "heartbeat." + agentToken(agent) }
 func Clock(agent string) string     { return AgentServices + "clock." + agentToken(agent) }
 func Arrive(agent string) string    { return AgentServices + "arrive." + agentToken(agent) }
