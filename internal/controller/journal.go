@@ -132,13 +132,13 @@ func (j *journal) finish(ctx context.Context) error {
 		return fmt.Errorf("end run: %w", err)
 	}
 	j.log.Info("run ended", "reason", j.end.Reason, "ran", j.end.Ran, "failed", j.end.Failed)
-	closing, done := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer done()
-	return j.close(closing)
+	return j.close(ctx)
 }
 
-// close stores the end in the run's state and deletes the submission.
+// close stores the end in the run's state and deletes the submission, within stopTimeout, also after the end of ctx.
 func (j *journal) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
 	j.state.State, j.state.Detail, j.state.Agents, j.state.Waiting = string(j.end.Reason), j.end.Detail, nil, ""
 	j.state.InFlight, j.state.Blamed, j.state.Crashes = "", "", nil
 	if j.state.Ended.IsZero() {

@@ -128,7 +128,7 @@ type candidate struct {
 	logged   string    // the last logged error
 }
 
-// try takes the lease if it is free. It returns nil and no error while another controller holds it.
+// try takes the lease if it is free. It returns nil and no error while another controller holds it, or was faster.
 func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
 	defer func() {
@@ -143,35 +143,30 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := bucket.Get(ctx, Key)
 	var held Holder
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		return c.take(ctx, bucket, held, 0, at)
-	case err != nil:
+	revision := uint64(0)
+	e, err := bucket.Get(ctx, Key)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, fmt.Errorf("read the lease: %w", err)
 	}
-	_ = json.Unmarshal(e.Value(), &held) // an unreadable lease is not renewed and so becomes free
-	own := held.Instance == c.cfg.Who.Instance
-	if e.Revision() != c.revision {
-		if c.revision == 0 && !held.Released && !own {
-			c.cfg.Log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
-			if held.Record != c.cfg.Who.Record {
-				c.cfg.Log.Warn("the leader has a different --record-limit, which applies while it leads; use the same on all controllers",
-					"leader", held.Record, "here", c.cfg.Who.Record)
+	if err == nil {
+		revision = e.Revision()
+		_ = json.Unmarshal(e.Value(), &held) // an unreadable lease is not renewed and so becomes free
+		own := held.Instance == c.cfg.Who.Instance
+		if revision != c.revision {
+			if c.revision == 0 && !held.Released && !own {
+				c.cfg.Log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
+				if held.Record != c.cfg.Who.Record {
+					c.cfg.Log.Warn("the leader has a different --record-limit, which applies while it leads; use the same on all controllers",
+						"leader", held.Record, "here", c.cfg.Who.Record)
+				}
 			}
+			c.revision, c.since = revision, at
 		}
-		c.revision, c.since = e.Revision(), at
+		if !held.Released && !own && at.Sub(c.since) < TakenAfter {
+			return nil, nil
+		}
 	}
-	if held.Released || own || at.Sub(c.since) >= TakenAfter {
-		return c.take(ctx, bucket, held, e.Revision(), at)
-	}
-	return nil, nil
-}
-
-// take writes the lease. It returns nil and no error if another candidate was faster.
-func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease,
-	error) {
 	who := c.cfg.Who
 	// The epoch must grow even if the bucket was lost with a server's memory. So it is at least the milliseconds since
 	// 1970, and no epoch is ahead of them.
