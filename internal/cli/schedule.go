@@ -174,7 +174,7 @@ func inMemory(run plan.Run) string {
 func (o *addOptions) store(ctx context.Context, conn *wire.Client) (schedule.Schedule, error) {
 	if !o.replace {
 		s := schedule.New(o.define, wire.NewName(), submitter(), time.Now().UTC())
-		err := conn.AddSchedule(ctx, s)
+		err := conn.PutSchedule(ctx, s, 0)
 		if errors.Is(err, wire.ErrChanged) {
 			err = fmt.Errorf("schedule %s already exists; pass another --name, or --replace", s.Name)
 		}

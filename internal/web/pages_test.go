@@ -299,7 +299,7 @@ func addSchedule(l *lab) {
 		Tasks:    schedule.Tasks{Valid: 3, Invalid: 1},
 		Problems: []string{hostile}, Why: hostile,
 		Compared: json.RawMessage(`{"x":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`)}}
-	if err := l.client.AddSchedule(l.t.Context(), s); err != nil {
+	if err := l.client.PutSchedule(l.t.Context(), s, 0); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -490,7 +490,7 @@ func TestTheDigestOfASlotIsReadable(t *testing.T) {
 			State:    schedule.Done,
 			Compared: json.RawMessage(`{"other":{"slower":3},"old":"cut","digest":{"title":"nightly: 1 worse","lines":["worse: <b>it</b>"],"run":"hidden"}}`)})
 	}
-	if err := l.client.AddSchedule(t.Context(), s); err != nil {
+	if err := l.client.PutSchedule(t.Context(), s, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(l.copies, "run-1"), 0o750); err != nil {

@@ -185,12 +185,9 @@ func (c *Client) Read(ctx context.Context, q RecordQuery, handle func(Entry) err
 	return readRecord(ctx, c, q, handle)
 }
 
-// AddSchedule stores a new schedule. The error wraps ErrChanged if its name exists.
-func (c *Client) AddSchedule(ctx context.Context, s schedule.Schedule) error {
-	return c.putSchedule(ctx, s, 0)
-}
-
-func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
+// PutSchedule stores a schedule. It replaces a revision; 0: the schedule is new. The error wraps ErrChanged if there is
+// another revision.
+func (c *Client) PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
 	value, err := pack(s)
 	if err == nil {
 		_, err = serviceSchedulePut.call(ctx, c, "", storedSchedule{Name: s.Name, Revision: revision, Value: value})
@@ -247,7 +244,7 @@ func (c *Client) EditSchedule(ctx context.Context, name string,
 		if err := change(&s); err != nil {
 			return s, err
 		}
-		if err = c.putSchedule(ctx, s, kept.Revision); !errors.Is(err, ErrChanged) {
+		if err = c.PutSchedule(ctx, s, kept.Revision); !errors.Is(err, ErrChanged) {
 			return s, err
 		}
 	}

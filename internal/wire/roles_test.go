@@ -350,8 +350,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		"a viewer submits a run": func() error { return viewer.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
 		"a viewer cancels a run": func() error { return viewer.Cancel(ctx, "r1", "") },
 		"a viewer adds a schedule": func() error {
-			return viewer.AddSchedule(ctx,
-				schedule.New(aDefinition, "id", "me", time.Now()))
+			return viewer.PutSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now()), 0)
 		},
 		"a viewer removes one": func() error { return viewer.RemoveSchedule(ctx, "x", 1) },
 	} {
@@ -382,7 +381,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Errorf("a viewer saw the end %+v: want that of the second submission", end)
 	}
 	// Schedules: a client edits, a viewer reads.
-	must("add a schedule", client.AddSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now())))
+	must("add a schedule", client.PutSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now()), 0))
 	for who, c := range map[string]*Client{"client": client, "viewer": viewer} {
 		all, err := c.Schedules(ctx)
 		must(who+" lists schedules", err)

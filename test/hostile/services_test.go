@@ -104,10 +104,10 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 // or make the server publish one. The reply subject has no effect, because the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
-	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly",
+	must(t, f.client.PutSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly",
 		Zone: "UTC", MissedRuns: schedule.MissedSkip,
 		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me",
-		time.Now())))
+		time.Now()), 0))
 	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept",
 		Subjects: []string{"lockstep.events.kept.>"}})
 	must(t, err)
