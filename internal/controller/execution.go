@@ -49,8 +49,6 @@ func (x *execution) execute(ctx context.Context) error {
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
 	end := &x.journal.end
 	if errors.Is(err, errEnded) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
 		return x.journal.close(ctx)
 	}
 	fenced := errors.Is(err, lease.ErrFenced)
@@ -90,8 +88,7 @@ func (x *execution) tasks(ctx context.Context) error {
 		return err
 	}
 	if r := x.queued.refusal; r != nil {
-		x.journal.end.Reason, x.journal.end.Detail, x.journal.end.Have, x.journal.end.Need = r.Reason, r.Detail, r.Have,
-			r.Need
+		x.journal.end.Reason, x.journal.end.Detail = r.Reason, r.Detail
 		return errors.New(r.Detail)
 	}
 	first := true
@@ -187,10 +184,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 			return nil, nil, err
 		}
 	}
-	if err := x.journal.event(ctx, wire.RunEvent{Kind: wire.RunAccepted}); err != nil {
-		return nil, nil, err
-	}
-	for _, e := range unreachable {
+	for _, e := range append([]wire.RunEvent{{Kind: wire.RunAccepted}}, unreachable...) {
 		if err := x.journal.event(ctx, e); err != nil {
 			return nil, nil, err
 		}

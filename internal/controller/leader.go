@@ -106,15 +106,16 @@ func (l *leader) keepStreams(ctx context.Context) {
 // serveQueue executes runs side by side. It returns when ctx ends, or to hand over when no task is in flight.
 func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l.queue.forget = func(r wire.Request) { // a cancellation that no queued run matches
-		if err := l.lease.Dequeue(following, r.Run, r.Seq); err != nil {
-			l.cfg.Log.Warn("cannot delete a cancellation", "run", r.Run, "err", err)
-		}
-	}
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.lease.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) },
-			l.queue.complete)
+		followed <- l.lease.Queue(following, func(r wire.Request) {
+			if !l.queue.add(following, r, l.queued(following, r)) {
+				return
+			}
+			if err := l.lease.Dequeue(following, r.Run, r.Seq); err != nil {
+				l.cfg.Log.Warn("cannot delete a cancellation", "run", r.Run, "err", err)
+			}
+		}, l.queue.complete)
 	}()
 	defer func() {
 		stop()

@@ -134,7 +134,7 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 		text = fmt.Sprintf("too few agents with matching labels: %d available%s; required: %s", have,
 			roster(there, labelled), strings.Join(wanted, ", "))
 	}
-	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
+	return &wire.End{Reason: wire.EndNoAgents, Detail: text}
 }
 
 // roster lists agents in parentheses.

@@ -26,12 +26,11 @@ type runQueue struct {
 	// resolving is the total time of name lookups before read was set. Only the goroutine that adds uses it.
 	resolving time.Duration
 	changed   chan struct{}
-	forget    func(wire.Request) // deletes a cancellation that no run matches
 }
 
 // add adds a message of the queue. noted is the last stored state of its run. A cancellation applies to all earlier
 // submissions of its run.
-func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
+func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) (idle bool) {
 	var submitted *queuedRun
 	if r.Submission != nil || r.Submits {
 		q.mu.Lock()
@@ -46,28 +45,7 @@ func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState)
 		cancel()
 		q.resolving += time.Since(began)
 	}
-	if q.insert(r, submitted) {
-		q.forget(r)
-	}
-	q.wake()
-}
-
-// complete is called when every message that was queued at the start of this leadership was added.
-func (q *runQueue) complete() {
-	q.mu.Lock()
-	q.read = true
-	q.mu.Unlock()
-	q.wake()
-}
-
-func (q *runQueue) wake() {
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (q *runQueue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
+	defer q.wake()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if submitted != nil {
@@ -85,6 +63,21 @@ func (q *runQueue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
 		}
 	}
 	return idle
+}
+
+// complete is called when every message that was queued at the start of this leadership was added.
+func (q *runQueue) complete() {
+	q.mu.Lock()
+	q.read = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *runQueue) wake() {
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
 }
 
 // start sets the function that cancels a run that begins. It calls it at once if the run was cancelled meanwhile.

@@ -109,13 +109,10 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 			logged = err.Error()
 			l.conn.log.Warn("cannot read the queue; retrying", "err", err)
 		}
-		one, cancel := context.WithTimeout(ctx, pause)
 		select {
 		case <-l.queued:
-		case <-one.Done():
-		}
-		cancel()
-		if ctx.Err() != nil {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}

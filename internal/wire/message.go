@@ -297,8 +297,6 @@ const (
 type End struct {
 	Reason EndReason `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
-	Have   int       `json:"have"`   // EndNoAgents: number of available agents
-	Need   int       `json:"need"`   // EndNoAgents: number of agents that the run needs
 	Ran    int       `json:"ran"`    // tasks that got an outcome in this submission
 	Failed int       `json:"failed"` // the part of Ran that is not valid
 	// Submission is the sequence number of the submission that ended: a resumed run ends more than once.
