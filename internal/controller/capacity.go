@@ -211,6 +211,9 @@ func (c *capacitySearch) result() plan.SearchResult {
 			r.Fails = f
 		}
 	}
+	limited := func(what string) string {
+		return fmt.Sprintf("the limit of %d steps was reached before the %s", c.Steps, what)
+	}
 	switch {
 	case c.unclear > 1:
 		r.Why = fmt.Sprintf("the step at %s returned no usable numbers, twice", perSecond(c.last.rate))
@@ -223,21 +226,20 @@ func (c *capacitySearch) result() plan.SearchResult {
 	case lo == 0 && hi == 0:
 		r.Why = fmt.Sprintf("none of %d steps returned usable numbers: %s", c.Steps, c.why)
 	case lo == 0 && c.failures[hi] < 2:
-		r.Why = fmt.Sprintf("the limit of %d steps was reached before the failure at %s was verified: %s", c.Steps,
-			perSecond(hi), c.why)
+		r.Why = limited("failure at " + perSecond(hi) + " was verified: " + c.why)
 	case lo == 0:
 		r.Sure = true
 		r.Why = fmt.Sprintf("no rate is sustained, down to %s: %s", perSecond(hi), c.why)
 	case c.verified < c.Repeats:
-		r.Why = fmt.Sprintf("the limit of %d steps was reached before the verification was complete", c.Steps)
+		r.Why = limited("verification was complete")
 	case r.Bound != "":
 		r.Why = fmt.Sprintf("%s at %s: capacity is at least %s", r.Bound, perSecond(hi), perSecond(lo))
 	case hi == 0 && lo >= c.Max:
 		r.Why = fmt.Sprintf("%s is sustained, the maximum rate of the search: capacity is at least that", perSecond(lo))
 	case hi == 0 || !c.narrow():
-		r.Why = fmt.Sprintf("the limit of %d steps was reached before the required precision", c.Steps)
+		r.Why = limited("required precision")
 	case c.failures[hi] < minFailures:
-		r.Why = fmt.Sprintf("the limit of %d steps was reached before the failure at %s was verified", c.Steps, perSecond(hi))
+		r.Why = limited("failure at " + perSecond(hi) + " was verified")
 	}
 	return r
 }

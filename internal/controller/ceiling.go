@@ -67,11 +67,12 @@ func (c *Ceilings) load() error {
 	return nil
 }
 
-func (c *Ceilings) get(key string) (plan.Limits, bool) {
+func (c *Ceilings) get(key string) (limits plan.Limits, known bool, unread error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	unread = c.load()
 	l, ok := c.of[c.build+key]
-	return l.Limits, ok && time.Since(l.Measured) < ceilingAge
+	return l.Limits, ok && time.Since(l.Measured) < ceilingAge, unread
 }
 
 func (c *Ceilings) put(key string, l plan.Limits) error {

@@ -64,14 +64,6 @@ var errCancelled = errors.New("run was cancelled")
 // errStopping is the cause of contexts that end because the controller must hand over.
 var errStopping = errors.New("the controller is handing over")
 
-// cancelledBy returns errCancelled with the name of the user who cancelled, if it is known.
-func cancelledBy(who string) error {
-	if who == "" {
-		return errCancelled
-	}
-	return fmt.Errorf("%w by %s", errCancelled, who)
-}
-
 // stopTimeout bounds each of the last writes and requests after the stop of the controller was requested.
 const stopTimeout = 10 * time.Second
 

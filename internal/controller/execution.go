@@ -239,12 +239,6 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	if store == nil {
 		return nil
 	}
-	store.mu.Lock()
-	err := store.load()
-	store.mu.Unlock()
-	if err != nil {
-		x.log.Warn("ceilings are measured again", "err", err)
-	}
 	var all []plan.Ceiling
 	seen := map[plan.LoadShape]bool{}
 	fit := x.fit(x.between)
@@ -267,7 +261,8 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 			})
 			if len(publishers) > 0 {
 				key := ceilingKey(shape, publishers)
-				limits, known := store.get(key)
+				limits, known, unread := store.get(key)
+				var err error
 				if !known && measured < maxCeilings && x.between.Err() == nil {
 					measured++
 					switch limits, err = x.measureCeiling(publishers); {
@@ -278,9 +273,9 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 					case errors.Is(err, errNoCeiling):
 						measured = maxCeilings // the others would not get one either
 					}
-					if err != nil {
-						x.log.Warn("ceiling of the load generator", "mode", shape.Mode, "err", err)
-					}
+				}
+				if err = errors.Join(unread, err); err != nil {
+					x.log.Warn("ceiling of the load generator", "mode", shape.Mode, "err", err)
 				}
 				if known {
 					ceiling.Limits = &limits

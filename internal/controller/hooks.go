@@ -84,9 +84,18 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 	backoff := hook.Backoff.D()
 	for {
 		attempts++
-		var final bool
-		if printed, final, err = h.attempt(ctx, hook, n, body); err == nil || final || attempts > hook.Retries ||
-			ctx.Err() != nil {
+		final := false // a retry would fail in the same way
+		one, cancel := context.WithTimeout(ctx, hook.Timeout.D())
+		if hook.Webhook != "" {
+			final, err = h.post(one, hook, n.Key, body)
+		} else {
+			printed, err = runHook(one, hook.Command, n, body)
+		}
+		if err != nil && errors.Is(one.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no response within its timeout of %v", hook.Timeout)
+		}
+		cancel()
+		if err == nil || final || attempts > hook.Retries || ctx.Err() != nil {
 			return printed, attempts, err
 		}
 		if err := wire.Wait(ctx, backoff); err != nil {
@@ -94,22 +103,6 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
-}
-
-// attempt calls a hook once. final: a retry would fail in the same way.
-func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte,
-	final bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, hook.Timeout.D())
-	defer cancel()
-	if hook.Webhook != "" {
-		final, err = h.post(ctx, hook, n.Key, body)
-	} else {
-		printed, err = runHook(ctx, hook.Command, n, body)
-	}
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("no response within its timeout of %v", hook.Timeout)
-	}
-	return printed, final, err
 }
 
 // address resolves the secrets in the address and the headers of a webhook. The scrubber removes them from text.

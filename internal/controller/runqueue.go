@@ -53,11 +53,15 @@ func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState)
 		return false
 	}
 	idle = true
+	cause := errCancelled
+	if r.By != "" {
+		cause = fmt.Errorf("%w by %s", errCancelled, r.By)
+	}
 	for _, run := range q.runs {
 		if run.Run != r.Run || run.Seq > r.Seq {
 			continue
 		}
-		idle, run.rejected, run.cause = false, true, cancelledBy(r.By)
+		idle, run.rejected, run.cause = false, true, cause
 		if run.cancel != nil {
 			run.cancel(run.cause)
 		}
