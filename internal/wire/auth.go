@@ -78,13 +78,12 @@ func credentials(path string) ([]nats.Option, error) {
 		return []nats.Option{nats.UserCredentials(path)}, nil
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("read credentials %s: neither an nkey seed nor a NATS credentials file: %w", path,
-			err)
+	key := ""
+	if err == nil {
+		key, err = pair.PublicKey()
 	}
-	key, err := pair.PublicKey()
 	if err != nil {
-		return nil, fmt.Errorf("read credentials %s: %w", path, err)
+		return nil, fmt.Errorf("read credentials %s: neither an nkey seed nor a NATS credentials file: %w", path, err)
 	}
 	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(keys.InboxPrefix(key))}, nil
 }

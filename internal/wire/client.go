@@ -11,6 +11,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/schedule"
 	"example.org/lockstep/lockstep/internal/wire/lease"
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // Deadlines of a client's requests. A submission is repeated until submitTimeout while no controller leads.
@@ -201,7 +202,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error
 	if err != nil {
 		return KeptSchedule{}, err
 	}
-	kept := readSchedule(keySchedule(name), a.Value, a.Revision)
+	kept := readSchedule(subject.EncodeToken(name), a.Value, a.Revision)
 	return kept, kept.Err
 }
 

@@ -274,7 +274,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		return err
 	}))
 	serviceSchedulePut.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
-		err := readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
+		err := readSchedule(subject.EncodeToken(q.Name), q.Value, q.Revision).Err
 		if err == nil && q.Revision == 0 {
 			var names []string
 			if names, err = l.store.scheduleNames(ctx); len(names) >= maxSchedules {

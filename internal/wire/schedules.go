@@ -30,8 +30,6 @@ type KeptSchedule struct {
 // maxSchedules bounds the memory of schedules, which the leader has decoded: each has at most 2 MiB, with its history.
 const maxSchedules = 100
 
-func keySchedule(name string) string { return subject.EncodeToken(name) }
-
 func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	kept := KeptSchedule{Revision: revision}
 	if kept.Name, kept.Err = subject.DecodeToken(key); kept.Err != nil {

@@ -164,16 +164,12 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		return nil, fmt.Errorf("%w: listen on %q: invalid port; use a number from 0 to 65535", ErrAsked, cfg.Listen)
 	}
 	opts.Host, opts.Port = host, cmp.Or(opts.Port, server.RANDOM_PORT)
-	if !guarded(opts) && !(cfg.Open && loopback(host)) {
+	guarded := opts.Authorization != "" || opts.Username != "" && opts.Password != "" ||
+		len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0
+	if !guarded && !(cfg.Open && loopback(host)) {
 		return nil, fmt.Errorf("%w: listen on %q: %w", ErrAsked, cfg.Listen, ErrOpen)
 	}
 	return opts, nil
-}
-
-// guarded reports whether a server requires credentials.
-func guarded(o *server.Options) bool {
-	return o.Authorization != "" || o.Username != "" && o.Password != "" ||
-		len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
 
 // Reload reads the users, their permissions and the certificate from the configuration file again. Removed and changed

@@ -339,7 +339,7 @@ func (s *Store) putSchedule(ctx context.Context, name string, value []byte, revi
 		return 0, fmt.Errorf("%d bytes exceed the limit of %d (max_payload of its NATS server): %w", len(value), limit,
 			ErrTooLarge)
 	}
-	now, err = s.bucket(subject.SchedulesBucket).put(ctx, keySchedule(name), value, revision)
+	now, err = s.bucket(subject.SchedulesBucket).put(ctx, subject.EncodeToken(name), value, revision)
 	if lease.IsConflict(err) {
 		err = ErrChanged
 	}
@@ -352,12 +352,12 @@ func (s *Store) Schedule(ctx context.Context, name string) (KeptSchedule, error)
 	if err != nil {
 		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
 	}
-	kept := readSchedule(keySchedule(name), value, revision)
+	kept := readSchedule(subject.EncodeToken(name), value, revision)
 	return kept, kept.Err
 }
 
 func (s *Store) schedule(ctx context.Context, name string) (value []byte, revision uint64, err error) {
-	value, revision, err = s.bucket(subject.SchedulesBucket).get(ctx, keySchedule(name))
+	value, revision, err = s.bucket(subject.SchedulesBucket).get(ctx, subject.EncodeToken(name))
 	if err == nil && revision == 0 {
 		err = ErrNoSchedule
 	}
@@ -399,7 +399,7 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 	if revision == 0 { // any
 		return ErrChanged
 	}
-	err := s.bucket(subject.SchedulesBucket).remove(ctx, keySchedule(name), revision)
+	err := s.bucket(subject.SchedulesBucket).remove(ctx, subject.EncodeToken(name), revision)
 	if lease.IsConflict(err) {
 		return ErrChanged
 	}
