@@ -115,7 +115,7 @@ func queueRun(t testing.TB, s *Store, run plan.Run) {
 	}
 }
 
-// TestAnIdleFollowerInAnotherAccount proves that a follower continues after ten minutes without events, with 120
+// TestAnIdleFollowerInAnotherAccount proves that a follower continues after ten minutes without events, with 2,400
 // requests to another account.
 func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
@@ -155,8 +155,43 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	})
 }
 
-// A leader ends with a pending request of a reader, whose link stays. The client finds the next leader and continues to
-// read.
+// A leader ends without an answer to a pending request. The request ends when the client finds the next leader.
+func TestAPendingRequestEndsWithTheNextLeader(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{Shared: true})
+		stuck := make(chan struct{})
+		defer close(stuck)
+		first := campaign(t, storeOf(t, s), "first")
+		stop, err := first.ServeClients(func() []AgentInfo { return nil },
+			func(plan.HistoryQuery) (plan.HistoryAnswer, error) { <-stuck; return plan.HistoryAnswer{}, nil }, nil,
+			func(context.Context, BaselineQuery) (BaselineAnswer, error) { return BaselineAnswer{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { go stop() }()
+		client := clientOf(t, s)
+		if _, err := client.Leader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := client.History(t.Context(), plan.HistoryQuery{})
+			ended <- err
+		}()
+		time.Sleep(time.Second) // the request is pending
+		first.conn.Close()
+		serveClients(t, campaign(t, storeOf(t, s), "second"))
+		found := time.Now()
+		if _, err := client.Leader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err == nil || time.Since(found) > time.Second {
+			t.Errorf("the pending request ended after %v with %v", time.Since(found), err)
+		}
+	})
+}
+
+// A reader continues with the next leader.
 func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
@@ -172,11 +207,11 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			// its error is that of Follow
+			// its error is that of Read
 			_, _ = client.Read(following, RecordQuery{Run: "r", Wait: true}, func(Entry) error { read <- time.Now(); return nil })
 		}()
 		defer func() { leave(); <-ended }()
-		time.Sleep(7 * time.Second) // the reader's second request is pending
+		time.Sleep(7 * time.Second)
 		first.leader.conn.Close()
 		second := recorder(t, storeOf(t, s), "r")
 		serveClients(t, second.leader)

@@ -47,15 +47,6 @@ type batch struct {
 	Messages []stored `json:"messages,omitempty"`
 	More     bool     `json:"more,omitempty"` // more messages follow
 	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its final end
-
-	loaded func() // frees the slot of recordReader.slots; nil: none
-}
-
-// release frees the slot in which the messages were loaded, when the answer was sent.
-func (b batch) release() {
-	if b.loaded != nil {
-		b.loaded()
-	}
 }
 
 // stored is a message of a stream.

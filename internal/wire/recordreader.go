@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,11 +15,10 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// Limits of one batch of a record, and how long a reader waits for its first message.
+// Limits of one batch of a record, and of the batches for clients and viewers.
 const (
 	batchBytes    = 512 << 10 // unless the only message is larger
 	batchMessages = 256
-	batchWait     = 5 * time.Second
 	maxBatches    = 3 // in memory for clients and viewers: one message of 8 MiB takes a multiple of its size
 )
 
@@ -36,34 +34,25 @@ type source interface {
 // recordReader reads the records of runs from their streams.
 type recordReader struct {
 	store *Store
-	slots *semaphore.Weighted // bounds the batches in memory; nil: unbounded
+	slots *semaphore.Weighted // bounds the batches in memory until they are sent; nil: unbounded
 }
 
 func (r recordReader) connection() *Conn { return r.store.conn }
 
 // read reads a batch. The error wraps ErrNoRun if the run is not known, or no longer. It wraps ErrNoRecord if the
 // record was deleted since its last message was read, or, without Wait, if there is no record.
+//
+// It merges the two streams of the run. It reads the last sequence number of the events before that of the snapshots, so
+// that all snapshots before an event are visible.
 func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
+	defer cancel()
 	// The pending submission is read first: an end that is stored later is of this submission or a later one.
-	last, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
+	submitted, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
 	if err != nil {
 		return b, err
 	}
-	reading, cancel := context.WithTimeout(ctx, batchWait)
-	defer cancel()
-	for {
-		b, err = r.readOnce(ctx, q, last.Seq)
-		if err != nil || len(b.Messages) > 0 || !q.Wait || Wait(reading, batchPause) != nil {
-			return b, err
-		}
-	}
-}
-
-// readOnce merges the two streams of a run. It reads the last sequence number of the events before that of the
-// snapshots, so that all snapshots before an event are visible.
-func (r recordReader) readOnce(ctx context.Context, q RecordQuery, pending uint64) (b batch, err error) {
-	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
-	defer cancel()
+	pending := submitted.Seq
 	events, err := r.store.js.Stream(ctx, subject.RunStream(subject.EventsStream, q.Run))
 	switch missing := errors.Is(err, jetstream.ErrStreamNotFound); {
 	case missing && !q.Wait:
@@ -98,16 +87,7 @@ func (r recordReader) readOnce(ctx context.Context, q RecordQuery, pending uint6
 		if err := r.slots.Acquire(ctx, 1); err != nil {
 			return b, err
 		}
-		b.loaded = sync.OnceFunc(func() { r.slots.Release(1) })
-		defer func() {
-			failed := recover()
-			if failed != nil || len(b.Messages) == 0 {
-				b.release()
-			}
-			if failed != nil {
-				panic(failed)
-			}
-		}()
+		afterAnswer(ctx, func() { r.slots.Release(1) })
 	}
 	var event, snapshot stored
 	for len(b.Messages) < batchMessages {

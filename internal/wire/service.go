@@ -90,6 +90,14 @@ type service struct {
 	epoch    uint64 // of the answers; 0: none
 }
 
+type answered struct{}
+
+// afterAnswer calls do when the answer to the request of ctx was sent, or the request has failed.
+func afterAnswer(ctx context.Context, do func()) {
+	after := ctx.Value(answered{}).(*[]func())
+	*after = append(*after, do)
+}
+
 // serve answers requests until stop is called. stop ends the context of the requests in progress and waits for them.
 // handle is called from several goroutines. Its subject is that of the request: words of it may name the sender, as the
 // server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
@@ -111,18 +119,19 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 		}
 		go func() {
 			defer quota.Release(takes)
-			release := func() {}
-			defer func() { release() }() // after the answer was sent
+			var after []func()
+			defer func() {
+				for _, do := range after {
+					do()
+				}
+			}()
 			var answer *nats.Msg
 			err := Guard(c.log, m.Subject, func() error {
 				var q Q
 				if err := c.codec.decode(m.Header, m.Data, "the peer", &q); err != nil {
 					return err
 				}
-				a, err := handle(ctx, m.Subject, q)
-				if large, is := any(a).(interface{ release() }); is {
-					release = large.release
-				}
+				a, err := handle(context.WithValue(ctx, answered{}, &after), m.Subject, q)
 				if err == nil {
 					answer, err = c.codec.encode(m.Reply, a)
 				}

@@ -82,7 +82,7 @@ const (
 	smallRequest = 64 << 10
 	agentRequest = 512 << 10 // of an arrival, with the nodes of a cluster and the description of a broker
 	fewRequests  = 16
-	maxReads     = 512 // most of them wait for something to read
+	maxReads     = 512 // most of them find nothing new
 )
 
 // clientService is a service of the leader for clients. Q is the request and A the answer.
