@@ -458,9 +458,7 @@ func (a *attempt) drain(ctx context.Context) error {
 	if err := a.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
 		return err
 	}
-	if a.traffic.moved == 0 {
-		a.traffic.moved = stopped
-	}
+	a.traffic.moved = cmp.Or(a.traffic.moved, stopped)
 	return a.wait(ctx, func() (time.Duration, error) {
 		if err := trouble(a.parts); err != nil {
 			return 0, err

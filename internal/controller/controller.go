@@ -96,24 +96,10 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 //
 // A run that is not complete stays in the queue. The next leader continues it, as far as its data are kept.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Gather == 0 {
-		cfg.Gather = 3 * time.Second
-	}
-	if cfg.SideBySide == 0 {
-		cfg.SideBySide = 4
-	}
-	if cfg.Status == nil {
-		cfg.Status = &Status{}
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = hostClock{}
-	}
-	if cfg.Hooks == nil {
-		cfg.Hooks = &Hooks{}
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Gather, cfg.SideBySide = cmp.Or(cfg.Gather, 3*time.Second), cmp.Or(cfg.SideBySide, 4)
+	cfg.Status, cfg.Hooks = cmp.Or(cfg.Status, &Status{}), cmp.Or(cfg.Hooks, &Hooks{})
+	cfg.Clock = cmp.Or[Clock](cfg.Clock, hostClock{})
 	if cfg.Expand == nil {
 		cfg.Expand = Expand
 	}
@@ -130,7 +116,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if err := prepare(stopping, store, cfg.Log); err != nil || stopping.Err() != nil {
 		return err
 	}
-	k := &copies{store: store, cfg: cfg, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
+	k := &copies{store: store, cfg: cfg, of: map[string]*copying{}}
 	if cfg.Copies != "" {
 		var copying sync.WaitGroup
 		defer copying.Wait()

@@ -36,7 +36,7 @@ type copies struct {
 	leads   atomic.Bool
 	mu      sync.Mutex
 	of      map[string]*copying // by run
-	backlog chan struct{}
+	backlog int                 // number of ended runs that are being copied
 }
 
 // copying is one run's copy.
@@ -72,9 +72,6 @@ func (k *copies) run(ctx context.Context) {
 			}
 			under.Go(func() {
 				k.end(ctx, r, wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error { return k.copy(ctx, r) }))
-				if r.Over() {
-					<-k.backlog
-				}
 			})
 		}
 	}
@@ -109,11 +106,10 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 		return false, c.whole
 	}
 	if r.Over() {
-		select {
-		case k.backlog <- struct{}{}:
-		default:
+		if k.backlog == copyBeside {
 			return false, false
 		}
+		k.backlog++
 	}
 	c.now = true
 	return true, false
@@ -134,6 +130,9 @@ func copied(root string, r wire.RunState) bool {
 func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if r.Over() {
+		k.backlog--
+	}
 	c := k.of[r.Run]
 	gone := r.Copied && (errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord)) // others have copies
 	c.now, c.whole = false, err == nil || gone

@@ -14,7 +14,7 @@ import (
 
 // A run that is submitted again while its record is copied is copied only once at a time.
 func TestARunIsCopiedOnceAtATime(t *testing.T) {
-	k := &copies{cfg: Config{Copies: t.TempDir()}, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
+	k := &copies{cfg: Config{Copies: t.TempDir()}, of: map[string]*copying{}}
 	k.leads.Store(true)
 	first := wire.RunState{Run: "r", State: wire.StateRunning, Seq: 1}
 	if begin, _ := k.begin(first); !begin {
@@ -48,7 +48,7 @@ func TestCopiesOfUnlistedRunsAreForgotten(t *testing.T) {
 		if err := store.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		k := &copies{store: store, cfg: Config{Log: log, Copies: t.TempDir()}, backlog: make(chan struct{}, copyBeside),
+		k := &copies{store: store, cfg: Config{Log: log, Copies: t.TempDir()},
 			of: map[string]*copying{"deleted": {whole: true}, "being copied": {now: true}}}
 		ctx, stop := context.WithTimeout(t.Context(), copyEvery+copyEvery/2)
 		defer stop()

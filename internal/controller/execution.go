@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,9 +153,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	}
 	x.log.Info("run started", "tasks", x.journal.of, "done", len(done), "taken over", h.Accepted)
 	x.journal.state.Done = len(done)
-	if x.journal.state.Started.IsZero() {
-		x.journal.state.Started = time.Now()
-	}
+	x.journal.state.Started = cmp.Or(x.journal.state.Started, time.Now())
 	x.journal.note(ctx)
 	had := slices.Clone(x.journal.state.Agents)
 	if h.Attempt != nil {
@@ -212,9 +211,7 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 			x.short = time.Time{}
 			return 0, nil
 		}
-		if x.short.IsZero() {
-			x.short = time.Now()
-		}
+		x.short = cmp.Or(x.short, time.Now())
 		left := x.run.Grace.D() - time.Since(x.short)
 		if left <= 0 {
 			short = fmt.Sprintf("%s, after a grace of %v", missing.Detail, x.run.Grace)

@@ -141,9 +141,7 @@ func (j *journal) close(ctx context.Context) error {
 	defer cancel()
 	j.state.State, j.state.Detail, j.state.Agents, j.state.Waiting = string(j.end.Reason), j.end.Detail, nil, ""
 	j.state.InFlight, j.state.Blamed, j.state.Crashes = "", "", nil
-	if j.state.Ended.IsZero() {
-		j.state.Ended = time.Now()
-	}
+	j.state.Ended = cmp.Or(j.state.Ended, time.Now())
 	j.note(ctx)
 	if err := j.lease.Dequeue(ctx, j.state.Run, j.end.Submission); err != nil {
 		return fmt.Errorf("end run: %w", err)

@@ -23,28 +23,48 @@ func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, mi
 	return all, nil
 }
 
-// placement assigns roles to agents: at most one role per agent.
-type placement struct {
-	roles []plan.Role
-	there []wire.AgentInfo
-	role  []int // by agent; -1: free
-	next  []int // by role: no agent before this one is free and fits
-}
-
 // assignRoles chooses the agents of a workload, in the order of its roles and then of names. It finds an assignment if
 // one exists, and the same one for the same agents. Roles that the fewest agents fit are assigned first. If no
 // assignment exists, unfilled has the roles that lack agents, each with the missing number.
 func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, unfilled []plan.Role) {
 	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
-	p := placement{roles: w.Roles(), there: there, role: make([]int, len(there))}
-	p.next = make([]int, len(p.roles))
-	for i := range p.role {
-		p.role[i] = -1
+	roles := w.Roles()
+	fits := func(agent, role int) bool { return roles[role].On.Within(there[agent].Labels) }
+	order, fit := make([]int, len(roles)), make([]int, len(roles))
+	for r := range roles {
+		order[r] = r
+		for i := range there {
+			if fits(i, r) {
+				fit[r]++
+			}
+		}
 	}
-	for _, r := range p.narrowest() {
-		for n := range p.roles[r].Agents {
-			if !p.assign(r, make([]bool, len(p.roles))) {
-				short := p.roles[r]
+	slices.SortStableFunc(order, func(a, b int) int { return fit[a] - fit[b] })
+	roleOf := slices.Repeat([]int{-1}, len(there)) // by agent; -1: free
+	next := make([]int, len(roles))                // by role: no agent before this one is free and fits
+	// assign gives a role one more agent: a free one, or one of another role that gets a different agent instead (an
+	// augmenting path of bipartite matching). Visited roles are not visited again.
+	var assign func(role int, visited []bool) bool
+	assign = func(role int, visited []bool) bool {
+		visited[role] = true
+		for ; next[role] < len(there); next[role]++ { // an agent with a role never becomes free again
+			if i := next[role]; roleOf[i] < 0 && fits(i, role) {
+				roleOf[i] = role
+				return true
+			}
+		}
+		for i, other := range roleOf {
+			if other >= 0 && !visited[other] && fits(i, role) && assign(other, visited) {
+				roleOf[i] = role
+				return true
+			}
+		}
+		return false
+	}
+	for _, r := range order {
+		for n := range roles[r].Agents {
+			if !assign(r, make([]bool, len(roles))) {
+				short := roles[r]
 				short.Agents -= n // the remaining agents of this role cannot be found either
 				unfilled = append(unfilled, short)
 				break
@@ -54,53 +74,14 @@ func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentIn
 	if len(unfilled) > 0 {
 		return nil, unfilled
 	}
-	for r := range p.roles {
+	for r := range roles {
 		for i, a := range there {
-			if p.role[i] == r {
+			if roleOf[i] == r {
 				chosen = append(chosen, a)
 			}
 		}
 	}
 	return chosen, nil
-}
-
-func (p *placement) fits(agent, role int) bool { return p.roles[role].On.Within(p.there[agent].Labels) }
-
-// narrowest returns the roles in ascending order of the number of agents that fit.
-func (p *placement) narrowest() []int {
-	order, fit := make([]int, len(p.roles)), make([]int, len(p.roles))
-	for r := range p.roles {
-		order[r] = r
-		for i := range p.there {
-			if p.fits(i, r) {
-				fit[r]++
-			}
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return fit[a] - fit[b] })
-	return order
-}
-
-// assign gives a role one more agent: a free one, or one of another role that gets a different agent instead (an
-// augmenting path of bipartite matching). Visited roles are not visited again.
-func (p *placement) assign(role int, visited []bool) bool {
-	visited[role] = true
-	for ; p.next[role] < len(p.there); p.next[role]++ { // an agent with a role never becomes free again
-		if i := p.next[role]; p.role[i] < 0 && p.fits(i, role) {
-			p.role[i] = role
-			return true
-		}
-	}
-	for i, other := range p.role {
-		if other < 0 || visited[other] || !p.fits(i, role) {
-			continue
-		}
-		if p.assign(other, visited) {
-			p.role[i] = role
-			return true
-		}
-	}
-	return false
 }
 
 // maxNamed is the maximum number of agents that a message lists.

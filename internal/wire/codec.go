@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -104,11 +105,8 @@ func (c codec) check(h nats.Header, who string) error {
 		}
 		return nil
 	}
-	version := h.Get(headerProtocol)
+	version := cmp.Or(h.Get(headerProtocol), "none")
 	if version != strconv.Itoa(c.protocol) {
-		if version == "" {
-			version = "none"
-		}
 		return fmt.Errorf("%s uses protocol %.20s, this program uses protocol %d; install the same release of Lockstep on both: %w",
 			who, version, c.protocol, ErrProtocol)
 	}

@@ -71,10 +71,8 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Server{cfg: cfg, broken: make(chan error, 1)}
-	if cfg.Log == nil {
-		s.cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	if !opts.DontListen && !loopback(opts.Host) && opts.TLSConfig == nil {
 		s.cfg.Log.Warn("the control plane listens beyond loopback without TLS: assignments, with the secrets of matrices, "+
 			"can be read on the network; create certificates with \"ctl fleet init\"", "listen", cfg.Listen)

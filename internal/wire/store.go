@@ -81,9 +81,7 @@ func NewStore(conn *Conn, cfg StoreConfig) *Store {
 // is lost. Campaign retries while servers are away, and prepares those that come back empty. An error means that ctx
 // ended, the connection was closed or lacks permission, or the control plane has too few servers. log may be nil.
 func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger) (*Leader, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	who.Record = s.recordLimit
 	held, err := lease.Campaign(ctx, lease.Config{Who: who, Log: log, Closed: s.conn.Closed,
 		Open: func(ctx context.Context) (lease.Bucket, error) {

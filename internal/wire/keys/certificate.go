@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -58,9 +59,7 @@ func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate,
 	if err != nil {
 		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
-	if by == nil {
-		by = &tls.Certificate{Leaf: template, PrivateKey: key}
-	}
+	by = cmp.Or(by, &tls.Certificate{Leaf: template, PrivateKey: key})
 	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("create certificate %s: %w", name, err)
