@@ -304,8 +304,7 @@ func (a *attempt) assign() error {
 	return nil
 }
 
-// oneProcess rejects an in-process broker if the agents of a group are in several processes. Each process would have
-// its own broker, and consumers would receive nothing.
+// oneProcess rejects an in-process broker if the agents of a group are in several processes, which have one each.
 func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	first := map[string]wire.AgentInfo{} // by group
 	for i, a := range assignments {
@@ -424,8 +423,7 @@ func (a *attempt) notSteady() string {
 		slices.ContainsFunc(a.groups, consumes))
 }
 
-// beginMeasurement sets the second at which the measurement begins. An agent that set another start fails the task:
-// otherwise its messages would be missing without an error.
+// beginMeasurement sets the second at which the measurement begins. An agent that set another start fails the task.
 func (a *attempt) beginMeasurement(ctx context.Context) error {
 	at := time.Duration(clock.Now()-a.zero) + plan.MeasureAhead
 	at = (at + time.Second - 1).Truncate(time.Second)
@@ -648,8 +646,7 @@ func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) 
 	})
 }
 
-// within returns a function for the remaining time of a limit. Time in which the lease had lapsed does not count, as no
-// report arrives then. It does count if the attempt was cancelled.
+// within returns the remaining time of a limit. Time in which the lease had lapsed counts only after a cancellation.
 func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 	began, lapsed := time.Now(), a.lease.Lapsed()
 	return func() time.Duration {

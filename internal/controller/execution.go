@@ -119,8 +119,7 @@ func (x *execution) tasks(ctx context.Context) error {
 	return nil
 }
 
-// begin creates the run's record, or continues the record of a former leader, and determines the remaining tasks. It
-// also does so for a cancelled run, whose end must be recorded.
+// begin creates the record of the run, also of a cancelled one, or continues it, and determines the remaining tasks.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
@@ -480,8 +479,7 @@ func (x *execution) unreachableBroker(c plan.Cell) string {
 	return ""
 }
 
-// takeOver continues a run that a former leader executed. The task in flight has no outcome and is repeated: this
-// leader does not have the agents' reports to the former one.
+// takeOver continues a run of a former leader. The task in flight is repeated: this leader does not have the reports.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
 	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())}

@@ -16,8 +16,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// runHistory gives access to runs that have ended: the copies in this controller's folder, and the records on the
-// control plane. Baselines are made from them. Safe for concurrent use.
+// runHistory reads runs that have ended, from this controller's copies and the control plane. Safe for concurrent use.
 type runHistory struct {
 	store *wire.Store
 	lease *wire.Leader
@@ -129,8 +128,7 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, h.lease.PutBaseline(ctx, b)
 }
 
-// addBases adds the numbers of the control plane's baselines to a run, for the rules that have none yet. An error comes
-// from the control plane and may be temporary.
+// addBases adds the numbers of the control plane's baselines to a run, for rules without. An error may be temporary.
 func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(rules.Regressions(*run))) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })

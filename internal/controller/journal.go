@@ -28,8 +28,7 @@ type journal struct {
 	of     int      // number of tasks; the maximum while the rounds are open
 }
 
-// countCrash counts a former leadership that failed with the run in flight. It returns an error after maxCrashes:
-// another attempt would probably end this controller, too.
+// countCrash counts a former leadership that failed with the run in flight. After maxCrashes it returns an error.
 func (j *journal) countCrash(s *wire.Submission) error {
 	if j.state.InFlight != "" && j.state.Epoch != j.lease.Epoch() {
 		if j.state.Blamed != j.state.InFlight {

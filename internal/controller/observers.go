@@ -54,8 +54,7 @@ func (o *observers) notObserved(broker, observer, why string) {
 	o.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
 }
 
-// assignment returns the assignment of an observer. It has only the parts of the task that an observer needs, and no
-// options of brokers, as these may hold secrets.
+// assignment returns the assignment of an observer. It has no options of brokers, as these may hold secrets.
 func (o *observers) assignment(p *part, deadline plan.Duration) *plan.Assignment {
 	work := o.task.Cell.Workload
 	t := plan.Task{Run: o.task.Run, ID: o.task.ID, Attempt: o.task.Attempt, Repetition: o.task.Repetition,

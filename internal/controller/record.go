@@ -80,8 +80,7 @@ const (
 	replayTimeout  = 30 * time.Second
 )
 
-// deliver stores the counts of the run's points. It replays the run once if it has ended and points may be missing. It
-// logs dropped points and the result of the replay.
+// deliver stores the counts of the run's points. It replays an ended run once if points may be missing, and logs both.
 func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) error {
 	stored := f.dir.AddDelivery(d)
 	if d.Dropped == 0 && !f.resumed {

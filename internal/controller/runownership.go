@@ -31,8 +31,7 @@ func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 	return nil
 }
 
-// heartbeat handles a heartbeat. stale means that this leadership does not own the attempt of the agent: its controller
-// failed, or the run ended while the agent was disconnected.
+// heartbeat handles a heartbeat. stale: this leadership does not own the agent's attempt, which is to end.
 func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	if why := o.agents.heartbeat(h); why != "" {
 		return false, errors.New(why)

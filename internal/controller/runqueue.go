@@ -217,8 +217,7 @@ func (q *runQueue) pass() *schedulingPass {
 	return p
 }
 
-// reserve gives a run the free agents that it needs. It returns the first cell with too few agents; then all free
-// agents that the run could use are reserved for it.
+// reserve gives a run the free agents that it needs, or all that it could use, and returns the first cell with too few.
 func (p *schedulingPass) reserve(r *queuedRun) (short *plan.Cell) {
 	for i, c := range r.needs {
 		chosen, missing := assignAgents(c, append(p.usedBy(r), p.usedBy(nil)...)) // its own agents come first

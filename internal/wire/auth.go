@@ -66,8 +66,7 @@ func (a Auth) options() (opts []nats.Option, err error) {
 	return opts, nil
 }
 
-// credentials reads a file of either kind. A NATS credentials file is read again at every reconnect. A seed stays in
-// memory, so that a reconnect does not need the file.
+// credentials reads a file of either kind. A seed stays in memory; a NATS credentials file is read at every reconnect.
 func credentials(path string) ([]nats.Option, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -39,8 +39,7 @@ type Conn struct {
 
 const (
 	connectTimeout = 5 * time.Second
-	// storeTimeout bounds one attempt of a request to a server. A server that was killed never answers, and the link is
-	// restored long before a caller's own deadline.
+	// storeTimeout bounds one attempt of a request to a server. A server that was killed never answers.
 	storeTimeout = 5 * time.Second
 	// prepareTimeout bounds Store.Prepare.
 	prepareTimeout = 10 * time.Second

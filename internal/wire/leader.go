@@ -49,8 +49,7 @@ const endingWait = time.Second
 // minPoints is the number of history points that an answer can contain on any server.
 const minPoints = 500
 
-// Leader is one leadership of a controller. It reads the queue, answers agents and clients, commands agents, and writes
-// data that only a leader may write. Safe for concurrent use.
+// Leader is one leadership of a controller. It has all requests and writes of a leader. Safe for concurrent use.
 type Leader struct {
 	store *Store
 	conn  *Conn // of the store
@@ -444,8 +443,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	return wrap(err, "submit run %s", s.Run.ID)
 }
 
-// Dequeue deletes a run's submissions and cancellations up to a sequence number of the queue, with the secrets in them.
-// It first confirms that this controller leads.
+// Dequeue deletes a run's submissions and cancellations up to a sequence number, once it confirmed that it leads.
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
@@ -610,8 +608,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	return wrap(err, "store baseline %s", b.Baseline.Name)
 }
 
-// parseRefused returns the sender of a refused heartbeat: its name from the subject, and the other fields as far as
-// they can be read. The heartbeat may be of any protocol version.
+// parseRefused returns the readable fields of a refused heartbeat of any protocol version. The subject has the name.
 func parseRefused(m *nats.Msg) Heartbeat {
 	var announced struct{ Host, Version string }
 	if len(m.Data) <= maxHeartbeat {

@@ -62,8 +62,7 @@ type StoreConfig struct {
 	Replicas int
 }
 
-// Store gives controllers access to the streams and buckets of the control plane, whether they lead or stand by. Writes
-// that require leadership are in Leader. Safe for concurrent use.
+// Store gives controllers that lead or stand by access to the streams and buckets. Safe for concurrent use.
 type Store struct {
 	conn        *Conn
 	js          jetstream.JetStream

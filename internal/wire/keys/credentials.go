@@ -75,8 +75,7 @@ func Open(dir string) (*Credentials, error) {
 	return c, nil
 }
 
-// AddAgents creates keys for agents with the given number of slots each. A name that is in use, also as a slot of
-// another agent, is an error. Then no key is created.
+// AddAgents creates keys for agents with a number of slots each. A name in use, also as that of a slot, is an error.
 func (c *Credentials) AddAgents(slots int, names ...string) error {
 	if slots < 1 || slots > MaxSlots {
 		return fmt.Errorf("add agents with %d slots: out of range; use a number from 1 to %d", slots, MaxSlots)

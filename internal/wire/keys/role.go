@@ -9,8 +9,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// Role is a set of permissions on the control plane. All permissions are defined in this file: a new subject or stream
-// must be added here, as the servers refuse everything else.
+// Role is a set of permissions on the control plane. All are defined in this file. The servers refuse everything else.
 type Role string
 
 // The roles.
