@@ -44,8 +44,7 @@ type member struct {
 
 func newFleet(log *slog.Logger) *fleet {
 	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{},
-		gone:    map[string]wire.AgentInfo{},
-		refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
+		gone: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
 // heartbeat handles a heartbeat. It returns why the agent is refused; empty: it is accepted.

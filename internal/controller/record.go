@@ -299,8 +299,7 @@ func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	f.points.Snapshot(*e.Snapshot)
 	if f.state.Apply(e, time.Now()) {
 		p = Progress{Kind: LiveMetrics, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(),
-			Task:   a.Task,
-			Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
+			Task: a.Task, Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
 	}
 	return p, nil
 }

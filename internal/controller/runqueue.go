@@ -316,8 +316,7 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 	words := []string{cmp.Or(strings.Join(wanted, " and "), "agents for its faults")}
 	for _, user := range q.runs {
 		if slices.ContainsFunc(p.living, func(a wire.AgentInfo) bool {
-			return user != r && p.users[a.Agent] == user &&
-				isCandidate(a, w)
+			return user != r && p.users[a.Agent] == user && isCandidate(a, w)
 		}) {
 			words = append(words, user.uses())
 		}

@@ -172,32 +172,38 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 // agent's attempt is over, or an error that refuses the agent. refused gets the readable fields of refused ones.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
 	refused func(h Heartbeat, why string)) (stop func(), err error) {
-	return l.conn.subscribe(subject.Heartbeat("*"), pendingBytes, func(m *nats.Msg) (*nats.Msg, error) {
+	return l.conn.subscribe(subject.Heartbeat("*"), pendingBytes, func(m *nats.Msg) (answer *nats.Msg, _ error) {
+		word := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var h Heartbeat
-		var over bool
-		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-		var refuse error
+		refuse := l.conn.codec.check(m.Header, "agent "+word)
 		if len(m.Data) > maxHeartbeat {
 			refuse = fmt.Errorf("a heartbeat of %d bytes exceeds the limit of %d; use fewer labels and targets",
 				len(m.Data), maxHeartbeat)
-		} else {
-			refuse = l.conn.codec.decode(m.Header, m.Data, who, &h)
+		} else if err := json.Unmarshal(m.Data, &h); refuse == nil {
+			refuse = wrap(err, "read message of agent %s", word)
 		}
 		if refuse == nil && subject.Heartbeat(h.Agent) != m.Subject {
-			refuse = errors.New(who + " sent the name of another agent")
+			refuse = fmt.Errorf("agent %s sent the name of another agent", word)
 		}
 		if refuse == nil {
 			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Attempt.Run, h.Attempt.Task, h.Attempt.Attempt)
 		}
+		var over bool
 		if refuse == nil {
 			over, refuse = handle(h)
 		}
-		var answer *nats.Msg
 		if refuse == nil {
 			answer, refuse = l.conn.codec.encode(m.Reply, HeartbeatAnswer{Over: over})
 		}
 		if refuse != nil {
-			refused(parseRefused(m), oneLine(refuse.Error()))
+			name, err := subject.DecodeToken(word)
+			if err != nil {
+				name = "?"
+			}
+			cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
+			protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
+			refused(Heartbeat{Agent: cut(name), Host: cut(h.Host), Version: cut(h.Version), Protocol: protocol},
+				oneLine(refuse.Error()))
 			answer = l.conn.codec.refusal(m.Reply, refuse)
 		}
 		lease.Stamp(answer.Header, l.who.Epoch)
@@ -606,19 +612,4 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 		})
 	}
 	return wrap(err, "store baseline %s", b.Baseline.Name)
-}
-
-// parseRefused returns the readable fields of a refused heartbeat of any protocol version. The subject has the name.
-func parseRefused(m *nats.Msg) Heartbeat {
-	var announced struct{ Host, Version string }
-	if len(m.Data) <= maxHeartbeat {
-		_ = json.Unmarshal(m.Data, &announced) // the name is enough
-	}
-	name, err := subject.DecodeToken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
-	if err != nil {
-		name = "?"
-	}
-	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
-	protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
-	return Heartbeat{Agent: cut(name), Host: cut(announced.Host), Version: cut(announced.Version), Protocol: protocol}
 }

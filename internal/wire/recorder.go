@@ -143,10 +143,10 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 }
 
 // Snapshots returns a store for the snapshots of an attempt. limit is the maximum number of bytes per agent. stored is
-// called once for each stored snapshot, from one goroutine, before Store returns. ctx bounds the writes.
+// called once for each stored snapshot, from one goroutine at a time, before Store returns. ctx bounds the writes.
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
-		agents: map[string]*agentSnapshots{}}
+		turn: make(chan struct{}, 1), agents: map[string]*agentSnapshots{}}
 }
 
 // storeSnapshots stores one message of snapshots.

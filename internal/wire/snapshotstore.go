@@ -23,11 +23,11 @@ type SnapshotStore struct {
 	limit  int // maximum bytes per agent
 	stored func(record.Snapshot)
 
+	turn chan struct{} // one write at a time
+
 	mu      sync.Mutex
 	agents  map[string]*agentSnapshots
 	pending []*pendingSnapshot
-	storing sync.WaitGroup
-	busy    bool  // a goroutine stores pending snapshots
 	full    error // the run has no space for further snapshots
 }
 
@@ -57,11 +57,16 @@ func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) err
 	if p == nil {
 		return err
 	}
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return fmt.Errorf("store snapshot: %w: %w", ErrNotStored, context.Cause(ctx))
+	for {
+		select {
+		case <-p.done:
+			return p.err
+		case s.turn <- struct{}{}:
+			s.store()
+			<-s.turn
+		case <-ctx.Done():
+			return fmt.Errorf("store snapshot: %w: %w", ErrNotStored, context.Cause(ctx))
+		}
 	}
 }
 
@@ -92,54 +97,44 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	}
 	a.pending = &pendingSnapshot{snapshot: snapshot, text: text, agent: a, done: make(chan struct{})}
 	s.pending = append(s.pending, a.pending)
-	if !s.busy {
-		s.busy = true
-		s.storing.Go(s.store)
-	}
 	return a.pending, nil
 }
 
-// store stores pending snapshots until there are none. One message has at most as much as one batch of a reader.
+// store stores pending snapshots. One message has at most as much as one batch of a reader. The caller has the turn.
 func (s *SnapshotStore) store() {
-	for {
-		s.mu.Lock()
-		n, size := 0, 1
-		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+
-			1 <= min(batchBytes, s.record.leader.conn.codec.entryLimit())) {
-			size += len(s.pending[n].text) + 1
-			n++
+	s.mu.Lock()
+	n, size := 0, 1
+	list := []byte{'['}
+	for limit := min(batchBytes, s.record.leader.conn.codec.entryLimit()); n < len(s.pending) &&
+		(n == 0 || size+len(s.pending[n].text)+1 <= limit); n++ {
+		size += len(s.pending[n].text) + 1
+		list = append(append(list, s.pending[n].text...), ',')
+	}
+	batch := s.pending[:n]
+	s.pending = s.pending[n:]
+	s.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	list[len(list)-1] = ']'
+	err := s.record.storeSnapshots(s.ctx, s.ref, list)
+	s.mu.Lock()
+	if errors.Is(err, ErrFull) {
+		s.full = err
+	}
+	for _, p := range batch {
+		p.agent.pending, p.err = nil, err
+		if err == nil {
+			p.agent.last = p.snapshot.Seq
+			p.agent.bytes += len(p.text)
 		}
-		batch := s.pending[:n]
-		s.pending = s.pending[n:]
-		s.busy = n > 0
-		s.mu.Unlock()
-		if n == 0 {
-			return
+	}
+	s.mu.Unlock()
+	for _, p := range batch {
+		if err == nil {
+			s.stored(p.snapshot)
 		}
-		list := []byte{'['}
-		for _, p := range batch {
-			list = append(append(list, p.text...), ',')
-		}
-		list[len(list)-1] = ']'
-		err := s.record.storeSnapshots(s.ctx, s.ref, list)
-		s.mu.Lock()
-		if errors.Is(err, ErrFull) {
-			s.full = err
-		}
-		for _, p := range batch {
-			p.agent.pending, p.err = nil, err
-			if err == nil {
-				p.agent.last = p.snapshot.Seq
-				p.agent.bytes += len(p.text)
-			}
-		}
-		s.mu.Unlock()
-		for _, p := range batch {
-			if err == nil {
-				s.stored(p.snapshot)
-			}
-			close(p.done)
-		}
+		close(p.done)
 	}
 }
 
@@ -151,4 +146,7 @@ func (s *SnapshotStore) Full() error {
 }
 
 // Wait returns when no write is in progress. It is called after the end of the store's context.
-func (s *SnapshotStore) Wait() { s.storing.Wait() }
+func (s *SnapshotStore) Wait() {
+	s.turn <- struct{}{}
+	<-s.turn
+}
