@@ -62,7 +62,6 @@ type attempt struct {
 	measuring bool  // the start of the measurement is known
 }
 
-// part is the state of one agent or observer in the attempt.
 type part struct {
 	plan.AgentPart
 	agent   wire.AgentInfo
@@ -77,7 +76,6 @@ type part struct {
 	subject *plan.Subject
 }
 
-// failure is the reason why an attempt is given up.
 type failure struct {
 	kind  plan.FailureKind // empty: unknown
 	words string
@@ -239,7 +237,6 @@ func (a *attempt) run(ctx context.Context) {
 	}
 }
 
-// execute performs the steps from the assignment to the end of the drain.
 func (a *attempt) execute(ctx context.Context) error {
 	if err := a.assign(); err != nil {
 		return err
@@ -278,7 +275,6 @@ func (a *attempt) execute(ctx context.Context) error {
 	return a.drain(ctx)
 }
 
-// assign sends the assignments to all agents and observers.
 func (a *attempt) assign() error {
 	agents := make([]wire.AgentInfo, len(a.parts))
 	for i, p := range a.parts {
@@ -576,7 +572,6 @@ func withRetries(o plan.Outcome, retries []plan.FailedAttempt) plan.Outcome {
 
 // The functions below wait for agents and handle their reports.
 
-// step releases the agents to a step and waits until all have arrived.
 func (a *attempt) step(ctx context.Context, r wire.Release, limit time.Duration) error {
 	a.release(r)
 	return a.await(ctx, r.Step, limit)
@@ -847,7 +842,6 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	}
 }
 
-// consumes reports whether a group of a cell has consumers.
 func consumes(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 }
 
 // redeliverAfter returns Cell.RedeliverAfter of a group in ns; "" is the cell without groups.
@@ -856,7 +850,6 @@ func redeliverAfter(groups []plan.Task, group string) int64 {
 	return groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
 }
 
-// verb returns in words what agents do on the way to a step.
 func verb(s wire.Step) string {
 	return cmp.Or(map[wire.Step]string{wire.StepOpen: "open session", wire.StepConsumers: "connect consumers",
 		wire.StepPublishers: "connect publishers", wire.StepStart: "run", wire.StepTeardown: "tear down"}[s], string(s))

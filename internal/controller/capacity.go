@@ -55,14 +55,12 @@ type capacitySearch struct {
 // verifications counts all verifications of a rate, in the whole search.
 type verifications struct{ held, run int }
 
-// trial is one measurement of a search.
 type trial struct {
 	rate float64
 	kind plan.StepKind
 	full bool // measured for the cell's duration instead of the step's
 }
 
-// newCapacitySearch returns the state after some trials.
 func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
 	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{},
 		verifications: map[float64]verifications{}}
@@ -72,7 +70,6 @@ func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
 	return c
 }
 
-// add adds the result of a trial.
 func (c *capacitySearch) add(s plan.Step) {
 	c.trials++
 	c.last = trial{s.Rate, s.Kind, c.full || s.Kind == plan.StepVerify}
@@ -200,7 +197,6 @@ func (c *capacitySearch) below(hi float64) (trial, bool) {
 	return trial{max(rate, c.lowest()), plan.StepBracket, c.full}, true
 }
 
-// result returns the result of the search at its end.
 func (c *capacitySearch) result() plan.SearchResult {
 	lo, hi := c.lo(), c.hi()
 	v := c.verifications[lo]

@@ -35,7 +35,6 @@ type Ceilings struct {
 	of map[string]storedLimits // by build and load, and by version, host and cores of the agents
 }
 
-// storedLimits are limits with the time of their measurement.
 type storedLimits struct {
 	Limits   plan.Limits `json:"limits"`
 	Measured time.Time   `json:"measured"`

@@ -39,7 +39,6 @@ type copies struct {
 	backlog int                 // number of ended runs that are being copied
 }
 
-// copying is one run's copy.
 type copying struct {
 	seq   uint64 // of the submission
 	now   bool   // a goroutine copies it
@@ -145,7 +144,6 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 		err)
 }
 
-// copy copies a run to its end.
 func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	var points *sink.Sink
 	if k.cfg.Points != nil && k.leads.Load() {

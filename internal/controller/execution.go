@@ -75,14 +75,12 @@ func (x *execution) execute(ctx context.Context) error {
 	return x.journal.finish(ctx)
 }
 
-// reject ends a submission that cannot be executed.
 func (x *execution) reject(ctx context.Context, reason wire.EndReason, why error) error {
 	x.log.Error("run rejected", "reason", reason, "err", why)
 	x.journal.end.Reason, x.journal.end.Detail = reason, why.Error()
 	return x.journal.finish(ctx)
 }
 
-// tasks runs all tasks without an outcome.
 func (x *execution) tasks(ctx context.Context) error {
 	todo, done, err := x.begin(ctx)
 	if err != nil {
@@ -558,7 +556,6 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
 }
 
-// answer returns the step that an attempt was.
 func answer(s plan.Search, r result, m trial) plan.Step {
 	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure,
 		Values: judge.StepValues(s, r.task, r.outcome)}

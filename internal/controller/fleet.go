@@ -189,7 +189,6 @@ func (f *fleet) blame(a wire.AgentInfo, task string) {
 	}
 }
 
-// there reports whether an agent of that name lives.
 func (f *fleet) there(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

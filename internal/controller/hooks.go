@@ -57,7 +57,6 @@ func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	return h, errors.Join(errs...)
 }
 
-// names returns the names of the hooks in order.
 func (h *Hooks) names() []string {
 	names := []string{}
 	for _, hook := range h.all {
@@ -66,7 +65,6 @@ func (h *Hooks) names() []string {
 	return names
 }
 
-// find returns a hook by its name.
 func (h *Hooks) find(name string) (plan.Hook, error) {
 	if i := slices.IndexFunc(h.all, func(hook plan.Hook) bool { return hook.Name == name }); i >= 0 {
 		return h.all[i], nil

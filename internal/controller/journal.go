@@ -84,7 +84,6 @@ func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool
 	return ended
 }
 
-// count updates the number of tasks of the run.
 func (j *journal) count(rounds *sampling.Rounds) {
 	j.of = rounds.Tasks()
 	j.state.Tasks, j.state.AtMost = j.of, rounds.Open()

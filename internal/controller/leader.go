@@ -10,7 +10,6 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// leader is the state of one leadership.
 type leader struct {
 	conn   *wire.Conn
 	store  *wire.Store

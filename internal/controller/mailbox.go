@@ -87,7 +87,6 @@ func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo
 	}
 }
 
-// command queues a command for an agent's process.
 func (m *mailbox) command(a wire.AgentInfo, command wire.Command) {
 	command.Instance, command.Ref = a.Instance, m.ref
 	m.commands[a.Agent] <- command

@@ -62,7 +62,6 @@ func (o *observers) assignment(p *part, deadline plan.Duration) *plan.Assignment
 	return &plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: p.Agent, Observe: p.observe, Deadline: deadline}
 }
 
-// take handles one report of an observer.
 func (o *observers) take(p *part, r agentReport) {
 	switch {
 	case r.err != nil:
@@ -87,7 +86,6 @@ func (o *observers) drop(p *part, why string) {
 	}
 }
 
-// list returns the observers in the form of the run's record.
 func (o *observers) list() (all []wire.Observer) {
 	for _, p := range o.parts {
 		all = append(all, wire.Observer{Agent: p.Agent, Observe: p.observe})

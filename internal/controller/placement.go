@@ -118,7 +118,6 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 	return &wire.End{Reason: wire.EndNoAgents, Detail: text}
 }
 
-// roster lists agents in parentheses.
 func roster(there []wire.AgentInfo, labelled bool) string {
 	var list []string
 	for i, a := range there {
@@ -179,7 +178,6 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 	return all, targets, ""
 }
 
-// targetList lists the targets and kinds of faults that the agents offer.
 func targetList(agents []wire.AgentInfo) string {
 	var list []string
 	for _, a := range agents {

@@ -62,7 +62,6 @@ func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, look
 	return q
 }
 
-// require sets needs to the cells of tasks that are not done.
 func (r *queuedRun) require(done map[string]bool) {
 	r.needs = nil
 	seen := map[string]bool{}

@@ -138,7 +138,6 @@ func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, err
 	return p, errors.Join(err, f.dir.Close())
 }
 
-// recorder copies one run.
 type recorder struct {
 	root    string
 	watch   func(Progress)
@@ -259,7 +258,6 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	return nil
 }
 
-// startOf returns the sink's description of an attempt that begins.
 func startOf(t plan.Task, m runs.Mark) sink.Start {
 	if m.Rate > 0 {
 		t = t.Step(m.Rate, m.Measure)
@@ -267,7 +265,6 @@ func startOf(t plan.Task, m runs.Mark) sink.Start {
 	return sink.Start{Task: t, Attempt: m.Attempt, At: m.At, Agents: m.Agents}
 }
 
-// giveUp records that an attempt has no outcome.
 func (f *recorder) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
 	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Attempt, Text: e.Detail})

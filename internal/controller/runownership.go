@@ -16,7 +16,6 @@ type runOwnership struct {
 	ownedAttempts sync.Map // wire.Ref to *mailbox
 }
 
-// own adds an attempt until disown is called.
 func (o *runOwnership) own(m *mailbox) (disown func()) {
 	o.ownedAttempts.Store(m.ref, m)
 	return func() { o.ownedAttempts.Delete(m.ref) }
@@ -39,7 +38,6 @@ func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	return h.Attempt != (wire.Ref{}) && o.mailbox(h.Attempt, h.Agent) == nil, nil
 }
 
-// arrive passes an arrival to its attempt.
 func (o *runOwnership) arrive(ctx context.Context, a wire.Arrival) error {
 	m := o.mailbox(a.Ref, a.Agent)
 	if m == nil {

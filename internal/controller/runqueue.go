@@ -103,14 +103,12 @@ func (q *runQueue) finish(run *queuedRun) {
 	q.wake()
 }
 
-// holds reports whether a run is queued or executed.
 func (q *runQueue) holds(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
 }
 
-// alone reports whether no other run is executed.
 func (q *runQueue) alone(run *queuedRun) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,7 +122,6 @@ func (q *runQueue) met(run *queuedRun) {
 	run.former = false
 }
 
-// require sets the cells that a run still has to measure.
 func (q *runQueue) require(run *queuedRun, done map[string]bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +130,6 @@ func (q *runQueue) require(run *queuedRun, done map[string]bool) {
 	}
 }
 
-// names lists the agents that are reserved for a run.
 func (q *runQueue) names(run *queuedRun) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

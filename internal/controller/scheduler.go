@@ -113,7 +113,6 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 	}
 }
 
-// keeper manages one schedule.
 type keeper struct {
 	*scheduler
 	name    string
@@ -336,7 +335,6 @@ func (k *keeper) await(ctx context.Context, run string) {
 	}
 }
 
-// follow waits until a run has ended, and returns its result.
 func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error) {
 	state := runview.New(plan.Run{})
 	var e schedule.Entry // collects the first problems

@@ -39,7 +39,6 @@ func (s *Status) Tasks() map[plan.Verdict]uint64 {
 // lead sets the epoch of the leadership; 0: none.
 func (s *Status) lead(epoch uint64) { s.epoch.Store(epoch) }
 
-// count counts an outcome.
 func (s *Status) count(verdict plan.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

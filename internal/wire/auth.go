@@ -43,7 +43,6 @@ func (a Auth) Check() error {
 	return err
 }
 
-// options returns the options of the NATS client.
 func (a Auth) options() (opts []nats.Option, err error) {
 	if a.CA != "" {
 		opts = append(opts, nats.RootCAs(a.CA))

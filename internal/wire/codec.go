@@ -113,7 +113,6 @@ func (c codec) check(h nats.Header, who string) error {
 	return nil
 }
 
-// decode decodes a message of who into v.
 func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	if err := c.check(h, who); err != nil {
 		return err
@@ -121,7 +120,6 @@ func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	return wrap(json.Unmarshal(body, v), "read message of %s", who)
 }
 
-// unpack decodes a compressed message.
 func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
 	if err := c.check(h, who); err != nil {
 		return err
@@ -160,7 +158,6 @@ func pack(v any) ([]byte, error) {
 	return b.Bytes(), wrap(err, "encode %T", v)
 }
 
-// unzip decodes the result of pack.
 func unzip(body []byte, who string, v any) error {
 	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err == nil {

@@ -319,7 +319,6 @@ const (
 	EndQuarantined EndReason = "quarantined"
 )
 
-// snapshotReport is a snapshot and its attempt.
 type snapshotReport struct {
 	Ref      Ref             `json:"ref"`
 	Snapshot record.Snapshot `json:"snapshot"`

@@ -42,14 +42,12 @@ type RecordQuery struct {
 	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only Client sets it, for a local run
 }
 
-// batch is a part of a run's record, in order.
 type batch struct {
 	Messages []stored `json:"messages,omitempty"`
 	More     bool     `json:"more,omitempty"` // more messages follow
 	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its final end
 }
 
-// stored is a message of a stream.
 type stored struct {
 	Subject string      `json:"subject"`
 	Seq     uint64      `json:"seq"` // 0: there is no such message

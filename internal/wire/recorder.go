@@ -149,7 +149,6 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 		turn: make(chan struct{}, 1), agents: map[string]*agentSnapshots{}}
 }
 
-// storeSnapshots stores one message of snapshots.
 func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -172,7 +172,6 @@ func (s *services) started() (stop func(), err error) {
 	return stop, nil
 }
 
-// acknowledged returns a handler with an empty answer.
 func acknowledged[Q any](handle func(context.Context, Q) error) func(context.Context, Q) (empty, error) {
 	return func(ctx context.Context, q Q) (empty, error) { return empty{}, handle(ctx, q) }
 }

@@ -31,7 +31,6 @@ type SnapshotStore struct {
 	full    error // the run has no space for further snapshots
 }
 
-// agentSnapshots is the state of one agent's snapshots.
 type agentSnapshots struct {
 	last    uint64 // number of the last stored snapshot
 	bytes   int

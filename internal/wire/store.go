@@ -250,7 +250,6 @@ func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored
 	return lastOf(ctx, found, subject)
 }
 
-// runStreams returns the streams of runs, by run.
 func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error) {
 	all := map[string]streamsOfRun{}
 	list := s.js.ListStreams(ctx)
@@ -361,7 +360,6 @@ func (s *Store) schedule(ctx context.Context, name string) (value []byte, revisi
 	return value, revision, err
 }
 
-// scheduleNames returns the names of all schedules.
 func (s *Store) scheduleNames(ctx context.Context) (names []string, err error) {
 	err = s.bucket(subject.SchedulesBucket).each(ctx, ">", func(e jetstream.KeyValueEntry) {
 		if name, err := subject.DecodeToken(e.Key()); err == nil {
@@ -496,7 +494,6 @@ func (s *Store) bucket(name string) bucket {
 	return bucket{s.js, name, storeTimeout}
 }
 
-// use calls do with the bucket.
 func (b bucket) use(ctx context.Context, do func(context.Context, jetstream.KeyValue) error) error {
 	ctx, cancel := context.WithTimeout(ctx, b.limit)
 	defer cancel()
