@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	past "example.org/lockstep/lockstep/internal/history"
 	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
@@ -360,7 +359,8 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		return nil
 	})
 	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
-		return k.copied(run), nil
+		return schedule.Result{State: schedule.Gone, Ended: k.cfg.Clock.Now(),
+			Why: "the run is no longer on the control plane; a controller with --dir has a copy"}, nil
 	}
 	if err != nil {
 		return schedule.Result{}, err
@@ -371,34 +371,8 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		}
 	}
 	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended,
-		Problems: e.Problems, Tasks: tasksOf(state)}, nil
-}
-
-func tasksOf(s *runview.State) schedule.Tasks {
-	return schedule.Tasks{Valid: s.Count(plan.Valid), Invalid: s.Count(plan.Invalid), Unknown: s.Count(plan.Unknown)}
-}
-
-// copied returns the result of a run that is no longer on the control plane, from the controller's copy.
-func (k *keeper) copied(run string) schedule.Result {
-	r := schedule.Result{State: schedule.Gone, Why: "the run is no longer on the control plane", Ended: k.cfg.Clock.Now()}
-	if k.cfg.Copies == "" {
-		return r
-	}
-	record, outcomes, err := past.Of(k.cfg.Copies).Record(run)
-	if err != nil {
-		return r
-	}
-	state := runview.New(record.Plan())
-	for _, o := range outcomes {
-		state.Apply(wire.Entry{Outcome: &o}, o.Ended)
-		r.Ended = o.Ended
-	}
-	r.Tasks = tasksOf(state)
-	r.Why += "; the outcomes are from the copy of the controller"
-	if len(outcomes) == record.Rounds().Tasks() {
-		r.State, r.Why = schedule.Done, ""
-	}
-	return r
+		Problems: e.Problems, Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid),
+			Unknown: state.Count(plan.Unknown)}}, nil
 }
 
 // tell calls the next hook of an entry. Hooks that compare come first.
