@@ -38,11 +38,11 @@ const (
 
 // attempt is the controller's side of one attempt of a task. One goroutine uses it. It has one method per step.
 type attempt struct {
-	lease   *wire.Leader
-	agents  *fleet
-	journal *journal
-	log     *slog.Logger
-	rtt     func(context.Context) (time.Duration, error) // to the control plane
+	lease  *wire.Leader
+	agents *fleet
+	record *wire.Recorder
+	log    *slog.Logger
+	rtt    func(context.Context) (time.Duration, error) // to the control plane
 
 	task      plan.Task
 	work      plan.Workload
@@ -100,7 +100,7 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	if err != nil {
 		return err
 	}
-	return x.journal.outcome(ctx, withRetries(r.outcome, retries), x.rounds)
+	return x.outcome(ctx, withRetries(r.outcome, retries))
 }
 
 // measure repeats a task, or a step of its search, until an attempt counts. The cell's policy (plan.Cell.Retry) names
@@ -126,10 +126,10 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 		failed := plan.FailedAttempt{Name: r.attempt, Kind: kind, Reason: why}
 		retries = append(slices.Clone(retries), failed)
 		x.log.Warn("retrying task", "task", t.ID, "attempt", len(retries), "why", failed.String())
-		x.journal.inFlight(ctx, "")
+		x.inFlight(ctx, "")
 		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(),
 			FailedAttempt: &failed, Outcome: &o}
-		if err := x.journal.event(ctx, e); err != nil {
+		if err := x.event(ctx, e); err != nil {
 			return result{}, retries, err
 		}
 		if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
@@ -149,16 +149,16 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	}
 	a := newAttempt(x, t, agents)
 	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
-		Observers: a.observers.list(), Detail: detail, At: time.Now(), Of: x.journal.of}
+		Observers: a.observers.list(), Detail: detail, At: time.Now(), Of: x.of}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
-	x.journal.inFlight(ctx, t.ID)
+	x.inFlight(ctx, t.ID)
 	a.facts.Started = event.At // one time for both, so that live views and reports made later agree
-	if err := x.journal.record.Event(ctx, event); err != nil {
+	if err := x.record.Event(ctx, event); err != nil {
 		return result{}, err
 	}
-	closeMailbox := a.mailbox.open(x.leader.lease, x.journal.record, a.merged)
+	closeMailbox := a.mailbox.open(x.leader.lease, x.record, a.merged)
 	disown := x.leader.ownership.own(a.mailbox)
 	a.run(ctx)
 	disown()
@@ -175,7 +175,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	}
 	if why != nil {
 		e := wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Attempt: a.task.Attempt, N: n, Detail: why.Error()}
-		return result{}, errors.Join(why, x.journal.event(ctx, e))
+		return result{}, errors.Join(why, x.event(ctx, e))
 	}
 	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure,
 		outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
@@ -184,7 +184,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 // newAttempt returns an attempt with these agents and with the observers of the cell's brokers.
 func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	t.Attempt = wire.NewName()
-	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log,
+	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, record: x.record, log: x.log,
 		rtt: x.leader.conn.RTT, task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
 		facts: judge.Facts{Cores: map[string]int{}}}
 	for i, agent := range agents {
@@ -780,7 +780,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt,
 			Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		if err := a.journal.record.Event(storing, e); err != nil {
+		if err := a.record.Event(storing, e); err != nil {
 			a.log.Error("cannot record event", "err", err)
 		}
 		cancel()

@@ -23,10 +23,13 @@ import (
 
 // execution is one executed run. One goroutine uses it.
 type execution struct {
-	leader  *leader
-	queued  *queuedRun
-	journal *journal
-	log     *slog.Logger
+	leader *leader
+	queued *queuedRun
+	record *wire.Recorder
+	state  wire.RunState
+	end    wire.End // of this submission
+	of     int      // number of tasks; the maximum while the rounds are open
+	log    *slog.Logger
 	// between ends with the run's context, or when the controller hands over: no further attempt may begin.
 	between     context.Context
 	run         plan.Run
@@ -37,6 +40,9 @@ type execution struct {
 	unreachable map[string]string               // why a broker could not be reached before the first task, by plan.Broker.ID
 }
 
+// maxCrashes is how many leaderships may fail with the same task of a run in flight before the run is quarantined.
+const maxCrashes = 2
+
 // errEnded means that a former leader has recorded the end of the run.
 var errEnded = errors.New("the run has ended")
 
@@ -46,11 +52,11 @@ func (x *execution) execute(ctx context.Context) error {
 	var cancel context.CancelFunc
 	x.between, cancel = wire.Either(ctx, x.leader.stopping)
 	defer cancel()
-	x.journal.end.Reason = wire.EndDone
+	x.end.Reason = wire.EndDone
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
-	end := &x.journal.end
+	end := &x.end
 	if errors.Is(err, errEnded) {
-		return x.journal.close(ctx)
+		return x.close(ctx)
 	}
 	fenced := errors.Is(err, lease.ErrFenced)
 	if err != nil && !fenced && ctx.Err() != nil {
@@ -63,22 +69,22 @@ func (x *execution) execute(ctx context.Context) error {
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		end.Reason, end.Detail = wire.EndInterrupted, err.Error()
 	case x.between.Err() != nil: // the controller stops or hands over
-		x.journal.inFlight(context.WithoutCancel(ctx), "")
+		x.inFlight(context.WithoutCancel(ctx), "")
 		return nil
 	case end.Reason != wire.EndDone: // the reason was set where the error occurred
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
-		x.journal.inFlight(context.WithoutCancel(ctx), "")
+		x.inFlight(context.WithoutCancel(ctx), "")
 		return err
 	default:
 		end.Reason, end.Detail = wire.EndFailed, err.Error()
 	}
-	return x.journal.finish(ctx)
+	return x.finish(ctx)
 }
 
 func (x *execution) reject(ctx context.Context, reason wire.EndReason, why error) error {
 	x.log.Error("run rejected", "reason", reason, "err", why)
-	x.journal.end.Reason, x.journal.end.Detail = reason, why.Error()
-	return x.journal.finish(ctx)
+	x.end.Reason, x.end.Detail = reason, why.Error()
+	return x.finish(ctx)
 }
 
 func (x *execution) tasks(ctx context.Context) error {
@@ -87,7 +93,7 @@ func (x *execution) tasks(ctx context.Context) error {
 		return err
 	}
 	if r := x.queued.refusal; r != nil {
-		x.journal.end.Reason, x.journal.end.Detail = r.Reason, r.Detail
+		x.end.Reason, x.end.Detail = r.Reason, r.Detail
 		return errors.New(r.Detail)
 	}
 	first := true
@@ -96,13 +102,13 @@ func (x *execution) tasks(ctx context.Context) error {
 			continue
 		}
 		if why := x.unreachableBroker(t.Cell); why != "" {
-			if err := x.journal.outcome(ctx, outcomeWithout(t, plan.FailedUnreachable, why), x.rounds); err != nil {
+			if err := x.outcome(ctx, outcomeWithout(t, plan.FailedUnreachable, why)); err != nil {
 				return err
 			}
 			continue
 		}
 		if x.run.Until != nil { // the place of a task depends on the tasks before it
-			n = x.journal.state.Done
+			n = x.state.Done
 		}
 		if !first {
 			if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
@@ -123,7 +129,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	defer cancel()
 	h := runview.New(x.run)
 	same := true
-	err = x.journal.record.Review(ctx, func(e wire.Entry) {
+	err = x.record.Review(ctx, func(e wire.Entry) {
 		h.Apply(e, time.Now())
 		same = same && (e.Plan == nil || e.Plan.Same(x.run))
 	})
@@ -132,27 +138,27 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	}
 	if !same { // a record of two plans cannot be copied
 		err := fmt.Errorf("run %s is already recorded with another plan; submit it with another id", x.run.ID)
-		x.journal.end.Reason, x.journal.end.Detail = wire.EndRefused, err.Error()
+		x.end.Reason, x.end.Detail = wire.EndRefused, err.Error()
 		return nil, nil, err
 	}
-	if setTimes(&x.journal.state, h, x.journal.end.Submission) {
-		x.journal.end = *h.End
+	if setTimes(&x.state, h, x.end.Submission) {
+		x.end = *h.End
 		return nil, nil, errEnded
 	}
 	h.AddDone(x.queued.Submission.Done, x.queued.Submission.Numbers)
 	x.searches, x.retries, x.rounds, x.unreachable = h.Searches, h.Retries, h.Rounds, h.Unreachable
-	x.journal.count(x.rounds)
+	x.count()
 	done = h.AllDone()
 	x.leader.queue.require(x.queued, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
-	x.log.Info("run started", "tasks", x.journal.of, "done", len(done), "taken over", h.Accepted)
-	x.journal.state.Done = len(done)
-	x.journal.state.Started = cmp.Or(x.journal.state.Started, time.Now())
-	x.journal.note(ctx)
-	had := slices.Clone(x.journal.state.Agents)
+	x.log.Info("run started", "tasks", x.of, "done", len(done), "taken over", h.Accepted)
+	x.state.Done = len(done)
+	x.state.Started = cmp.Or(x.state.Started, time.Now())
+	x.note(ctx)
+	had := slices.Clone(x.state.Agents)
 	if h.Attempt != nil {
 		had = append(had, h.Attempt.Started.Agents...)
 	}
@@ -176,12 +182,12 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		if err := x.leader.history.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err
 		}
-		if err := x.journal.record.Plan(ctx, x.run); err != nil {
+		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
 		}
 	}
 	for _, e := range append([]wire.RunEvent{{Kind: wire.RunAccepted}}, unreachable...) {
-		if err := x.journal.event(ctx, e); err != nil {
+		if err := x.event(ctx, e); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -191,9 +197,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 // fit returns the agents that this run may use, sorted by name, and stores their names in the run's state.
 func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	fit := x.leader.queue.fit(x.queued)
-	if now := x.leader.queue.names(x.queued); !slices.Equal(now, x.journal.state.Agents) {
-		x.journal.state.Agents = now
-		x.journal.note(ctx)
+	if now := x.leader.queue.names(x.queued); !slices.Equal(now, x.state.Agents) {
+		x.state.Agents = now
+		x.note(ctx)
 	}
 	return fit
 }
@@ -217,11 +223,11 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 		if recorded {
 			return left, nil
 		}
-		recorded, x.journal.state.Waiting = true, missing.Detail
-		x.journal.inFlight(ctx, "")
-		return left, x.journal.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
+		recorded, x.state.Waiting = true, missing.Detail
+		x.inFlight(ctx, "")
+		return left, x.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
 	})
-	x.journal.state.Waiting = "" // stored with the next state
+	x.state.Waiting = "" // stored with the next state
 	return all, short, err
 }
 
@@ -436,7 +442,7 @@ func (x *execution) reach(c *contact) (failure string) {
 // open makes an agent execute a probe. An error means that the agent did not report the result.
 func (x *execution) open(p probe) (arrival wire.Arrival, err error) {
 	m := newMailbox(x.log, p.assignment.Task, []*part{{agent: p.agent}})
-	closeMailbox := m.open(x.leader.lease, x.journal.record, record.NewMerged())
+	closeMailbox := m.open(x.leader.lease, x.record, record.NewMerged())
 	defer closeMailbox()
 	defer x.leader.ownership.own(m)()
 	m.command(p.agent, wire.Command{Assignment: &p.assignment})
@@ -479,28 +485,28 @@ func (x *execution) unreachableBroker(c plan.Cell) string {
 
 // takeOver continues a run of a former leader. The task in flight is repeated: this leader does not have the reports.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
-	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
+	x.end.Ran, x.end.Failed = h.Ran, h.Failed
 	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())}
-	if x.journal.record.PreviousEpoch() == x.leader.lease.Epoch() {
+	if x.record.PreviousEpoch() == x.leader.lease.Epoch() {
 		e.Detail = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
 	}
 	if h.Attempt == nil {
 		e.Detail += ": no task was in flight"
-		return x.journal.event(ctx, e)
+		return x.event(ctx, e)
 	}
 	f := h.Attempt.Started
 	e.Task, e.Attempt, e.N = f.Task, f.Attempt, f.N
 	e.Detail += ": the task in flight is repeated"
-	if err := x.journal.event(ctx, e); err != nil {
+	if err := x.event(ctx, e); err != nil {
 		return err
 	}
 	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", e.Detail, "epoch", x.leader.lease.Epoch(),
-		"former", x.journal.record.PreviousEpoch())
+		"former", x.record.PreviousEpoch())
 	x.leader.agents.awaitThat(ctx, finishLimit, func() bool { // the load of its agents would disturb the next attempt
 		return !slices.ContainsFunc(x.leader.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == h.Attempt.Ref })
 	})
 	e.Kind = wire.TaskInterrupted
-	return x.journal.event(ctx, e)
+	return x.event(ctx, e)
 }
 
 // search runs a task that searches for its capacity. Each step is an attempt of the task that is judged separately, and
@@ -533,18 +539,18 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		}
 		if r.attempt == "" {
 			if len(found.Steps) == 0 {
-				return x.journal.outcome(ctx, withRetries(outcomeWithout(t, "", r.failure), again), x.rounds)
+				return x.outcome(ctx, withRetries(outcomeWithout(t, "", r.failure), again))
 			}
 			few = r.failure
 			break
 		}
 		step := answer(s, r, m)
 		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Attempt: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
-		if err := x.journal.event(ctx, e); err != nil {
+		if err := x.event(ctx, e); err != nil {
 			return err
 		}
-		x.journal.state.Blamed, x.journal.state.Crashes = "", nil // a later crash belongs to another step
-		x.journal.inFlight(ctx, "")
+		x.state.Blamed, x.state.Crashes = "", nil // a later crash belongs to another step
+		x.inFlight(ctx, "")
 		found = found.With(step, r.outcome)
 	}
 	result := newCapacitySearch(s, found.Steps).result()
@@ -553,7 +559,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		result.Sure, result.Why = false, few
 	}
 	found.Last.Started = found.Started
-	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
+	return x.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again))
 }
 
 func answer(s plan.Search, r result, m trial) plan.Step {
@@ -564,4 +570,125 @@ func answer(s plan.Search, r result, m trial) plan.Step {
 	}
 	step.Answer, step.Why = judge.Answer(s, r.task, r.outcome)
 	return step
+}
+
+// The methods below write the record and the state of the run.
+
+// countCrash counts a former leadership that failed with the run in flight. After maxCrashes it returns an error.
+func (x *execution) countCrash(s *wire.Submission) error {
+	if x.state.InFlight != "" && x.state.Epoch != x.leader.lease.Epoch() {
+		if x.state.Blamed != x.state.InFlight {
+			x.state.Blamed, x.state.Crashes = x.state.InFlight, nil
+		}
+		x.state.Crashes = append(x.state.Crashes, x.state.Epoch)
+	}
+	if len(x.state.Crashes) < maxCrashes {
+		return nil
+	}
+	what := "task " + x.state.Blamed + " in flight"
+	if x.state.Blamed == wire.StartInFlight {
+		what = "this run before its next task"
+	} else if s != nil {
+		for _, c := range s.Run.Cells {
+			if n, is := strings.CutPrefix(x.state.Blamed, c.ID+"-r"); is {
+				what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID),
+					x.state.Blamed)
+			}
+		}
+	}
+	epochs := strings.ReplaceAll(strings.Trim(fmt.Sprint(x.state.Crashes), "[]"), " ", ", ")
+	return fmt.Errorf("controllers failed %d times with %s (epochs %s); find the cause in the logs of these controllers and report it",
+		len(x.state.Crashes), what, epochs)
+}
+
+// inFlight stores what is in flight from now on; empty: nothing.
+func (x *execution) inFlight(ctx context.Context, what string) {
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
+	defer cancel()
+	if x.state.InFlight = what; what != "" && what != x.state.Blamed {
+		x.state.Blamed, x.state.Crashes = "", nil
+	}
+	x.note(ctx)
+}
+
+// note stores the state of the run. An error is only logged: the state is for people, and the record is authoritative.
+func (x *execution) note(ctx context.Context) {
+	if err := x.leader.lease.PutRun(ctx, x.state); err != nil && ctx.Err() == nil {
+		x.log.Warn("cannot store the state of a run", "err", err)
+	}
+}
+
+func (x *execution) count() {
+	x.of = x.rounds.Tasks()
+	x.state.Tasks, x.state.AtMost = x.of, x.rounds.Open()
+}
+
+// event stores an event of the run, also within stopTimeout after the end of ctx.
+func (x *execution) event(ctx context.Context, e wire.RunEvent) error {
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
+	defer cancel()
+	e.At, e.Of = time.Now(), x.of
+	return x.record.Event(ctx, e)
+}
+
+// outcome stores an outcome, also within stopTimeout after the end of ctx, and adds it to the rounds.
+func (x *execution) outcome(ctx context.Context, o plan.Outcome) error {
+	x.end.Ran++
+	if o.Failed() {
+		x.end.Failed++
+	}
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
+	defer cancel()
+	if err := x.record.Outcome(ctx, o); err != nil {
+		return err
+	}
+	x.leader.cfg.Status.count(o.Verdict)
+	x.rounds.Add(o)
+	x.count()
+	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
+	x.state.Done++
+	if o.Failed() {
+		x.state.Failed++
+	}
+	x.note(ctx)
+	return nil
+}
+
+// finish stores the end of the run as the last event of its record, and then closes the journal. On an error the run
+// stays in the queue for another attempt. Each of the two takes at most stopTimeout, also after the end of ctx.
+func (x *execution) finish(ctx context.Context) error {
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := x.record.Event(storing, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of,
+		End: &x.end}); err != nil {
+		return fmt.Errorf("end run: %w", err)
+	}
+	x.log.Info("run ended", "reason", x.end.Reason, "ran", x.end.Ran, "failed", x.end.Failed)
+	return x.close(ctx)
+}
+
+// close stores the end in the run's state and deletes the submission, within stopTimeout, also after the end of ctx.
+func (x *execution) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	x.state.State, x.state.Detail, x.state.Agents, x.state.Waiting = string(x.end.Reason), x.end.Detail, nil, ""
+	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
+	x.state.Ended = cmp.Or(x.state.Ended, time.Now())
+	x.note(ctx)
+	if err := x.leader.lease.Dequeue(ctx, x.state.Run, x.end.Submission); err != nil {
+		return fmt.Errorf("end run: %w", err)
+	}
+	return nil
+}
+
+// setTimes sets when a run began and ended from its record. It reports whether this submission of the run has ended.
+func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool) {
+	s.Ended = time.Time{}
+	if ended = h.End != nil && h.End.Submission == submission; ended {
+		s.Ended = h.Ended
+	}
+	if h.Accepted || ended {
+		s.Started = h.Began
+	}
+	return ended
 }

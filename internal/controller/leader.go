@@ -212,17 +212,16 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, queued: c, log: log,
-		journal: &journal{lease: l.lease, record: record, status: l.cfg.Status, log: log,
-			state: l.stateOf(c.Request, state), end: wire.End{Submission: c.Seq}}}
-	if err := x.journal.countCrash(c.Submission); err != nil {
+	x := &execution{leader: l, queued: c, log: log, record: record, state: l.stateOf(c.Request, state),
+		end: wire.End{Submission: c.Seq}}
+	if err := x.countCrash(c.Submission); err != nil {
 		return x.reject(ctx, wire.EndQuarantined, err)
 	}
 	if c.refusal == nil {
-		x.journal.state.State, x.journal.state.Waiting, x.journal.state.Agents = wire.StateRunning, "", l.queue.names(c)
+		x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", l.queue.names(c)
 	}
-	x.journal.state.InFlight = wire.StartInFlight
-	x.journal.note(last)
+	x.state.InFlight = wire.StartInFlight
+	x.note(last)
 	if c.Err != nil {
 		return x.reject(ctx, wire.EndRefused, c.Err)
 	}
