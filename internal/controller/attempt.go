@@ -184,13 +184,13 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 // newAttempt returns an attempt with these agents and with the observers of the cell's brokers.
 func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	t.Attempt = wire.NewName()
-	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, record: x.record, log: x.log,
-		rtt: x.leader.conn.RTT, task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
+	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, record: x.record, log: x.log, rtt: x.leader.conn.RTT,
+		task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
 		facts: judge.Facts{Cores: map[string]int{}}}
 	for i, agent := range agents {
 		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{},
-			AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i,
-				Host: agent.Host, Clock: agent.Clock, Version: agent.Version, Phase: plan.PhasePrepare}})
+			AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i, Host: agent.Host, Clock: agent.Clock,
+				Version: agent.Version, Phase: plan.PhasePrepare}})
 		a.facts.Cores[agent.Agent] = agent.Cores
 	}
 	a.observers = findObservers(a, x.leader.agents)
@@ -702,7 +702,8 @@ func (a *attempt) handle(r agentReport) {
 		}
 		a.log.Error("refused", "task", a.task.ID, "agent", r.agent, "err", r.err)
 	case r.snapshot != nil:
-		a.traffic.hear(p, r.snapshot, redeliverAfter(a.groups, p.Group))
+		group := slices.IndexFunc(a.groups, func(t plan.Task) bool { return t.Group == p.Group }) // -1: it has no groups
+		a.traffic.hear(p, r.snapshot, a.groups[max(0, group)].Cell.RedeliverAfter.D().Nanoseconds())
 	case r.arrival != nil:
 		a.arrived(p, *r.arrival)
 	}
@@ -843,12 +844,6 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 }
 
 func consumes(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 }
-
-// redeliverAfter returns Cell.RedeliverAfter of a group in ns; "" is the cell without groups.
-func redeliverAfter(groups []plan.Task, group string) int64 {
-	i := slices.IndexFunc(groups, func(t plan.Task) bool { return t.Group == group })
-	return groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
-}
 
 func verb(s wire.Step) string {
 	return cmp.Or(map[wire.Step]string{wire.StepOpen: "open session", wire.StepConsumers: "connect consumers",

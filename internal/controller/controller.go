@@ -135,10 +135,10 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			return err
 		}
 		if err = store.Prepare(leading.Context()); err == nil {
-			cfg.Status.lead(leading.Epoch())
+			cfg.Status.epoch.Store(leading.Epoch())
 			leading.RenewWhile(cfg.Status.Stuck)
 			err = newLeader(conn, store, cfg, leading, k, stopping).lead(ctx)
-			cfg.Status.lead(0)
+			cfg.Status.epoch.Store(0)
 		}
 		lost := leading.Context().Err() != nil
 		leading.Resign(context.WithoutCancel(ctx))

@@ -472,9 +472,6 @@ func (x *execution) open(p probe) (arrival wire.Arrival, err error) {
 
 // unreachableBroker returns why the brokers of a cell cannot be used; "": all were reached, or not contacted.
 func (x *execution) unreachableBroker(c plan.Cell) string {
-	if len(x.unreachable) == 0 {
-		return ""
-	}
 	for _, b := range c.Brokers() {
 		if why := x.unreachable[b.ID()]; why != "" {
 			return "broker " + b.Name + ": " + why

@@ -163,8 +163,8 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	// the controller's credentials are not passed on
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }),
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State),
-		"LOCKSTEP_KEY="+n.Key,
-		"LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous, "LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
+		"LOCKSTEP_KEY="+n.Key, "LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous,
+		"LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
 	procs.NewGroup(c, false)
 	// kills the whole group; the process is not reaped yet, so no other process has its pid
 	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }

@@ -36,9 +36,6 @@ func (s *Status) Tasks() map[plan.Verdict]uint64 {
 	return all
 }
 
-// lead sets the epoch of the leadership; 0: none.
-func (s *Status) lead(epoch uint64) { s.epoch.Store(epoch) }
-
 func (s *Status) count(verdict plan.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,9 +28,6 @@ var ErrNoController = errors.New("no controller leads on this control plane; sta
 // ErrQueued is wrapped by the error of a submission whose run is queued or executed.
 var ErrQueued = errors.New("it is already queued or active")
 
-// errRelinked ends a request whose answer was lost with the link.
-var errRelinked = errors.New("the connection to the control plane was lost")
-
 // Client is the control plane for ctl, the web page and the metrics: requests to the leader, one method per request. If
 // the server closed the connection, the next request dials again. Safe for concurrent use.
 type Client struct {

@@ -49,8 +49,8 @@ func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
 	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) ||
-		errors.Is(err, nats.ErrPermissionViolation) ||
-		errors.As(err, &value) || errors.As(err, &kind) || codeOf(err) == tooLong
+		errors.Is(err, nats.ErrPermissionViolation) || errors.As(err, &value) || errors.As(err, &kind) ||
+		codeOf(err) == tooLong
 }
 
 // codec encodes and decodes the messages of one connection, within the limits of its server.

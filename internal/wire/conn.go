@@ -118,8 +118,7 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
 		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w); copy the new key of "+
-			"\"ctl fleet rotate\" or \"ctl fleet add\" to this host, and restart", cmp.Or(c.holder, "this program"),
-			last)
+			"\"ctl fleet rotate\" or \"ctl fleet add\" to this host, and restart", cmp.Or(c.holder, "this program"), last)
 	}
 	return err
 }

@@ -129,7 +129,7 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 		switch {
 		case err == nil:
 		case lost:
-			err = errRelinked
+			err = errors.New("the connection to the control plane was lost")
 		case errors.Is(err, errNotAllowed):
 			err = fmt.Errorf("%w: they are those of %s; pass --creds with the client.nk of \"ctl fleet init\"",
 				err, cmp.Or(conn.holder, "another role"))

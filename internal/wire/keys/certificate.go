@@ -24,13 +24,6 @@ const (
 	calendarsApart = time.Hour
 )
 
-// makeAuthority writes the certificate of the authority that signs the servers' certificate, and its key.
-func makeAuthority(dir string) error {
-	return makeCertificate(dir, "ca", authorityHolds, nil,
-		&x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"},
-			IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
-}
-
 // makeServer writes the certificate of all servers of the control plane, for all their names.
 func makeServer(dir string, hosts []string) error {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"))

@@ -3,6 +3,7 @@ package keys
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -44,7 +45,10 @@ func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 		return nil, fmt.Errorf("create credentials: %w", err)
 	}
 	c := &Credentials{Hosts: hosts, Cluster: cluster, At: at, dir: dir}
-	err := makeAuthority(dir)
+	// the authority that signs the servers' certificate
+	err := makeCertificate(dir, "ca", authorityHolds, nil,
+		&x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"}, IsCA: true, BasicConstraintsValid: true,
+			MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
 	if err == nil {
 		err = c.Renew()
 	}

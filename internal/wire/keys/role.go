@@ -60,8 +60,7 @@ const AgentsAccount = "AGENTS"
 var accounts = []account{
 	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
 	{name: AgentsAccount, roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
-		exports:     []string{subject.Command("*")},
-		connections: 25_000, subscriptions: 256},
+		exports: []string{subject.Command("*")}, connections: 25_000, subscriptions: 256},
 	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">",
 		subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
 	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{subject.ViewServices + ">"}, connections: 500,
@@ -74,8 +73,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	switch r {
 	case RoleController:
 		p.Publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">",
-			"$JS.FC.>",
-			"$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>",
+			"$JS.FC.>", "$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>",
 			"$KV." + subject.BaselinesBucket + ".>"}
 		p.Subscribe = append(p.Subscribe, subject.Root+">")
 	case RoleClient:

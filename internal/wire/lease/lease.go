@@ -331,10 +331,8 @@ func (l *Lease) write(ctx context.Context) error {
 // IsConflict reports whether a write was refused because another write came first.
 func IsConflict(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) &&
-		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-			refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
-		errors.Is(err, jetstream.ErrKeyExists)
+	return errors.Is(err, jetstream.ErrKeyExists) || IsFenced(err) || errors.As(err, &refused) &&
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 // IsFenced reports whether a write was refused because of a later leadership's fence. It is false if a cluster was
