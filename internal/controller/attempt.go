@@ -55,8 +55,7 @@ type attempt struct {
 	traffic   traffic
 	facts     judge.Facts
 
-	// zero is the controller's clock.Now() at T0; 0: not agreed yet. T0 is the start of the measurement or, with warmup
-	// "auto", of the load.
+	// zero is clock.Now() at T0: the start of the measurement or, with warmup "auto", of the load. 0: not agreed yet.
 	zero      int64
 	origin    int64 // the same for the start of the measurement; zero until it is known
 	measuring bool  // the start of the measurement is known
@@ -107,8 +106,7 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 // the failures that are repeated. A failed attempt is stored in the record with its outcome. After the run's settle
 // time the next attempt begins with the agents that live then.
 //
-// It returns the result that counts, and appends the failed attempts to retries. detail describes the step of a search.
-// An error ends the run.
+// It returns the result that counts, and retries with the failed attempts. detail: of the step. An error ends the run.
 //
 // An attempt that broke a guarantee always counts, as that is a result of the broker.
 func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string,
@@ -202,8 +200,7 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	return a
 }
 
-// run executes the attempt and always ends it in order. Afterwards facts has everything about the attempt that the
-// agents' records do not have.
+// run executes the attempt and ends it in order. Afterwards facts has everything that the agents' records do not have.
 func (a *attempt) run(ctx context.Context) {
 	err := a.execute(ctx)
 	// nothing else shortens the end of the attempt
@@ -370,8 +367,7 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 
 const (
 	lookEvery = time.Second
-	// maxLag is the maximum allowance for publishers that send rarely. They report a second of the load with a message
-	// of a later second.
+	// maxLag is the maximum allowance for publishers that send rarely: they report a second with a later message.
 	maxLag = 5 * time.Second
 )
 
@@ -392,8 +388,7 @@ func (a *attempt) warmUp(ctx context.Context) error {
 	}
 }
 
-// notSteady returns why the load is not steady; empty: it is. It uses only the seconds that every agent has reported
-// completely.
+// notSteady returns why the load is not steady, by the seconds that all agents have reported; empty: it is.
 func (a *attempt) notSteady() string {
 	reported := a.merged.ReportedUntil()
 	known, publishers := time.Duration(1<<62), 0

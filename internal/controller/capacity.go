@@ -184,8 +184,7 @@ func (c *capacitySearch) next() (trial, bool) {
 	return verify, true
 }
 
-// below returns a step down while no rate holds: to the half or, after a failed verification, by a growing factor of up
-// to 2.
+// below returns a step down while no rate holds: to half or, after a failed verification, by a factor that grows to 2.
 func (c *capacitySearch) below(hi float64) (trial, bool) {
 	if hi <= c.lowest() {
 		return trial{hi, plan.StepCheck, c.full}, c.failures[hi] < minFailures

@@ -38,8 +38,7 @@ type Hooks struct {
 }
 
 // NewHooks returns the hooks that matrix.Hooks has read. References to secrets are resolved with host at each call. The
-// error lists references that cannot be resolved now, and commands that this host does not have. The hooks are valid
-// all the same.
+// error lists references that cannot be resolved now, and missing commands. The hooks are valid all the same.
 func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	h := &Hooks{all: all, client: http.DefaultTransport, host: host}
 	var errs []error

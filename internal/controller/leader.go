@@ -193,8 +193,7 @@ func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 	}
 }
 
-// execute acquires the record of a run and executes the run to its end. An error is not the run's own: the run stays in
-// the queue.
+// execute executes a run to its end, with its record. An error is not the run's own: the run stays in the queue.
 func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	log := l.cfg.Log.With("run", c.Run)
 	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
@@ -247,8 +246,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// runState reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents
-// that a former leader reserved for the run.
+// runState reads the state of a run, with the agents that a former leader reserved for it. It retries while ctx lasts.
 func (l *leader) runState(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)

@@ -9,8 +9,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// runOwnership tracks the attempts of this leadership and answers requests of agents: a request about any other attempt
-// is stale. Safe for concurrent use.
+// runOwnership answers requests of agents: all but those about its own attempts are stale. Safe for concurrent use.
 type runOwnership struct {
 	agents        *fleet
 	ownedAttempts sync.Map // wire.Ref to *mailbox
@@ -21,8 +20,7 @@ func (o *runOwnership) own(m *mailbox) (disown func()) {
 	return func() { o.ownedAttempts.Delete(m.ref) }
 }
 
-// mailbox returns the mailbox of an attempt. It returns nil if this leadership does not own the attempt, or the agent
-// has no part in it.
+// mailbox returns the mailbox of an attempt; nil: it is not owned by this leadership, or the agent has no part in it.
 func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 	if m, owned := o.ownedAttempts.Load(ref); owned && m.(*mailbox).commands[agent] != nil {
 		return m.(*mailbox)

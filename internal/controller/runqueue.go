@@ -28,8 +28,7 @@ type runQueue struct {
 	changed   chan struct{}
 }
 
-// add adds a message of the queue. noted is the last stored state of its run. A cancellation applies to all earlier
-// submissions of its run.
+// add adds a message of the queue. noted is the last state of its run. A cancellation is for all earlier submissions.
 func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) (idle bool) {
 	var submitted *queuedRun
 	if r.Submission != nil || r.Submits {
@@ -252,8 +251,7 @@ func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
 // A run that waits for other runs reserves its brokers and the agents that it needs. While there are too few agents, it
 // reserves all agents that it could use. So no later submission delays it.
 //
-// A run that all living agents together cannot serve reserves no agents. It is refused after gather if nothing else
-// makes it wait.
+// A run that all living agents cannot serve reserves none. It is refused after gather if nothing else makes it wait.
 func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	var missing *wire.End
 	for _, c := range r.needs {

@@ -17,8 +17,7 @@ type Offset struct {
 
 const unknown = math.MaxInt64
 
-// offset returns the offset from this clock to that of an arrival. It extrapolates the agent's measurement to now. now
-// is the reading of this clock, wall the Unix time, in ns.
+// offset returns the offset from this clock to that of an arrival, extrapolated to now (of this clock; wall: Unix; ns).
 func offset(a wire.Arrival, id string, now, wall int64) Offset {
 	o := a.Offset
 	switch {

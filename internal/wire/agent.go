@@ -35,8 +35,7 @@ var ErrNoAttempt = errors.New("the controller does not lead this attempt with th
 // ErrNotStored is wrapped by the error of a report that was not stored, but may be stored at a later attempt.
 var ErrNotStored = errors.New("not stored by the control plane")
 
-// Agent is the control plane for an agent: requests to the leader, and commands from it. All slots of a process share
-// one. Safe for concurrent use.
+// Agent sends requests of an agent, with all its slots, to the leader, and receives commands. Safe for concurrent use.
 type Agent struct {
 	conn  *Conn
 	epoch atomic.Uint64 // the highest epoch received so far
@@ -190,8 +189,7 @@ func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error 
 	return wrap(repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, report), "send snapshot")
 }
 
-// repeat sends a request until it is answered or ctx ends. It also repeats a request whose data could not be stored.
-// timeout bounds each attempt.
+// repeat sends a request, for timeout each, until ctx ends or there is an answer other than that it was not stored.
 func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration,
 	q Q) error {
 	for {

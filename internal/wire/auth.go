@@ -89,8 +89,7 @@ func credentials(path string) ([]nats.Option, error) {
 // errNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
 var errNotAllowed = fmt.Errorf("the credentials of this program do not allow this: %w", nats.ErrPermissionViolation)
 
-// permissionErrors ends requests that the server refuses. The server reports refusals separately from answers. Safe for
-// concurrent use.
+// permissionErrors ends requests whose refusal the server reports, which is no answer. Safe for concurrent use.
 type permissionErrors struct {
 	requests sync.Map // the context.CancelCauseFunc of each waiting *nats.Msg
 }

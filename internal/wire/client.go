@@ -183,8 +183,7 @@ func (c *Client) Read(ctx context.Context, q RecordQuery, handle func(Entry) err
 	return readRecord(ctx, c, q, handle)
 }
 
-// PutSchedule stores a schedule. It replaces a revision; 0: the schedule is new. The error wraps ErrChanged if there is
-// another revision.
+// PutSchedule replaces a revision of a schedule; 0: it is new. The error wraps ErrChanged if there is another one.
 func (c *Client) PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
 	value, err := pack(s)
 	if err == nil {

@@ -11,8 +11,7 @@ import (
 var ErrPanic = errors.New("internal error of Lockstep; please report it")
 
 // Guard calls do and returns its error. If do panics, Guard logs the panic with its stack and returns an error that
-// wraps ErrPanic. It is used where one message or request is handled: a peer may send anything, and the process must
-// continue to serve the others.
+// wraps ErrPanic. It is used for each message and request: peers may send anything.
 func Guard(log *slog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -82,9 +82,8 @@ func (l *Leader) RenewWhile(healthy func() error) { l.lease.RenewWhile(healthy) 
 // Resign gives the leadership back, so that the next controller can lead at once.
 func (l *Leader) Resign(ctx context.Context) { l.lease.Resign(ctx) }
 
-// Queue passes the messages of the queue to handle, from its first one, until ctx ends. It calls read once, when all
-// messages that existed have been passed. One goroutine calls both. An error means that ctx ended, or that the
-// connection was closed or lacks permission.
+// Queue passes the messages of the queue to handle, from its first one, until ctx ends. It calls read once, after the
+// messages that existed. One goroutine calls both. An error means that ctx ended, or the connection cannot be used.
 func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) error {
 	read = sync.OnceFunc(read)
 	logged := ""
@@ -486,7 +485,7 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 
 // MakeRoom deletes the streams of the oldest runs that have ended and were copied. It stops when the total size is
 // below the limit, and the number of runs with streams is at most maxRuns. run is a run that is about to begin and
-// counts, too; empty: none. Runs for which needed returns true are kept. Without run, MakeRoom also deletes the states of
+// counts, too; empty: none. Runs for which needed is true are kept. Without run, MakeRoom also deletes the states of
 // the oldest ended runs without streams, beyond the newest 1,000.
 //
 // MakeRoom returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
@@ -594,8 +593,7 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 }
 
-// PutBaseline stores a baseline. It replaces an existing one with the same name. It first confirms that this controller
-// leads, as baselines have no fence.
+// PutBaseline stores or replaces a baseline. It first confirms that this controller leads, as baselines have no fence.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	value, err := pack(b)
 	if limit := l.conn.codec.limit(); err == nil && len(value) > limit {

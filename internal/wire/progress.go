@@ -13,8 +13,7 @@ func WithProgress(ctx context.Context, report func(within time.Duration)) contex
 	return context.WithValue(ctx, progressKey{}, report)
 }
 
-// Progress reports that the goroutine of ctx makes progress, and will report again within a duration. It does nothing
-// under a context without WithProgress.
+// Progress reports progress of the goroutine of ctx, until its next report within a duration. See WithProgress.
 func Progress(ctx context.Context, within time.Duration) {
 	if report, ok := ctx.Value(progressKey{}).(func(time.Duration)); ok && report != nil {
 		report(within)

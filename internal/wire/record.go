@@ -18,8 +18,7 @@ var ErrNoRecord = errors.New("no record on the control plane")
 // ErrNoRun is wrapped by the error of reading a run that the control plane does not have.
 var ErrNoRun = errors.New("no such run on the control plane: it was never submitted, or its record was deleted")
 
-// Cursor is a position in the record of a run: the sequence numbers of the last messages that were read. The zero value
-// is the start of the record.
+// Cursor is a position in the record of a run: the last sequence numbers that were read. The zero value is its start.
 type Cursor struct {
 	Events    uint64 `json:"events,omitempty"`
 	Snapshots uint64 `json:"snapshots,omitempty"`

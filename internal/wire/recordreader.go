@@ -42,7 +42,7 @@ func (r recordReader) connection() *Conn { return r.store.conn }
 // read reads a batch. The error wraps ErrNoRun if the run is not known, or no longer. It wraps ErrNoRecord if the
 // record was deleted since its last message was read, or, without Wait, if there is no record.
 //
-// It merges the two streams of the run. It reads the last sequence number of the events before that of the snapshots, so
+// It merges the two streams of the run. It reads the last sequence number of events before that of snapshots, so
 // that all snapshots before an event are visible.
 func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
@@ -167,8 +167,7 @@ func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint6
 	return stored{}, nil
 }
 
-// readRecord passes the entries of a run's record to handle: see Store.Read. It continues after losses of the link and of
-// the leader.
+// readRecord passes the entries of a record to handle: see Store.Read. It survives losses of the link and the leader.
 func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Entry) error) (*End, error) {
 	what := "copy run "
 	switch {

@@ -26,8 +26,7 @@ type runStream struct {
 	turn         chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
 }
 
-// newRunStreams returns the streams of a run. On a local control plane, which has one run, snapshots may use the whole
-// limit.
+// newRunStreams returns the streams of a run. On a local control plane, with one run, snapshots may use all space.
 func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
 	stream := func(holds, name, first string, limit int64) *runStream {
 		return &runStream{store: store, holds: holds, fenceSubject: subject.Fence(first, run), turn: make(chan struct{}, 1),

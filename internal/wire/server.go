@@ -125,8 +125,7 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, wrap(err, "read %s", cfg.Config)
 }
 
-// closedClients is the number of closed connections that an embedded server keeps for its monitoring, with about 1 kB
-// each. The library's default is 10,000.
+// closedClients is the number of closed connections, of 1 kB each, that a server keeps (the library's default: 10,000).
 const closedClients = 200
 
 // Errors of invalid configurations.

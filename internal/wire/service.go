@@ -11,8 +11,7 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
-// Limits of the concurrent requests of one service. Further requests wait in the subscription. The client library drops
-// requests beyond its limits; callers have deadlines.
+// Limits of the concurrent requests of one service. Further ones wait in the subscription, within its limits.
 const (
 	maxRequests  = 1024
 	maxBytes     = 4 * MaxMessage // of their bodies, each counted decodedSize times

@@ -14,8 +14,7 @@ import (
 var ErrSnapshots = errors.New("snapshots too large")
 
 // SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive during a write are
-// stored together by the next write, as one message. So a disk that syncs 100 times per second serves 1,000 agents.
-// Safe for concurrent use.
+// stored together by the next write, as one message. So 1,000 agents need few syncs. Safe for concurrent use.
 type SnapshotStore struct {
 	ctx    context.Context
 	record *Recorder

@@ -39,8 +39,7 @@ const (
 	fenceBytes  = 64 << 10
 )
 
-// MinRecord is the minimum of StoreConfig.RecordLimit outside tests. Then the events of a run have space for four of
-// the largest messages.
+// MinRecord is the minimum of StoreConfig.RecordLimit outside tests, with space for four of the largest events.
 const MinRecord = 128 << 20
 
 // ErrServers is wrapped by the error of a control plane with fewer servers than the replicas that were requested.
@@ -193,8 +192,7 @@ func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, erro
 }
 
 // onceID returns the id of a message that is stored once, although the call that sends it may retry. For two minutes
-// the server drops further messages with an id that it has stored, and answers as if they had been stored. So the id
-// must not be predictable.
+// the server drops further messages with that id, and answers as if stored. So it must not be predictable.
 func onceID() string { return rand.Text() }
 
 // put publishes a message and returns its sequence number after it was stored. It retries until ctx ends while the
@@ -312,7 +310,7 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 }
 
 // Read passes the record of a run to handle in order: plan, events, snapshots, outcomes. It returns the run's end after
-// it was handled, or the error of handle or ctx. Without q.Wait it stops at the last available entry, and returns nil if
+// it was handled, or the error of handle or ctx. Without q.Wait it stops at the last entry, and returns nil if
 // the run has not ended since its last submission. The error wraps ErrNoRun if the run is not known, and ErrNoRecord if
 // its record was deleted. One goroutine calls handle.
 func (s *Store) Read(ctx context.Context, q RecordQuery, handle func(Entry) error) (*End, error) {
@@ -401,8 +399,7 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 	return err
 }
 
-// Baseline reads a baseline. The error wraps ErrNoBaseline if there is none of that name, and ErrUnreadable if its
-// value cannot be read.
+// Baseline reads a baseline. The error wraps ErrNoBaseline if there is none, and ErrUnreadable if it cannot be read.
 func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
 	value, revision, err := s.bucket(subject.BaselinesBucket).get(ctx, subject.EncodeToken(name))
 	switch {

@@ -15,9 +15,8 @@ import (
 )
 
 // users authenticate the connections of an embedded server with the users and the TLS settings of a NATS configuration
-// file. They can be replaced while connections are in use. The reload of the library cannot: it changes accounts that
-// connections are using (https://github.com/nats-io/nats-server/issues/8499), and requests fail meanwhile. Safe for
-// concurrent use.
+// file. They can be replaced while connections are in use. The library's reload cannot: requests fail meanwhile
+// (https://github.com/nats-io/nats-server/issues/8499). Safe for concurrent use.
 type users struct {
 	byKey atomic.Pointer[map[string]*server.NkeyUser]
 	tls   atomic.Pointer[tls.Config]

@@ -28,8 +28,7 @@
 //
 // # Storage
 //
-// The queue is one stream with submissions, which contain secrets as written, and cancellations. They are deleted when
-// their run has ended.
+// The queue is one stream with submissions, which contain secrets, and cancellations. The end of a run deletes them.
 //
 // Each run has two streams: events (plan, events, outcomes) and snapshots. Each has a limit of its own, so that
 // snapshots never use the space of outcomes. Every message names the last earlier message of the other stream, and

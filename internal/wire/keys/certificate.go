@@ -44,8 +44,7 @@ func makeServer(dir string, hosts []string) error {
 	return makeCertificate(dir, "server", serverHolds, &authority, template)
 }
 
-// makeCertificate writes name.crt and name.key, signed by an authority; nil: self-signed. It sets the validity and uses
-// the template for everything else.
+// makeCertificate writes name.crt and name.key from a template without validity. An authority signs it; nil: itself.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

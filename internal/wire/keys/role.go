@@ -46,8 +46,7 @@ func SlotName(agent string, slot int) string {
 type account struct {
 	name  string
 	roles []Role
-	// imports are the services of the controllers' account that this account may use. exports are its services for the
-	// controllers' account.
+	// imports are the services of the controllers' account that this one may use, exports its own for that account.
 	imports, exports []string
 	// Limits: connections of all users together, and subscriptions per connection.
 	connections, subscriptions int

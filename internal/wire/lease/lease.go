@@ -21,8 +21,7 @@ import (
 
 // Times of the lease. The holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: that time
 // does not count against timeouts of the leader. A candidate takes it after TakenAfter without a renewal. It measures
-// this by its monotonic clock, while the control plane answers. A holder whose lease has lapsed continues if it renews
-// the lease before a candidate takes it.
+// this by its monotonic clock, while the control plane answers. Until then, a holder can renew a lapsed lease.
 const (
 	RenewEvery  = 2 * time.Second
 	LapsesAfter = 4 * time.Second
@@ -168,8 +167,7 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 		}
 	}
 	who := c.cfg.Who
-	// The epoch must grow even if the bucket was lost with a server's memory. So it is at least the milliseconds since
-	// 1970, and no epoch is ahead of them.
+	// The epoch must grow even if the bucket was lost. So it is at least the milliseconds since 1970, and hardly ahead.
 	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
 	value, err := json.Marshal(who)
 	if err != nil {
@@ -298,8 +296,7 @@ func (l *Lease) Confirm(ctx context.Context) error {
 	return err
 }
 
-// write stores the lease. If the answer to an earlier write was lost, it continues from the changed revision. The caller
-// has the turn.
+// write stores the lease, also if the answer to an earlier write was lost. The caller has the turn.
 func (l *Lease) write(ctx context.Context) error {
 	value, err := json.Marshal(l.who)
 	if err != nil {
@@ -335,8 +332,7 @@ func IsConflict(err error) bool {
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// IsFenced reports whether a write was refused because of a later leadership's fence. It is false if a cluster was
-// still deciding on another message.
+// IsFenced reports whether a later leadership's fence excludes a write. It is false while a cluster decides on another.
 func IsFenced(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence

@@ -73,8 +73,7 @@ func agentToken(agent string) string {
 	return EncodeToken(agent)
 }
 
-// RunStream returns the name of a run's stream. stream is EventsStream or SnapshotsStream. Long names are hashed, as a
-// server accepts at most 255 bytes.
+// RunStream returns the name of a run's EventsStream or SnapshotsStream. A server accepts at most 255 bytes.
 func RunStream(stream, run string) string {
 	name := EncodeToken(run)
 	if len(name) > 200 {
