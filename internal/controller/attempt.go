@@ -29,6 +29,12 @@ import (
 //
 // The steps follow in this order. The functions that wait for agents and handle reports are at the end of the file.
 
+// Limits of the wait for observers: before the load, and at the end for their last samples.
+const (
+	observerReady = 2 * time.Second
+	observerLast  = 3 * time.Second
+)
+
 // Margins beyond the agents' own timeouts of a step, so that the agents' errors arrive first.
 const (
 	stepMargin  = 8 * time.Second
@@ -44,11 +50,12 @@ type attempt struct {
 	log    *slog.Logger
 	rtt    func(context.Context) (time.Duration, error) // to the control plane
 
-	task      plan.Task
-	work      plan.Workload
-	groups    []plan.Task // the groups of the cell; without groups, the whole task
-	parts     []*part
-	observers *observers
+	task   plan.Task
+	work   plan.Workload
+	groups []plan.Task // the groups of the cell; without groups, the whole task
+	parts  []*part
+	// observers measure the processes of the cell's brokers and have no role. The attempt never fails because of them.
+	observers []*part
 	byName    map[string]*part // parts and observers
 	mailbox   *mailbox
 	merged    *record.Merged
@@ -147,7 +154,10 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	}
 	a := newAttempt(x, t, agents)
 	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
-		Observers: a.observers.list(), Detail: detail, At: time.Now(), Of: x.of}
+		Detail: detail, At: time.Now(), Of: x.of}
+	for _, o := range a.observers {
+		event.Observers = append(event.Observers, wire.Observer{Agent: o.Agent, Observe: o.observe})
+	}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
@@ -191,8 +201,8 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 				Version: agent.Version, Phase: plan.PhasePrepare}})
 		a.facts.Cores[agent.Agent] = agent.Cores
 	}
-	a.observers = findObservers(a, x.leader.agents)
-	all := slices.Concat(a.parts, a.observers.parts)
+	a.findObservers()
+	all := slices.Concat(a.parts, a.observers)
 	for _, p := range all {
 		a.byName[p.Agent] = p
 	}
@@ -243,7 +253,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
 		return err
 	}
-	if err := a.settle(ctx, a.observers.parts, wire.StepOpen, observerReady); err != nil {
+	if err := a.settle(ctx, a.observers, wire.StepOpen, observerReady); err != nil {
 		return err
 	}
 	a.learn()
@@ -291,8 +301,8 @@ func (a *attempt) assign() error {
 		a.parts[i].Group, assignment.Targets = assignment.Task.Group, targets[assignment.Agent]
 		a.mailbox.command(a.parts[i].agent, wire.Command{Assignment: &assignment})
 	}
-	for _, o := range a.observers.parts {
-		a.mailbox.command(o.agent, wire.Command{Assignment: a.observers.assignment(o, longest)})
+	for _, o := range a.observers {
+		a.mailbox.command(o.agent, wire.Command{Assignment: a.observerAssignment(o, longest)})
 	}
 	return nil
 }
@@ -348,7 +358,7 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 	begin := now + ahead.Nanoseconds()
 	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
 	best := map[string]Offset{}
-	for _, p := range slices.Concat(a.parts, a.observers.parts) {
+	for _, p := range slices.Concat(a.parts, a.observers) {
 		if !p.at[wire.StepOpen] { // an observer that failed
 			continue
 		}
@@ -452,7 +462,10 @@ func (a *attempt) drain(ctx context.Context) error {
 		if err := trouble(a.parts); err != nil {
 			return 0, err
 		}
-		now, until, allIn := clock.Now(), a.traffic.redelivered, a.allIn()
+		now, until := clock.Now(), a.traffic.redelivered
+		allIn := !slices.ContainsFunc(a.groups, func(t plan.Task) bool { // all sent messages have arrived, in every group
+			return consumes(t) && !a.merged.Group(t.Group).AllIn(t.Cell.Workload.Topology.Subscriptions)
+		})
 		switch {
 		case allIn:
 		case a.apart():
@@ -472,20 +485,12 @@ func (a *attempt) apart() bool {
 	return slices.ContainsFunc(a.parts, func(p *part) bool { return p.apart && !p.dropped })
 }
 
-// allIn reports whether all sent messages have arrived, in every group.
-func (a *attempt) allIn() bool {
-	return !slices.ContainsFunc(a.groups, func(t plan.Task) bool {
-		w := t.Cell.Workload
-		return w.Consumers.Nodes > 0 && !a.merged.Group(t.Group).AllIn(w.Topology.Subscriptions)
-	})
-}
-
 // finish makes all agents close and report the rest. An empty reason is the regular end.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.release(wire.Release{Step: wire.StepFinish, Reason: reason})
 	_ = a.settle(ctx, a.parts, wire.StepFinish, finishLimit+a.work.LongestUndo()) // see run
 	a.facts.Ended = time.Now()
-	_ = a.settle(ctx, a.observers.parts, wire.StepFinish, observerLast)
+	_ = a.settle(ctx, a.observers, wire.StepFinish, observerLast)
 }
 
 // maxTeardowns is the maximum number of agents of a group that try to tear down: a broker may not answer.
@@ -576,7 +581,7 @@ func (a *attempt) step(ctx context.Context, r wire.Release, limit time.Duration)
 func (a *attempt) release(r wire.Release) {
 	to := a.parts
 	if r.Step == wire.StepStart || r.Step == wire.StepFinish {
-		to = slices.Concat(a.parts, a.observers.parts)
+		to = slices.Concat(a.parts, a.observers)
 	}
 	for _, p := range to {
 		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
@@ -613,7 +618,7 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 		}
 		for ; left <= 0 && p != nil; p = waitingFor(parts, step) {
 			if p.observe != nil {
-				a.observers.drop(p, fmt.Sprintf("no response of the agent within %v", limit))
+				a.dropObserver(p, fmt.Sprintf("no response of the agent within %v", limit))
 				continue
 			}
 			p.dropped = true
@@ -689,7 +694,7 @@ func (a *attempt) handle(r agentReport) {
 	a.agents.alive(p.agent)
 	switch {
 	case p.observe != nil:
-		a.observers.take(p, r)
+		a.takeObserver(p, r)
 	case r.err != nil:
 		p.failed, p.Error = true, r.err.Error()
 		if !p.at[wire.StepOpen] {
@@ -748,9 +753,9 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 
 // lookForLost finds agents and observers whose process has ended or is silent.
 func (a *attempt) lookForLost(ctx context.Context) {
-	for _, o := range a.observers.parts {
+	for _, o := range a.observers {
 		if lives, _, _ := a.agents.process(o.agent); !lives && !o.at[wire.StepFinish] {
-			a.observers.drop(o, "the agent was lost")
+			a.dropObserver(o, "the agent was lost")
 		}
 	}
 	for _, p := range a.parts {
@@ -806,6 +811,65 @@ func (a *attempt) remark(agent, kind, detail string) {
 		at = plan.Duration(clock.Now() - a.zero)
 	}
 	a.facts.Events = append(a.facts.Events, plan.Event{At: at, Agent: agent, Kind: kind, Detail: detail})
+}
+
+// findObservers finds the observers of the cell's brokers among the agents that have no role in the attempt.
+func (a *attempt) findObservers() {
+	brokers := a.task.Cell.Brokers()
+	for _, agent := range a.agents.fit() {
+		observe, unclear := plan.Observe(brokers, agent.Observes)
+		for _, name := range unclear {
+			a.notObserved(name, agent.Agent,
+				"the driver name matches several brokers of the cell; use the name of the broker in --observe")
+		}
+		if len(observe) > 0 && !slices.ContainsFunc(a.parts, func(p *part) bool { return p.Agent == agent.Agent }) {
+			a.observers = append(a.observers, &part{AgentPart: plan.AgentPart{Agent: agent.Agent}, agent: agent,
+				observe: observe, at: map[wire.Step]bool{}})
+		}
+	}
+	for _, agent := range a.agents.away() {
+		observe, _ := plan.Observe(brokers, agent.Observes)
+		for _, x := range observe {
+			a.notObserved(x.Broker, agent.Agent, "the agent is not connected")
+		}
+	}
+}
+
+// notObserved adds an event to the outcome: an observer does not measure a broker.
+func (a *attempt) notObserved(broker, observer, why string) {
+	a.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
+}
+
+// observerAssignment returns the assignment of an observer. It has no options of brokers, as these may hold secrets.
+func (a *attempt) observerAssignment(p *part, deadline plan.Duration) *plan.Assignment {
+	work := a.task.Cell.Workload
+	t := plan.Task{Run: a.task.Run, ID: a.task.ID, Attempt: a.task.Attempt, Repetition: a.task.Repetition,
+		Cell: plan.Cell{ID: a.task.Cell.ID, Workload: plan.Workload{Warmup: work.Warmup, Measure: work.Measure}}}
+	return &plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: p.Agent, Observe: p.observe, Deadline: deadline}
+}
+
+func (a *attempt) takeObserver(p *part, r agentReport) {
+	switch {
+	case r.err != nil:
+		a.dropObserver(p, r.err.Error())
+	case r.arrival != nil:
+		if p.arrival = *r.arrival; r.arrival.Error != "" {
+			a.dropObserver(p, r.arrival.Error)
+		}
+		p.at[r.arrival.Step] = true
+	}
+}
+
+// dropObserver excludes an observer from the attempt and adds the reason to the outcome.
+func (a *attempt) dropObserver(p *part, why string) {
+	if p.dropped {
+		return
+	}
+	p.dropped = true
+	a.log.Warn("broker not observed", "task", a.task.ID, "observer", p.Agent, "why", why)
+	for _, x := range p.observe {
+		a.notObserved(x.Broker, p.Agent, why)
+	}
 }
 
 // traffic has the times of the last messages by the controller's clock.Now(); 0: not known.

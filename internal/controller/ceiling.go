@@ -17,13 +17,10 @@ import (
 
 const (
 	// maxCeilings is the number of ceilings that one run measures, about a second each. Later runs measure the rest.
-	maxCeilings = 10
-	// ceilingLimit is the time that an agent has for a ceiling.
-	ceilingLimit = 5 * time.Second
-	// ceilingAge is the time after which a ceiling is measured again.
-	ceilingAge = 24 * time.Hour
-	// maxCeiling is the maximum rate that an agent can report, in messages per second.
-	maxCeiling = 1e12
+	maxCeilings  = 10
+	ceilingLimit = 5 * time.Second // for the measurement of one
+	ceilingAge   = 24 * time.Hour  // after which a ceiling is measured again
+	maxCeiling   = 1e12            // messages per second that an agent can report
 )
 
 // Ceilings stores measured ceilings, so that runs on equal agents do not measure them again. Safe for concurrent use.

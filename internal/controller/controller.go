@@ -46,14 +46,12 @@ type Config struct {
 	// daemon evaluates them in a separate process with limits of time and memory. nil: the function Expand, in this
 	// process. It is called from several goroutines.
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
-	// Store configures the limits of what the control plane stores.
-	Store wire.StoreConfig
+	Store  wire.StoreConfig // limits of what the control plane stores
 	// SideBySide is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
 	SideBySide int
 	// Ceilings stores the limits of the load generator, which runs state beside their results. nil: not measured.
 	Ceilings *Ceilings
-	// Status receives the status of this controller. nil: Serve uses its own.
-	Status *Status
+	Status   *Status // receives the status of this controller; nil: Serve uses its own
 	// Stop is closed when the controller must hand over as soon as no task is in flight. nil: never.
 	Stop <-chan struct{}
 }

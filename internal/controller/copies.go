@@ -57,7 +57,11 @@ func (k *copies) run(ctx context.Context) {
 			k.cfg.Log.Warn("cannot list runs to copy", "err", err)
 		}
 		if err == nil {
-			k.forget(all)
+			k.mu.Lock()
+			maps.DeleteFunc(k.of, func(run string, c *copying) bool { // copies that are being made keep their state
+				return !c.now && !slices.ContainsFunc(all, func(r wire.RunState) bool { return r.Run == run })
+			})
+			k.mu.Unlock()
 		}
 		for _, r := range all {
 			begin, whole := k.begin(r)
@@ -70,21 +74,20 @@ func (k *copies) run(ctx context.Context) {
 				continue
 			}
 			under.Go(func() {
-				k.end(ctx, r, wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error { return k.copy(ctx, r) }))
+				k.end(ctx, r, wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error {
+					var points *sink.Sink
+					if k.cfg.Points != nil && k.leads.Load() {
+						points = k.cfg.Points()
+					}
+					_, err := Record(ctx, k.store, r.Run, k.cfg.Copies, nil, points)
+					if err == nil {
+						k.keep(ctx, r.Run)
+					}
+					return err
+				}))
 			})
 		}
 	}
-}
-
-// forget removes the state of runs that are not listed. Copies that are being made keep theirs.
-func (k *copies) forget(all []wire.RunState) {
-	listed := map[string]bool{}
-	for _, r := range all {
-		listed[r.Run] = true
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	maps.DeleteFunc(k.of, func(run string, c *copying) bool { return !c.now && !listed[run] })
 }
 
 // begin reports whether a run must be copied now, and whether its copy is complete.
@@ -142,18 +145,6 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	c.next = time.Now().Add(c.wait)
 	k.cfg.Log.Error("cannot copy run: it stays on the control plane and is copied later", "run", r.Run, "in", c.wait, "err",
 		err)
-}
-
-func (k *copies) copy(ctx context.Context, r wire.RunState) error {
-	var points *sink.Sink
-	if k.cfg.Points != nil && k.leads.Load() {
-		points = k.cfg.Points()
-	}
-	if _, err := Record(ctx, k.store, r.Run, k.cfg.Copies, nil, points); err != nil {
-		return err
-	}
-	k.keep(ctx, r.Run)
-	return nil
 }
 
 // keep writes tables and a report beside a copy, and adds its values to the history. A failure does not make the copy

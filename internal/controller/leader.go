@@ -11,15 +11,14 @@ import (
 )
 
 type leader struct {
-	conn   *wire.Conn
-	store  *wire.Store
-	cfg    Config
-	agents *fleet
-	lease  *wire.Leader
-	queue  *runQueue
-	copies *copies
-	// stopping ends when no further task may begin.
-	stopping context.Context
+	conn     *wire.Conn
+	store    *wire.Store
+	cfg      Config
+	agents   *fleet
+	lease    *wire.Leader
+	queue    *runQueue
+	copies   *copies
+	stopping context.Context // ends when no further task may begin
 	// purging is locked while streams of runs are created or deleted, and while an ended run is submitted again.
 	purging   sync.Mutex
 	ownership *runOwnership

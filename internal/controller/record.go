@@ -115,12 +115,11 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 
 // Pulled is the result of Pull.
 type Pulled struct {
-	Dir  string    // of the run
-	End  *wire.End // nil: the run has not ended
-	Done int       // number of tasks with an outcome in the directory
-	Of   int
-	// AtMost reports that Of is a maximum: cells are repeated until they are known well enough.
-	AtMost bool
+	Dir    string    // of the run
+	End    *wire.End // nil: the run has not ended
+	Done   int       // number of tasks with an outcome in the directory
+	Of     int
+	AtMost bool // Of is a maximum: cells are repeated until they are known well enough
 }
 
 // Complete reports whether every task has an outcome.

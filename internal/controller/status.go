@@ -30,9 +30,7 @@ func (s *Status) Tasks() map[plan.Verdict]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[plan.Verdict]uint64{plan.Valid: 0, plan.Invalid: 0, plan.Unknown: 0}
-	for verdict, n := range s.tasks {
-		all[verdict] = n
-	}
+	maps.Copy(all, s.tasks)
 	return all
 }
 

@@ -23,9 +23,8 @@ type Auth struct {
 	User, Password string
 	Token          string
 	Creds          string // path of the seed of an nkey ("ctl fleet init"), or of a NATS credentials file
-	// path of the authority's certificates (PEM); empty: those of the host
-	CA        string
-	Cert, Key string // paths of a client certificate and its key (PEM), for servers that require one
+	CA             string // path of the authority's certificates (PEM); empty: those of the host
+	Cert, Key      string // paths of a client certificate and its key (PEM), for servers that require one
 }
 
 // Unaccepted reports whether an error of Dial means that the control plane does not accept the credentials.

@@ -40,9 +40,8 @@ type Conn struct {
 const (
 	connectTimeout = 5 * time.Second
 	// storeTimeout bounds one attempt of a request to a server. A server that was killed never answers.
-	storeTimeout = 5 * time.Second
-	// prepareTimeout bounds Store.Prepare.
-	prepareTimeout = 10 * time.Second
+	storeTimeout   = 5 * time.Second
+	prepareTimeout = 10 * time.Second // of Store.Prepare
 	retryWait      = 100 * time.Millisecond
 )
 

@@ -496,10 +496,10 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	ctx, late := context.WithTimeout(ctx, storeTimeout) // no other controller leads before
 	defer late()
 	streams, err := l.store.runStreams(ctx)
-	if err != nil {
-		return "", err
+	var runs []RunState
+	if err == nil {
+		runs, err = l.store.Runs(ctx)
 	}
-	runs, err := l.store.Runs(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -19,10 +19,9 @@ type Submission struct {
 	Run  plan.Run `json:"run"`
 	Done []string `json:"done,omitempty"` // ids of tasks that already have an outcome and are not run again
 	// Numbers are the results of repetitions in Done, for the value of plan.Run.Until. Not all have one.
-	Numbers map[string]float64 `json:"numbers,omitempty"`
-	By      string             `json:"by,omitempty"` // user@host
-	// Schedule names the schedule that submitted it.
-	Schedule string `json:"schedule,omitempty"`
+	Numbers  map[string]float64 `json:"numbers,omitempty"`
+	By       string             `json:"by,omitempty"`       // user@host
+	Schedule string             `json:"schedule,omitempty"` // the name of the schedule that submitted it
 }
 
 // check returns an error unless the submission is of the run, its record can be copied, and its names are short.
@@ -171,12 +170,11 @@ var steps = []Step{StepOpen, StepConsumers, StepPublishers, StepStart, StepMeasu
 type Release struct {
 	Step Step `json:"step"`
 	// StepStart: start of the load, by id of the clock that Start is read with, ns
-	Start map[string]int64 `json:"start,omitempty"`
-	Begin int64            `json:"begin,omitempty"` // StepMeasure: start of the measurement, ns since T0
-	// StepStart: id of the reference clock; Start has it, too
-	Clock  string `json:"clock,omitempty"`
-	Agent  string `json:"agent,omitempty"`  // StepTeardown: the agent that does it
-	Reason string `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
+	Start  map[string]int64 `json:"start,omitempty"`
+	Begin  int64            `json:"begin,omitempty"`  // StepMeasure: start of the measurement, ns since T0
+	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the reference clock; Start has it, too
+	Agent  string           `json:"agent,omitempty"`  // StepTeardown: the agent that does it
+	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
 }
 
 // Arrival is the report of an agent that it has reached a step, or failed before it.

@@ -49,10 +49,9 @@ type Server struct {
 	cfg     ServerConfig
 	broken  chan error
 
-	mu    sync.Mutex
-	conns []*Conn // made by Connect: without the server they would reconnect forever
-	// pending is the result of unread at the time counted.
-	pending int64
+	mu      sync.Mutex
+	conns   []*Conn // made by Connect: without the server they would reconnect forever
+	pending int64   // the result of unread at the time counted
 	counted time.Time
 }
 

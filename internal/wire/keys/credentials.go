@@ -168,15 +168,13 @@ func (c *Credentials) Expires() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read certificate: %w", err)
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return time.Time{}, fmt.Errorf("read certificate %s: not a PEM file", path)
+	server := &x509.Certificate{}
+	if block, _ := pem.Decode(text); block == nil {
+		err = errors.New("not a PEM file")
+	} else if server, err = x509.ParseCertificate(block.Bytes); err == nil {
+		return server.NotAfter, nil
 	}
-	server, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read certificate %s: %w", path, err)
-	}
-	return server.NotAfter, nil
+	return time.Time{}, fmt.Errorf("read certificate %s: %w", path, err)
 }
 
 func (c *Credentials) find(name string) int {
