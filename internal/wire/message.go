@@ -2,15 +2,21 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/schedule"
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
@@ -343,3 +349,254 @@ type (
 		Note     string
 	}
 )
+
+// RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole.
+type RunState struct {
+	Run       string    `json:"run"`
+	Name      string    `json:"name"`
+	State     string    `json:"state"`             // StateQueued, StateRunning, or the EndReason
+	Waiting   string    `json:"waiting,omitempty"` // the reason
+	Submitted time.Time `json:"submitted,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+	By        string    `json:"by,omitempty"`       // user@host
+	Schedule  string    `json:"schedule,omitempty"` // the schedule that submitted it
+	Tasks     int       `json:"tasks"`
+	// Tasks is a maximum: cells are repeated until they are known well enough
+	AtMost bool     `json:"atMost,omitempty"`
+	Done   int      `json:"done"`             // tasks that have an outcome
+	Failed int      `json:"failed,omitempty"` // the part of Done that is not valid
+	Detail string   `json:"detail,omitempty"` // the reason of its end
+	Agents []string `json:"agents,omitempty"` // reserved for it
+	Key    string   `json:"key,omitempty"`    // of the submission
+	Copied bool     `json:"copied,omitempty"` // a controller's folder has a complete copy of its record
+	// InFlight is the id of the task with an attempt in flight, or StartInFlight. Empty: nothing is in flight, or the
+	// leader ended in order. Crashes are the epochs of consecutive leaderships that failed with Blamed in flight.
+	InFlight string   `json:"inFlight,omitempty"`
+	Blamed   string   `json:"blamed,omitempty"`
+	Crashes  []uint64 `json:"crashes,omitempty"`
+	Seq      uint64   `json:"seq"`   // sequence number of the submission
+	Epoch    uint64   `json:"epoch"` // of the leader that wrote this
+
+	revision uint64 // of the value in the bucket; 0: none was read
+}
+
+// The states of runs that have not ended.
+const (
+	StateQueued  = "queued"
+	StateRunning = "running"
+)
+
+// StartInFlight marks the time between a leader's start of a run and its first task, or its wait for agents.
+const StartInFlight = "start"
+
+// Over reports whether the run has ended.
+func (s RunState) Over() bool { return s.State != StateQueued && s.State != StateRunning }
+
+// maxEnded is the maximum number of ended runs without streams in the list.
+const maxEnded = 1000
+
+func keyRun(run string) string { return "run." + subject.EncodeToken(run) }
+
+// ErrNoSchedule is wrapped by errors about a schedule that does not exist.
+var ErrNoSchedule = errors.New("no such schedule")
+
+// ErrChanged is wrapped by the error of a change to a schedule that was changed since it was read.
+var ErrChanged = errors.New("it was modified concurrently")
+
+// KeptSchedule is a schedule as stored on the control plane. Err is set if it cannot be used.
+type KeptSchedule struct {
+	Name     string
+	Revision uint64 // of the value; grows with each change; 0: nothing was read yet
+	Schedule schedule.Schedule
+	Err      error
+
+	stored time.Time // of the value; a server that came back without its data may repeat a revision
+}
+
+// maxSchedules bounds the memory of schedules, which the leader has decoded: each has at most 2 MiB, with its history.
+const maxSchedules = 100
+
+func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
+	kept := KeptSchedule{Revision: revision}
+	if kept.Name, kept.Err = subject.DecodeToken(key); kept.Err != nil {
+		kept.Name = key[:min(len(key), MaxName)]
+		return kept
+	}
+	z, err := gzip.NewReader(bytes.NewReader(value))
+	if err == nil {
+		kept.Schedule, err = schedule.Read(z)
+	}
+	if err == nil && kept.Schedule.Name != kept.Name {
+		err = fmt.Errorf("read schedule %s: its stored name is %s", kept.Name, kept.Schedule.Name)
+	}
+	kept.Err = err
+	return kept
+}
+
+// ErrNoBaseline is wrapped by errors about a baseline that does not exist.
+var ErrNoBaseline = errors.New("no such baseline on the control plane; list its baselines with ctl history baseline list, and those of a folder with --context local --runs DIR")
+
+// Headers of messages. Each message has the number of its format. A refusal has the text of an error instead of a body.
+const (
+	headerProtocol = "Lockstep-Protocol" // of requests and answers: plan.Protocol
+	headerFormat   = "Lockstep-Format"   // of messages in the record and the queue: plan.RecordFormat
+	headerError    = "Lockstep-Error"
+)
+
+// ErrProtocol is wrapped by the error of a message of another format, stored or not.
+var ErrProtocol = errors.New("different protocol versions")
+
+// ErrTooLarge is wrapped by the error of a message that the control plane would not accept.
+var ErrTooLarge = errors.New("message is too large for the control plane")
+
+// ErrUnreadable is wrapped by the error of stored data that can never be read.
+var ErrUnreadable = errors.New("stored data cannot be decoded")
+
+// tooLong is the error code of a message that the server refuses for its size.
+const tooLong = 10054
+
+// wrap puts words before an error, unless it is nil.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// Hopeless reports whether an operation would fail again at every attempt: the message is too large or cannot be
+// encoded, its stream is full, or the credentials do not allow it. Other errors of the control plane may be temporary.
+func Hopeless(err error) bool {
+	var value *json.UnsupportedValueError
+	var kind *json.UnsupportedTypeError
+	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) ||
+		errors.Is(err, nats.ErrPermissionViolation) || errors.As(err, &value) || errors.As(err, &kind) ||
+		codeOf(err) == tooLong
+}
+
+// codec encodes and decodes the messages of one connection, within the limits of its server.
+type codec struct {
+	protocol   int          // plan.Protocol, except in tests
+	maxPayload func() int64 // maximum message size of the server, in bytes
+}
+
+// encode returns a message with v: bytes as they are, other values as JSON.
+func (c codec) encode(to string, v any) (*nats.Msg, error) {
+	body, encoded := v.([]byte)
+	if !encoded {
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			return nil, fmt.Errorf("encode %T: %w", v, err)
+		}
+	}
+	limit := c.limit()
+	recorded := strings.HasPrefix(to, subject.Events) || strings.HasPrefix(to, subject.Snapshots)
+	if recorded {
+		limit = c.entryLimit()
+		if !structured(body) {
+			limit = limit * 3 / 4 // in an answer it is base64
+		}
+	}
+	if len(body) > limit {
+		return nil, fmt.Errorf("send %s: %d bytes exceed the limit of %d (max_payload of its NATS server): %w", to,
+			len(body), limit, ErrTooLarge)
+	}
+	m := nats.NewMsg(to)
+	if recorded || strings.HasPrefix(to, subject.Queue) {
+		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
+	} else {
+		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	}
+	m.Data = body
+	return m, nil
+}
+
+// limit returns the maximum size of a body. It leaves space for headers.
+func (c codec) limit() int { return int(min(c.maxPayload(), MaxMessage)) - 1024 }
+
+// entryLimit returns the maximum size of a body in the record, which readers get as a part of an answer.
+func (c codec) entryLimit() int { return c.limit() - 1024 }
+
+// check refuses messages of another format. who names the sender in the error.
+func (c codec) check(h nats.Header, who string) error {
+	if stored := h.Get(headerFormat); stored != "" {
+		format, _ := strconv.Atoi(stored) // not a number: 0, which is no format
+		if err := plan.CheckFormat(format); err != nil {
+			return fmt.Errorf("read record of %s: %w: %w", who, err, ErrProtocol)
+		}
+		return nil
+	}
+	version := cmp.Or(h.Get(headerProtocol), "none")
+	if version != strconv.Itoa(c.protocol) {
+		return fmt.Errorf("%s uses protocol %.20s, this program uses protocol %d; install the same release of Lockstep on both: %w",
+			who, version, c.protocol, ErrProtocol)
+	}
+	return nil
+}
+
+func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	return wrap(json.Unmarshal(body, v), "read message of %s", who)
+}
+
+func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	return unzip(body, who, v)
+}
+
+// refusal returns the reply to a message that was not accepted, with the reason and its identity from codes.
+func (c codec) refusal(reply string, why error) *nats.Msg {
+	m := nats.NewMsg(reply)
+	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	m.Header.Set(headerError, oneLine(why.Error()))
+	for code, is := range codes {
+		if errors.Is(why, is) {
+			m.Header.Set(headerCode, code)
+		}
+	}
+	return m
+}
+
+// pack returns v as compressed JSON. It is for data with much repetition, such as plans.
+func pack(v any) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	text, err := json.Marshal(v)
+	if err == nil && len(text) > plan.MaxDocument {
+		err = fmt.Errorf("%d bytes exceed the limit of %d of the control plane; split the matrix: %w", len(text), plan.MaxDocument,
+			ErrTooLarge)
+	}
+	if err == nil {
+		_, err = z.Write(text)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	return b.Bytes(), wrap(err, "encode %T", v)
+}
+
+func unzip(body []byte, who string, v any) error {
+	z, err := gzip.NewReader(bytes.NewReader(body))
+	if err == nil {
+		err = plan.Decode(z, plan.MaxDocument, v)
+	}
+	return wrap(err, "read message of %s", who)
+}
+
+// oneLine makes text valid for a header: it truncates it and replaces control characters.
+func oneLine(text string) string {
+	const maxText = 2000
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	return string(bytes.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, []byte(text)))
+}

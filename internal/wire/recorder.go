@@ -1,10 +1,16 @@
 package wire
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -159,4 +165,221 @@ func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) err
 		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
 	}
 	return nil
+}
+
+// runStream is one of the two streams of a run, as used by the leader.
+type runStream struct {
+	store        *Store
+	holds        string // its contents, in words
+	config       jetstream.StreamConfig
+	other        *runStream // of the run
+	fenceSubject string
+	fence        uint64        // sequence number of this leadership's fence
+	last         atomic.Uint64 // sequence number of the last message of this leadership
+	turn         chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
+}
+
+// newRunStreams returns the streams of a run. On a local control plane, with one run, snapshots may use all space.
+func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
+	stream := func(holds, name, first string, limit int64) *runStream {
+		return &runStream{store: store, holds: holds, fenceSubject: subject.Fence(first, run), turn: make(chan struct{}, 1),
+			config: store.complete(jetstream.StreamConfig{Name: subject.RunStream(name, run),
+				Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
+	}
+	limit := store.recordLimit / 2
+	if store.conn.local {
+		limit = store.recordLimit
+	}
+	events = stream("events", subject.EventsStream, subject.Events, store.recordLimit/4)
+	snapshots = stream("snapshots", subject.SnapshotsStream, subject.Snapshots, limit)
+	events.other, snapshots.other = snapshots, events
+	return events, snapshots
+}
+
+// prepare creates the stream, or restores its limit: that of an ended run was reduced to the size of its contents.
+func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
+	cfg := s.config
+	// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor.
+	cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
+	made, err := s.store.provide(ctx, cfg, func(has *jetstream.StreamConfig, state jetstream.StreamState) {
+		has.MaxBytes = max(cfg.MaxBytes, int64(state.Bytes)+fenceBytes)
+	})
+	if lacksResources(err) {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return made, wrap(err, "create %s with %d bytes", cfg.Name, cfg.MaxBytes)
+}
+
+// streamsOfRun are the existing streams of a run: two, except while they are created or deleted.
+type streamsOfRun []*jetstream.StreamInfo
+
+func (s streamsOfRun) bytes() (n uint64) {
+	for _, info := range s {
+		n += info.State.Bytes
+	}
+	return n
+}
+
+// release reduces the limits of the streams to the size of their contents, so that the server reserves no more space.
+func (s streamsOfRun) release(ctx context.Context, js jetstream.JetStream) error {
+	for _, info := range s {
+		cfg := info.Config
+		if cfg.MaxBytes = max(1, int64(info.State.Bytes)); cfg.MaxBytes >= info.Config.MaxBytes {
+			continue
+		}
+		if _, err := js.UpdateStream(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes the streams of a run. That of events is deleted first, as it defines whether there is a record.
+func (s streamsOfRun) remove(ctx context.Context, js jetstream.JetStream) error {
+	slices.SortFunc(s, func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) })
+	for _, info := range s {
+		if err := js.DeleteStream(ctx, info.Config.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrSnapshots is wrapped by the error of an agent that has exceeded the limit of snapshots of an attempt.
+var ErrSnapshots = errors.New("snapshots too large")
+
+// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive during a write are
+// stored together by the next write, as one message. So 1,000 agents need few syncs. Safe for concurrent use.
+type SnapshotStore struct {
+	ctx    context.Context
+	record *Recorder
+	ref    Ref
+	limit  int // maximum bytes per agent
+	stored func(record.Snapshot)
+
+	turn chan struct{} // one write at a time
+
+	mu      sync.Mutex
+	agents  map[string]*agentSnapshots
+	pending []*pendingSnapshot
+	full    error // the run has no space for further snapshots
+}
+
+type agentSnapshots struct {
+	last    uint64 // number of the last stored snapshot
+	bytes   int
+	pending *pendingSnapshot // nil: none
+}
+
+type pendingSnapshot struct {
+	snapshot record.Snapshot
+	text     []byte
+	agent    *agentSnapshots
+	done     chan struct{} // closed when it is stored or err is set
+	err      error
+}
+
+// Store returns when a snapshot is stored, or was stored by an earlier call. An error that wraps ErrNotStored means
+// that a later attempt may succeed. One that wraps ErrFull means that the run has no more space.
+func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) error {
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		return fmt.Errorf("store snapshot: %w", err)
+	}
+	p, err := s.add(snapshot, text)
+	if p == nil {
+		return err
+	}
+	for {
+		select {
+		case <-p.done:
+			return p.err
+		case s.turn <- struct{}{}:
+			s.store()
+			<-s.turn
+		case <-ctx.Done():
+			return fmt.Errorf("store snapshot: %w: %w", ErrNotStored, context.Cause(ctx))
+		}
+	}
+}
+
+// add makes a snapshot pending. It returns nil if the snapshot is already stored or cannot be stored.
+func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[snapshot.Agent]
+	if a == nil {
+		a = &agentSnapshots{}
+		s.agents[snapshot.Agent] = a
+	}
+	switch {
+	case snapshot.Seq <= a.last:
+		return nil, nil
+	case a.pending != nil && a.pending.snapshot.Seq == snapshot.Seq:
+		return a.pending, nil
+	case a.pending != nil:
+		return nil, fmt.Errorf("store snapshot %d: %w: number %d is being stored", snapshot.Seq, ErrNotStored,
+			a.pending.snapshot.Seq)
+	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
+		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
+	case a.bytes+len(text) > s.limit:
+		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d bytes in this attempt, and the limit is %d",
+			ErrSnapshots, snapshot.Agent, a.bytes, s.limit)
+	case s.ctx.Err() != nil:
+		return nil, ErrNoAttempt
+	}
+	a.pending = &pendingSnapshot{snapshot: snapshot, text: text, agent: a, done: make(chan struct{})}
+	s.pending = append(s.pending, a.pending)
+	return a.pending, nil
+}
+
+// store stores pending snapshots. One message has at most as much as one batch of a reader. The caller has the turn.
+func (s *SnapshotStore) store() {
+	s.mu.Lock()
+	n, size := 0, 1
+	list := []byte{'['}
+	for limit := min(batchBytes, s.record.leader.conn.codec.entryLimit()); n < len(s.pending) &&
+		(n == 0 || size+len(s.pending[n].text)+1 <= limit); n++ {
+		size += len(s.pending[n].text) + 1
+		list = append(append(list, s.pending[n].text...), ',')
+	}
+	batch := s.pending[:n]
+	s.pending = s.pending[n:]
+	s.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	list[len(list)-1] = ']'
+	err := s.record.storeSnapshots(s.ctx, s.ref, list)
+	s.mu.Lock()
+	if errors.Is(err, ErrFull) {
+		s.full = err
+	}
+	for _, p := range batch {
+		p.agent.pending, p.err = nil, err
+		if err == nil {
+			p.agent.last = p.snapshot.Seq
+			p.agent.bytes += len(p.text)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range batch {
+		if err == nil {
+			s.stored(p.snapshot)
+		}
+		close(p.done)
+	}
+}
+
+// Full returns the error of a snapshot for which the run had no space; nil: none. It wraps ErrFull.
+func (s *SnapshotStore) Full() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+// Wait returns when no write is in progress. It is called after the end of the store's context.
+func (s *SnapshotStore) Wait() {
+	s.turn <- struct{}{}
+	<-s.turn
 }

@@ -1,19 +1,95 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
 
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
+
+// ErrNoRecord is wrapped by the error of reading a run without a record: it has not begun, or its record was deleted.
+var ErrNoRecord = errors.New("no record on the control plane")
+
+// ErrNoRun is wrapped by the error of reading a run that the control plane does not have.
+var ErrNoRun = errors.New("no such run on the control plane: it was never submitted, or its record was deleted")
+
+// Cursor is a position in the record of a run: the last sequence numbers that were read. The zero value is its start.
+type Cursor struct {
+	Events    uint64 `json:"events,omitempty"`
+	Snapshots uint64 `json:"snapshots,omitempty"`
+}
+
+// behind returns the position behind a message. A snapshot that was stored before an event is never read after it.
+func (c Cursor) behind(m stored) Cursor {
+	if strings.HasPrefix(m.Subject, subject.Snapshots) {
+		return Cursor{c.Events, m.Seq}
+	}
+	return Cursor{m.Seq, max(c.Snapshots, m.after())}
+}
+
+// RecordQuery selects a part of a run's record.
+type RecordQuery struct {
+	Run     string `json:"run"`
+	Behind  Cursor `json:"behind,omitzero"`   // the position behind the last entry that was read
+	Summary bool   `json:"summary,omitempty"` // without snapshots, which are most of the record
+	Wait    bool   `json:"wait,omitempty"`    // until the run ends
+	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only Client sets it, for a local run
+}
+
+type batch struct {
+	Messages []stored `json:"messages,omitempty"`
+	More     bool     `json:"more,omitempty"` // more messages follow
+	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its final end
+}
+
+type stored struct {
+	Subject string      `json:"subject"`
+	Seq     uint64      `json:"seq"` // 0: there is no such message
+	Header  nats.Header `json:"header"`
+	Body    body        `json:"body"`
+}
+
+// headerAfter has the sequence number of the last message of the run's other stream that was stored before.
+const headerAfter = "Lockstep-After"
+
+func (m stored) after() uint64 {
+	n, _ := strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // 0: none
+	return n
+}
+
+// body is the body of a message. In JSON, objects and lists are embedded as they are. Anything else is in base64.
+type body []byte
+
+func (b body) MarshalJSON() ([]byte, error) {
+	if structured(b) && json.Valid(b) {
+		return b, nil
+	}
+	return json.Marshal([]byte(b))
+}
+
+func (b *body) UnmarshalJSON(text []byte) error {
+	if !structured(text) {
+		return json.Unmarshal(text, (*[]byte)(b))
+	}
+	*b = bytes.Clone(text)
+	return nil
+}
+
+func structured(b []byte) bool { return len(b) > 0 && (b[0] == '{' || b[0] == '[') }
 
 // Limits of one batch of a record, and of the batches for clients and viewers.
 const (
@@ -217,4 +293,87 @@ func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Ent
 func lasting(err error) bool {
 	return Unaccepted(err) || slices.ContainsFunc([]error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
 		nats.ErrPermissionViolation, nats.ErrConnectionClosed}, func(is error) bool { return errors.Is(err, is) })
+}
+
+// Entry is one message of a run's record. One of Plan, Event, Snapshot, Outcome and Err is set; none for a fence.
+type Entry struct {
+	Ref      Ref    // Run always; Task and Attempt of messages that belong to one
+	At       Cursor // the position behind it
+	Plan     *plan.Run
+	Event    *RunEvent
+	Snapshot *record.Snapshot
+	Outcome  *plan.Outcome
+	Err      error // the message is invalid, or of another format; Ref identifies it as far as possible
+	Agent    string
+	Last     bool // no further entry is available at present
+
+	snapshots []record.Snapshot // of one message: see entriesOf
+}
+
+// entriesOf decodes one message of a run's record: to one entry, or one entry per snapshot.
+func entriesOf(c *Conn, m stored) []Entry {
+	e := entryOf(c, m)
+	if len(e.snapshots) == 0 {
+		return []Entry{e}
+	}
+	all := make([]Entry, len(e.snapshots))
+	for i := range e.snapshots {
+		s := &e.snapshots[i]
+		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
+		if s.Task != e.Ref.Task {
+			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
+		}
+	}
+	return all
+}
+
+// entryOf decodes one message of a run's record. Snapshots of one message stay together.
+func entryOf(c *Conn, m stored) (e Entry) {
+	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
+	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Attempt} {
+		if to == nil || i >= len(words) {
+			continue
+		}
+		if *to, e.Err = subject.DecodeToken(words[i]); e.Err != nil {
+			return e
+		}
+	}
+	if len(words) < 2 {
+		e.Err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
+		return e
+	}
+	if err := Guard(c.log, m.Subject, func() error { return readBody(c, &e, words[1], m) }); err != nil {
+		e = Entry{Ref: e.Ref, Err: err}
+	}
+	return e
+}
+
+func readBody(c *Conn, e *Entry, kind string, m stored) (err error) {
+	const who = "the controller"
+	switch kind {
+	case "epoch": // the fence of a leadership
+		return nil
+	case "plan":
+		e.Plan = &plan.Run{}
+		if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
+			err = e.Plan.CheckTasks()
+		}
+	case "event":
+		if err = c.codec.decode(m.Header, m.Body, who, &e.Event); err == nil && e.Event != nil {
+			err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
+		}
+	case "outcome":
+		err = c.codec.decode(m.Header, m.Body, who, &e.Outcome)
+		if o := e.Outcome; err == nil && o != nil && (o.Run != e.Ref.Run || o.Task != e.Ref.Task) {
+			err = fmt.Errorf("read message of %s: it belongs to another task", who)
+		}
+	case "snapshot":
+		err = c.codec.decode(m.Header, m.Body, who, &e.snapshots)
+	default:
+		err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
+	}
+	if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && e.snapshots == nil {
+		err = fmt.Errorf("read message of %s: empty", who)
+	}
+	return err
 }

@@ -47,6 +47,10 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -112,4 +116,34 @@ func Wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 	}
 	return context.Cause(ctx)
+}
+
+// ErrPanic is wrapped by errors that come from a panic.
+var ErrPanic = errors.New("internal error of Lockstep; please report it")
+
+// Guard calls do and returns its error. If do panics, Guard logs the panic with its stack and returns an error that
+// wraps ErrPanic. It is used for each message and request: peers may send anything.
+func Guard(log *slog.Logger, what string, do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error(ErrPanic.Error(), "in", what, "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %s: %v", ErrPanic, what, r)
+		}
+	}()
+	return do()
+}
+
+type progressKey struct{}
+
+// WithProgress returns a context for one goroutine whose progress is watched. Functions of this package that wait under
+// it call report with the maximum duration of the wait. With a nil report, nothing is watched.
+func WithProgress(ctx context.Context, report func(within time.Duration)) context.Context {
+	return context.WithValue(ctx, progressKey{}, report)
+}
+
+// Progress reports progress of the goroutine of ctx, until its next report within a duration. See WithProgress.
+func Progress(ctx context.Context, within time.Duration) {
+	if report, ok := ctx.Value(progressKey{}).(func(time.Duration)); ok && report != nil {
+		report(within)
+	}
 }
