@@ -70,14 +70,12 @@ var errStopping = errors.New("the controller is handing over")
 // stopTimeout bounds each of the last writes and requests after the stop of the controller was requested.
 const stopTimeout = 10 * time.Second
 
-// formTimeout is how long a cluster may take to form. Until then ErrServers is not final.
-const formTimeout = 20 * time.Second
-
 // prepare creates the streams. It retries while a cluster that is starting does not answer or has too few servers, as
 // daemons start in any order. It returns nil when ctx ends.
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		err := store.Prepare(ctx)
+		const formTimeout = 20 * time.Second // of a cluster; until then ErrServers is not final
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
@@ -140,7 +138,13 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		if err = store.Prepare(leading.Context()); err == nil {
 			cfg.Status.epoch.Store(leading.Epoch())
 			leading.RenewWhile(cfg.Status.Stuck)
-			err = newLeader(conn, store, cfg, leading, k, stopping).lead(ctx)
+			agents := newFleet(cfg.Log)
+			l := &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: leading, copies: k, stopping: stopping,
+				ownership: &runOwnership{agents: agents},
+				history:   &runHistory{store: store, lease: leading, dir: cfg.Copies, log: cfg.Log},
+				queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
+					lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}}
+			err = l.lead(ctx)
 			cfg.Status.epoch.Store(0)
 		}
 		lost := leading.Context().Err() != nil
@@ -245,16 +249,6 @@ type leader struct {
 	purging   sync.Mutex
 	ownership *runOwnership
 	history   *runHistory
-}
-
-func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leader, k *copies,
-	stopping context.Context) *leader {
-	agents := newFleet(cfg.Log)
-	return &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping,
-		ownership: &runOwnership{agents: agents},
-		history:   &runHistory{store: store, lease: lease, dir: cfg.Copies, log: cfg.Log},
-		queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
-			lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}}
 }
 
 // lead serves agents and clients, and executes runs, until ctx or the lease ends.

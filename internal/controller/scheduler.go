@@ -272,9 +272,6 @@ func (k *keeper) directory(run string) string {
 	return dir
 }
 
-// longestExpand exceeds the duration of Config.Expand, including the calls of other schedules that it may wait for.
-const longestExpand = time.Hour
-
 // fire expands and submits the run of a slot whose entry is stored as the current one.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.lease.Epoch(), k.cfg.Clock.Now()) })
@@ -284,7 +281,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		return
 	}
 	var run plan.Run
-	wire.Progress(ctx, longestExpand)
+	wire.Progress(ctx, time.Hour) // more than Config.Expand takes, with the calls of other schedules that it waits for
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name,
 		func() (err error) { run, err = k.cfg.Expand(ctx, s.Matrix); return err })
 	run.ID, run.Started = e.Run, k.cfg.Clock.Now().UTC()

@@ -453,9 +453,6 @@ var ErrTooLarge = errors.New("message is too large for the control plane")
 // ErrUnreadable is wrapped by the error of stored data that can never be read.
 var ErrUnreadable = errors.New("stored data cannot be decoded")
 
-// tooLong is the error code of a message that the server refuses for its size.
-const tooLong = 10054
-
 // wrap puts words before an error, unless it is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
@@ -471,7 +468,7 @@ func Hopeless(err error) bool {
 	var kind *json.UnsupportedTypeError
 	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) ||
 		errors.Is(err, nats.ErrPermissionViolation) || errors.As(err, &value) || errors.As(err, &kind) ||
-		codeOf(err) == tooLong
+		codeOf(err) == 10054 // the server refuses its size
 }
 
 // codec encodes and decodes the messages of one connection, within the limits of its server.

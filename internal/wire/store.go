@@ -443,9 +443,6 @@ func (s *Store) removeBaseline(ctx context.Context, name string) error {
 	return b.remove(ctx, key, 0)
 }
 
-// unavailable is the error code of a cluster that has no leader at present.
-const unavailable = 10008
-
 // codeOf returns the error code of the server; 0: the error is not from its API.
 func codeOf(err error) jetstream.ErrorCode {
 	var refused *jetstream.APIError
@@ -457,7 +454,8 @@ func codeOf(err error) jetstream.ErrorCode {
 
 // final reports whether the server would refuse a message again.
 func final(err error) bool {
-	passing := []jetstream.ErrorCode{0, jetstream.JSErrCodeStreamWrongLastSequenceConstant, unavailable}
+	const leaderless = 10008 // a cluster, at present
+	passing := []jetstream.ErrorCode{0, jetstream.JSErrCodeStreamWrongLastSequenceConstant, leaderless}
 	return !slices.Contains(passing, codeOf(err)) && !lacksResources(err)
 }
 

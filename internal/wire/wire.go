@@ -15,9 +15,7 @@
 //
 //	controller.Serve(ctx, conn, controller.Config{Log: log})        // returns when ctx ends
 //	agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: "a1", Dir: dir, Log: log})
-//
-//	client, err := server.Client(ctx)                               // in process
-//	client, err := wire.DialClient(ctx, url, wire.Auth{})           // of a fleet
+//	client, err := server.Client(ctx)                               // in process; DialClient: of a fleet
 //	agents, err := client.Agents(ctx)                               // as the controller sees them
 //	err = client.Submit(ctx, wire.Submission{Run: run, Done: ids})  // queued, then executed; Done: to resume
 //	end, err := controller.Record(ctx, client, run.ID, root, watch, // writes the run directory, reports progress,

@@ -163,8 +163,22 @@ func (c *Credentials) Rotate(names ...string) error {
 
 // Renew creates a new certificate for the servers.
 func (c *Credentials) Renew() error {
-	own := []string{"localhost", "127.0.0.1", "::1"}
-	return makeServer(c.dir, append(slices.Clone(c.Hosts), own...))
+	authority, err := tls.LoadX509KeyPair(filepath.Join(c.dir, "ca.crt"), filepath.Join(c.dir, "ca.key"))
+	if err != nil {
+		return fmt.Errorf("read the authority (ca.crt and ca.key): %w", err)
+	}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		// servers of a cluster also connect to each other
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	for _, h := range append(slices.Clone(c.Hosts), "localhost", "127.0.0.1", "::1") {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	return makeCertificate(c.dir, "server", serverHolds, &authority, template)
 }
 
 // Expires returns the end of the validity of the servers' certificate.
@@ -244,26 +258,6 @@ const (
 	serverHolds    = 2 * 365 * 24 * time.Hour
 	calendarsApart = time.Hour
 )
-
-// makeServer writes the certificate of all servers of the control plane, for all their names.
-func makeServer(dir string, hosts []string) error {
-	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"))
-	if err != nil {
-		return fmt.Errorf("read the authority (ca.crt and ca.key): %w", err)
-	}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"},
-		KeyUsage: x509.KeyUsageDigitalSignature,
-		// servers of a cluster also connect to each other
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, h)
-		}
-	}
-	return makeCertificate(dir, "server", serverHolds, &authority, template)
-}
 
 // makeCertificate writes name.crt and name.key from a template without validity. An authority signs it; nil: itself.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
