@@ -132,6 +132,7 @@ func TestClusterOfThree(t *testing.T) {
 	t.Run("spread", func(t *testing.T) {
 		checkSpread(t, urls, servers)
 		checkSpreadSetup(t, urls)
+		checkUnansweredQuery(t, urls)
 	})
 	list, err := json.Marshal(urls)
 	if err != nil {
