@@ -161,16 +161,21 @@ class Publisher:
 
     def publish(self, first, messages):
         """The reply subject of a message ends in its number: that is where its confirm goes."""
-        parts = []
+        parts, large, limit = [], [], self.link.info["max_payload"]
         for number, (_, body) in enumerate(messages, first):
+            if self.confirmed and len(body) > limit:  # the server would close the connection
+                large.append(number)
+                continue
             if self.confirmed:
                 parts.append(b"PUB %s %s.%d %d\r\n" % (self.subject, self.inbox, number, len(body)))
             else:
                 parts.append(b"PUB %s %d\r\n" % (self.subject, len(body)))
             parts += (body, b"\r\n")
+        if large:
+            self.out.confirm(large, "rejected", "the server accepts at most %d bytes" % limit)
         if self.confirmed:
             with self.settled:
-                self.outstanding += len(messages)
+                self.outstanding += len(messages) - len(large)
         self.link.send(b"".join(parts))
 
     def on_confirm(self, messages):

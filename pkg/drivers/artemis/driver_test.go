@@ -1,22 +1,52 @@
 package artemis
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
+	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 func TestConformance(t *testing.T) {
-	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, `{}`), nil)) })
+	t.Run("transient", func(t *testing.T) {
+		h := harness(driver{}, single(t, `{}`), nil)
+		h.Reject = &drivertest.Rejection{Limit: fullAddress(t)}
+		drivertest.Run(t, h)
+	})
 	t.Run("durable", func(t *testing.T) {
 		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
 	})
 	t.Run("multicast", func(t *testing.T) {
 		drivertest.Run(t, harness(driver{}, single(t, `{"routing": "multicast"}`), drivertest.MessagePath()))
 	})
+}
+
+// fullAddress returns a function that makes the addresses of a topology reject messages while they are full.
+func fullAddress(t testing.TB) func(context.Context, drivers.Topology) (undo func(), err error) {
+	options := schematest.Fill(t, driver{}, single(t, `{}`))
+	return func(ctx context.Context, top drivers.Topology) (func(), error) {
+		opened, err := driver{}.Open(ctx, options, labtest.Env(nil))
+		if err != nil {
+			return nil, err
+		}
+		s := opened.(*session)
+		if err := s.read(ctx, operation("broker", "addAddressSettings", top.Name+".#",
+			`{"addressFullMessagePolicy": "FAIL", "maxSizeBytes": 20000, "pageSizeBytes": 10000}`), new(any)); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		return func() {
+			answers, err := s.manage(labtest.Context(t), operation("broker", "removeAddressSettings", top.Name+".#"))
+			if err != nil || !answers[0].ok {
+				t.Errorf("remove the settings: %v %v", answers, err)
+			}
+			_ = s.Close()
+		}, nil
+	}
 }
 
 // The subset covers the effects of a primary with a backup: connections, and confirms that wait for the replica.

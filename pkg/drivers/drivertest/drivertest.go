@@ -33,6 +33,8 @@ type Harness struct {
 	// FullOptions are options for a broker that blocks Publish after a few messages. Nil: the suite stalls the
 	// connections.
 	FullOptions json.RawMessage
+	// Reject describes messages that the broker rejects. Nil: this is not checked, which the log reports.
+	Reject *Rejection
 	// Restart restarts the broker and returns when it answers again. Nil: the broker cannot be restarted.
 	Restart func(t *testing.T)
 	// Cut breaks every connection to the broker of Options at once. Nil: each check cuts those of its own Env.Dial.
@@ -67,8 +69,7 @@ type Harness struct {
 // leaves out the checks of sessions, links and single calls.
 func MessagePath() []string {
 	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out",
-		"bindings", "binder",
-		"queues", "mandatory"}
+		"bindings", "binder", "queues", "mandatory", "reject"}
 }
 
 // Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
@@ -167,6 +168,11 @@ func (h Harness) complete(t *testing.T) Harness {
 	if h.TLS != nil {
 		own := *h.TLS
 		h.TLS = &own
+		all = append(all, &own.Options)
+	}
+	if h.Reject != nil {
+		own := *h.Reject
+		h.Reject = &own
 		all = append(all, &own.Options)
 	}
 	for _, options := range all {
@@ -275,6 +281,7 @@ func checks() []named {
 		{name: "queues", run: checkQueues},
 		{name: "mandatory", run: checkMandatory},
 		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
+		{name: "reject", run: checkReject},
 		{name: "together", run: checkTogether},
 		{name: "sessions", run: checkSessions},
 		{name: "in-flight", run: checkInFlight},

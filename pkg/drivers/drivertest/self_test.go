@@ -29,7 +29,7 @@ type fault struct {
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
 	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), connFaults(), consumerFaults(), sessionFaults(),
-		asideFaults()) {
+		asideFaults(), rejectFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {
@@ -58,6 +58,7 @@ func runOne(t *testing.T, d drivers.Driver, name string, edit ...func(*Harness))
 			Driver:      d,
 			Options:     schematest.Fill(t, d, `{"name":"self"}`),
 			FullOptions: schematest.Fill(t, d, `{"name":"self","capacity":10}`),
+			Reject:      &Rejection{Options: schematest.Fill(t, d, `{"name":"self","reject":7}`)},
 			Cut:         func() { loopback.Cut("self") },
 			NoNetwork:   true,
 			wait:        2 * time.Second,

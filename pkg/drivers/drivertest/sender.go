@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -230,13 +229,7 @@ func (s *sender) send(n int) bool {
 
 // settle flushes and waits until every accepted message is confirmed. All confirms must be without error.
 func (s *sender) settle() bool {
-	s.c.must(s.pub.Flush(s.c.ctx), "flush")
-	if !s.confirmed {
-		return true
-	}
-	ok := s.c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
-		return fmt.Sprintf("%d messages of publisher %d are not confirmed", s.outstanding(), s.id)
-	})
+	ok := s.answered()
 	s.each(func(o *outcome) {
 		if o.err != nil {
 			s.c.errorf("message %d is confirmed with %v", o.seq, o.err)

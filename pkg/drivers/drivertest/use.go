@@ -69,8 +69,10 @@ func newRig(c *check, u drivers.Use, s drivers.Session, t drivers.Topology) *rig
 // rig opens a session and sets up the topology for a use. Both are removed at the end of the check.
 func (c *check) rig(u drivers.Use) *rig { return c.rigWith(c.h.Options, u) }
 
-func (c *check) rigWith(options []byte, u drivers.Use) *rig {
-	r := newRig(c, u, c.sessionWith(options), topology(u))
+func (c *check) rigWith(options []byte, u drivers.Use) *rig { return c.rigOf(options, u, topology(u)) }
+
+func (c *check) rigOf(options []byte, u drivers.Use, t drivers.Topology) *rig {
+	r := newRig(c, u, c.sessionWith(options), t)
 	c.must(r.session.Setup(c.ctx, r.topology), "Setup")
 	c.cleanups = append(c.cleanups, r.teardown)
 	return r

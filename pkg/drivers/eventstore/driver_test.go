@@ -94,6 +94,7 @@ func TestStandInConformance(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{
 				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1",
 				Subset:       subset,
+				Reject:       &drivertest.Rejection{Size: maxAppendSize + 1},
 				NoQueueDepth: true, // the server reports the lag of groups instead
 			})
 		}

@@ -21,7 +21,10 @@ const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions"
 func TestConformance(t *testing.T) {
 	all := map[string]drivertest.Harness{}
 	for _, client := range []string{kafkaGo, franz} {
-		all[client] = harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil)
+		whole := harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil)
+		whole.Reject = &drivertest.Rejection{Size: 5000, Options: at(t, single,
+			`{"client": "`+client+`", "resilience": "none", "topic": {"max.message.bytes": 2000}}`)}
+		all[client] = whole
 		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
 			"order", "close/fire-and-forget", "close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
 	}

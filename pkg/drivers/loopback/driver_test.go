@@ -19,6 +19,7 @@ func TestConformance(t *testing.T) {
 				Driver:      loopback.Driver{},
 				Options:     json.RawMessage(options),
 				FullOptions: json.RawMessage(`{"name":"conformance","capacity":10}`),
+				Reject:      &drivertest.Rejection{Options: json.RawMessage(`{"name":"conformance","reject":7}`)},
 				Cut:         func() { loopback.Cut("conformance") },
 				NoNetwork:   true,
 			})

@@ -27,12 +27,17 @@ const testOptions = `"ackWait": "10s"`
 
 const deadOptions = `{"url": "nats://127.0.0.1:1"}`
 
+// maxPayload is the default of the server's max_payload.
+const maxPayload = 1 << 20
+
 func with(more string) json.RawMessage { return json.RawMessage("{" + more + ", " + testOptions + "}") }
 
 func TestEmbeddedMemory(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Driver: driver{}, Options: with(`"embedded": true, "name": "memory", "storage": "memory"`),
 		DeadOptions: []byte(deadOptions),
+		Reject: &drivertest.Rejection{
+			Options: with(`"embedded": true, "name": "memory", "storage": "memory", "maxMessages": 10`)},
 	})
 }
 
@@ -50,6 +55,7 @@ func TestRetention(t *testing.T) {
 		t.Run(retention, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{
 				Driver: driver{}, DeadOptions: []byte(deadOptions), Subset: append(drivertest.MessagePath(), "probe"),
+				Reject: &drivertest.Rejection{Size: maxPayload + 1},
 				Options: with(fmt.Sprintf(`"embedded": true, "name": "%s", "storage": "memory", "retention": "%s"`,
 					retention, retention)),
 			})
@@ -66,6 +72,7 @@ func TestServerFile(t *testing.T) {
 		Driver: driver{},
 		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`,
 			address, watched)),
+		Reject: &drivertest.Rejection{Size: maxPayload + 1},
 		Restart: func(t *testing.T) {
 			kill()
 			kill = startProcess(t, address, watched, dir)

@@ -13,6 +13,9 @@ import (
 // kept is the subset for another type of queue: storage of its messages, and positions of consumers.
 var kept = slices.Concat(drivertest.MessagePath(), []string{"close", "ready", "batch", "cut/consumer"})
 
+// full are options for a queue that rejects messages while it is full. A body that is too large ends the channel instead.
+const full = `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`
+
 func TestConformance(t *testing.T) {
 	cases := []struct {
 		name, options string
@@ -32,9 +35,14 @@ func TestConformance(t *testing.T) {
 	for _, c := range cases {
 		all[c.name] = harness(driver{}, single(t, c.options), c.subset)
 	}
+	whole := all["classic"]
+	whole.Reject = &drivertest.Rejection{Options: single(t, full)}
+	all["classic"] = whole
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
-		all["classic-"+part] = harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
+		h := harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
 			[]string{"probe", "describe", "cleanup", "cut"}))
+		h.Reject = &drivertest.Rejection{Options: standing(t, part, full)}
+		all["classic-"+part] = h
 	}
 	drivertest.RunAll(t, all)
 }

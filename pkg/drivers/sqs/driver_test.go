@@ -52,6 +52,7 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions: json.RawMessage(`{"endpoint": "http://127.0.0.1:1", "region": "nowhere", "accessKey": "x", "secret": "x"}`),
 		DeadAddress: "127.0.0.1:1",
+		Reject:      &drivertest.Rejection{Size: maxBytes/4*3 + 1},
 		OneRequest:  bytes.Contains(options, []byte(`"fifo":true`)),
 	}
 }
