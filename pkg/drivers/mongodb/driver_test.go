@@ -48,6 +48,7 @@ func harness(options json.RawMessage, slow bool, subset []string) drivertest.Har
 		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions:   json.RawMessage(`{"url": "mongodb://somebody:secret@127.0.0.1:1/"}`),
 		DeadAddress:   "127.0.0.1:1",
+		Reject:        &drivertest.Rejection{Size: maxDocument},
 		Slow:          slow,
 		OneRequest:    bytes.Contains(options, []byte(`"insertion"`)),
 		MaxParallel:   2,    // the proxy serialises changes

@@ -97,8 +97,24 @@ type inserter struct {
 	documents []any // of type bson.Raw; parts of buffer
 }
 
-// send inserts a batch into each collection, one after the other.
+// maxDocument is the maximum size of a document in MongoDB, in bytes.
+const maxDocument = 16 << 20
+
+// send inserts a batch into each collection, one after the other. It ends the batch before a message that is too large.
+// The server would reject the whole insert, and the library take a much larger one for a broken connection.
 func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
+	fits := func(m drivers.Message) bool { return overhead+len(m.Body) <= maxDocument }
+	if !fits(batch[0]) {
+		verdicts[0] = fmt.Errorf("%w: a body of %d bytes: use at most %d", drivers.ErrRejected, len(batch[0].Body),
+			maxDocument-overhead)
+		return 1, nil
+	}
+	for n, m := range batch {
+		if !fits(m) {
+			batch, verdicts = batch[:n], verdicts[:n]
+			break
+		}
+	}
 	i.encode(batch)
 	for _, c := range i.into {
 		i.waiting.Begin()
