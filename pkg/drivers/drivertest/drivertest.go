@@ -55,6 +55,8 @@ type Harness struct {
 	NoPublishRate bool
 	// OneRequest states that a publisher has one request in flight, whatever its window is: more would break the order.
 	OneRequest bool
+	// Groups states that the key of a message selects its message group, also without PublisherSpec.Keyed.
+	Groups bool
 	// Concurrent states that the broker lists its objects and declares topologies reliably while other checks create and
 	// remove objects. The checks "tls", "probe", "cleanup", "setup" and "teardown" then run concurrently with others.
 	Concurrent bool
@@ -69,7 +71,7 @@ type Harness struct {
 // leaves out the checks of sessions, links and single calls.
 func MessagePath() []string {
 	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out",
-		"bindings", "binder", "queues", "mandatory", "reject"}
+		"bindings", "binder", "queues", "keys", "mandatory", "reject"}
 }
 
 // Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
@@ -279,6 +281,7 @@ func checks() []named {
 		{name: "binder/together", run: checkBinderTogether},
 		{name: "binder/ends", run: checkBinderEnds},
 		{name: "queues", run: checkQueues},
+		{name: "keys", run: checkKeys},
 		{name: "mandatory", run: checkMandatory},
 		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
 		{name: "reject", run: checkReject},

@@ -18,6 +18,7 @@ const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions"
 
 // With the default resilience, the libraries connect again and repeat requests. Its subset covers connections that break
 // or end, and what repetitions could change: order, and messages without confirms that are sent while a publisher closes.
+// Keys have an effect with several partitions.
 func TestConformance(t *testing.T) {
 	all := map[string]drivertest.Harness{}
 	for _, client := range []string{kafkaGo, franz} {
@@ -27,6 +28,7 @@ func TestConformance(t *testing.T) {
 		all[client] = whole
 		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
 			"order", "close/fire-and-forget", "close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
+		all[client+"-partitions"] = harness(at(t, single, `{"client": "`+client+`", "partitions": 3}`), []string{"keys"})
 	}
 	drivertest.RunAll(t, all)
 }
@@ -36,7 +38,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", "resilience": "none", `+replicated+`}`),
 		[]string{"setup", "mode/confirm-window", "mode/confirm-batch", "ack/each", "redelivery/each", "order", "fan-out",
-			"queues", "cut", "probe", "describe"}))
+			"queues", "keys", "cut", "probe", "describe"}))
 }
 
 func TestConformanceLong(t *testing.T) {

@@ -48,12 +48,14 @@ func TestConformanceLong(t *testing.T) {
 }
 
 func harness(options json.RawMessage, subset []string) drivertest.Harness {
+	fifo := bytes.Contains(options, []byte(`"fifo":true`))
 	return drivertest.Harness{
 		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions: json.RawMessage(`{"endpoint": "http://127.0.0.1:1", "region": "nowhere", "accessKey": "x", "secret": "x"}`),
 		DeadAddress: "127.0.0.1:1",
 		Reject:      &drivertest.Rejection{Size: maxBytes/4*3 + 1},
-		OneRequest:  bytes.Contains(options, []byte(`"fifo":true`)),
+		OneRequest:  fifo,
+		Groups:      fifo,
 	}
 }
 
