@@ -77,7 +77,7 @@ func MessagePath() []string {
 // Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
 func Links() []string {
 	return []string{"open", "dial", "tls", "describe", "probe", "close", "close-dead", "session-close", "publish-blocks",
-		"handler-blocks", "cut", "restart"}
+		"handler-blocks", "nodes", "cut", "restart"}
 }
 
 // maxParallel is the default of Harness.MaxParallel.
@@ -285,6 +285,7 @@ func checks() []named {
 		{name: "mandatory", run: checkMandatory},
 		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
 		{name: "reject", run: checkReject},
+		{name: "nodes", run: checkNodes},
 		{name: "together", run: checkTogether},
 		{name: "sessions", run: checkSessions},
 		{name: "in-flight", run: checkInFlight},

@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", "resilience": "none", `+replicated+`}`),
 		[]string{"setup", "mode/confirm-window", "mode/confirm-batch", "ack/each", "redelivery/each", "order", "fan-out",
-			"queues", "keys", "cut", "probe", "describe"}))
+			"queues", "keys", "nodes", "cut", "probe", "describe"}))
 }
 
 func TestConformanceLong(t *testing.T) {

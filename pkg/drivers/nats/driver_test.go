@@ -151,7 +151,7 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	if os.Getenv("LOCKSTEP_LONG") == "" { // the effects of replicas and of a list of servers
 		h.Subset = []string{"open", "dial", "probe", "setup", "mode", "ack/each", "redelivery/each", "order", "fan-out",
-			"cut"}
+			"nodes", "cut"}
 	}
 	drivertest.Run(t, h)
 }

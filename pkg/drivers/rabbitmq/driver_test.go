@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 
 // TestProbeOfACluster covers the probe, TestConformanceLong the whole suite.
 func TestConformanceCluster(t *testing.T) {
-	subset := slices.Concat(kept, []string{"open", "dial", "describe", "session-close", "cut"})
+	subset := slices.Concat(kept, []string{"open", "dial", "describe", "session-close", "nodes", "cut"})
 	drivertest.Run(t, harness(driver{}, cluster(t, `{"queue": {"type": "quorum"}}`), subset))
 }
 
