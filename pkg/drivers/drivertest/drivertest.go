@@ -87,9 +87,9 @@ const maxParallel = 8
 // timeout and its own topology, which it removes.
 //
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
-// those of "tls", "probe", "cleanup", "setup", "teardown" without Harness.Concurrent, those that call Harness.Cut, then
-// "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a
-// parallel check does not include waiting for other checks. The log contains the check's own time.
+// those of "tls", "probe", "cleanup", "setup", "teardown" without Harness.Concurrent, "in-process", those that call
+// Harness.Cut, then "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go test
+// -v" prints for a parallel check does not include waiting for other checks. The log contains the check's own time.
 //
 // An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
 // declared. Drivers that declare Mandatory must connect such a publisher and return its messages.
@@ -188,7 +188,7 @@ func (h Harness) complete(t *testing.T) Harness {
 // alone reports whether a check would affect checks that run concurrently.
 func (h Harness) alone(name string) bool {
 	switch {
-	case name == "restart":
+	case name == "restart", name == "in-process": // the broker ends
 		return true
 	case h.Cut != nil && (strings.HasPrefix(name, "cut/") || name == "binder/ends"): // Cut breaks the links of all checks
 		return true
@@ -288,6 +288,7 @@ func checks() []named {
 		{name: "nodes", run: checkNodes},
 		{name: "together", run: checkTogether},
 		{name: "sessions", run: checkSessions},
+		{name: "in-process", run: checkInProcess},
 		{name: "in-flight", run: checkInFlight},
 		{name: "handler-blocks/stop", run: checkHandlerBlocks},
 		{name: "publish-blocks/cut", run: checkPublishBlocksCut},

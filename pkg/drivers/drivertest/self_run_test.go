@@ -109,7 +109,7 @@ func TestSubset(t *testing.T) {
 		return slices.Contains(parts,
 			name)
 	}); !slices.Equal(missing,
-		[]string{"sizes", "ready", "batch", "together", "sessions", "in-flight"}) {
+		[]string{"sizes", "ready", "batch", "together", "sessions", "in-process", "in-flight"}) {
 		t.Errorf("in neither subset are %q", missing)
 	}
 	if _, err := (Harness{Subset: []string{"modes"}}).chosen(); err == nil {
@@ -121,7 +121,7 @@ func TestSubset(t *testing.T) {
 func TestAlone(t *testing.T) {
 	cut, concurrent := Harness{Cut: func() {}}, Harness{Cut: func() {}, Concurrent: true}
 	for name, want := range map[string][3]bool{
-		"restart": {true, true, true}, "cleanup": {true, true, false}, "cut/late": {false, true, true},
+		"restart": {true, true, true}, "cleanup": {true, true, false}, "in-process": {true, true, true}, "cut/late": {false, true, true},
 		"binder/ends": {false, true, true}, "order": {false, false, false},
 	} {
 		if got := [3]bool{Harness{}.alone(name), cut.alone(name), concurrent.alone(name)}; got != want {

@@ -11,7 +11,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// brokers maps names to the brokers of this process. A broker exists while it has sessions or topologies.
+// brokers maps names to the brokers of this process. A broker exists while it has sessions.
 var brokers struct {
 	sync.Mutex
 	named map[string]*broker
@@ -54,7 +54,7 @@ func (b *broker) leave() {
 	brokers.Lock()
 	defer brokers.Unlock()
 	b.sessions--
-	if b.sessions == 0 && len(b.topologies) == 0 {
+	if b.sessions == 0 {
 		delete(brokers.named, b.name)
 	}
 }
