@@ -252,6 +252,7 @@ func checks() []named {
 		{name: "tls/authority", run: checkTLSAuthority},
 		{name: "describe", run: checkDescribe},
 		{name: "probe", run: checkProbe},
+		{name: "probe/counts", run: checkProbeCounts},
 		{name: "probe/rate", run: checkProbeRate},
 		{name: "probe/ends", run: checkProbeEnds},
 		{name: "cleanup", run: checkCleaner},
