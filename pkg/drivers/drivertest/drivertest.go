@@ -30,6 +30,8 @@ type Harness struct {
 	DeadOptions json.RawMessage
 	// DeadAddress is a text that the error for DeadOptions must contain. The default is "127.0.0.1".
 	DeadAddress string
+	// WrongCredentials are Options with WrongPassword. Nil: this is not checked, which the log reports.
+	WrongCredentials json.RawMessage
 	// FullOptions are options for a broker that blocks Publish after a few messages. Nil: the suite stalls the
 	// connections.
 	FullOptions json.RawMessage
@@ -166,7 +168,7 @@ func RunAll(t *testing.T, all map[string]Harness) {
 // complete adds the defaults of the schema to all options.
 func (h Harness) complete(t *testing.T) Harness {
 	t.Helper()
-	all := []*json.RawMessage{&h.Options, &h.DeadOptions, &h.FullOptions}
+	all := []*json.RawMessage{&h.Options, &h.DeadOptions, &h.WrongCredentials, &h.FullOptions}
 	if h.TLS != nil {
 		own := *h.TLS
 		h.TLS = &own
@@ -238,6 +240,7 @@ func checks() []named {
 		{name: "open/twice", run: checkOpenTwice},
 		{name: "open/optional", run: checkOptional},
 		{name: "open/dead", run: checkDead},
+		{name: "open/credentials", run: checkCredentials},
 		{name: "open/cancel", run: checkCancelOpen},
 		{name: "close-dead/silent", run: func(c *check) { checkCloseDead(c, false) }}, // early: they wait longest
 		{name: "close-dead/stalled", run: func(c *check) { checkCloseDead(c, true) }},

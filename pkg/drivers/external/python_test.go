@@ -60,8 +60,10 @@ func TestPythonExample(t *testing.T) {
 	stop := startNATS(t, port, dir)
 	defer func() { stop() }()
 	drivertest.Run(t, drivertest.Harness{
-		Driver:      d,
-		Options:     json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`, port)),
+		Driver:  d,
+		Options: json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`, port)),
+		WrongCredentials: json.RawMessage(fmt.Sprintf(`{"url": "nats://user:%s@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`,
+			drivertest.WrongPassword, port)),
 		DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 10}`),
 		Reject:      &drivertest.Rejection{Size: 1<<20 + 1}, // the default of the server's max_payload is 1 MiB
 		Restart: func(t *testing.T) {

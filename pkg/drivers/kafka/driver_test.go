@@ -25,6 +25,8 @@ func TestConformance(t *testing.T) {
 		whole := harness(at(t, single, `{"client": "`+client+`", "resilience": "none"}`), nil)
 		whole.Reject = &drivertest.Rejection{Size: 5000, Options: at(t, single,
 			`{"client": "`+client+`", "resilience": "none", "topic": {"max.message.bytes": 2000}}`)}
+		whole.WrongCredentials = at(t, "LOCKSTEP_KAFKA_GUARDED_BROKERS",
+			`{"client": "`+client+`", "user": "lab", "password": "`+drivertest.WrongPassword+`"}`)
 		all[client] = whole
 		all[client+"-vendor"] = harness(at(t, single, `{"client": "`+client+`"}`), []string{"mode/confirm-window",
 			"order", "close/fire-and-forget", "close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})

@@ -72,6 +72,8 @@ func TestServerFile(t *testing.T) {
 		Driver: driver{},
 		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`,
 			address, watched)),
+		WrongCredentials: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "%s"`, address,
+			drivertest.WrongPassword)),
 		Reject: &drivertest.Rejection{Size: maxPayload + 1},
 		Restart: func(t *testing.T) {
 			kill()

@@ -2,6 +2,8 @@ package rabbitmq
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"slices"
 	"testing"
 
@@ -12,6 +14,16 @@ import (
 
 // kept is the subset for another type of queue: storage of its messages, and positions of consumers.
 var kept = slices.Concat(drivertest.MessagePath(), []string{"close", "ready", "batch", "cut/consumer"})
+
+// wrongPassword returns the URL of the single broker, with drivertest.WrongPassword.
+func wrongPassword(t testing.TB) string {
+	u, err := url.Parse(lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(u.User.Username(), drivertest.WrongPassword)
+	return u.String()
+}
 
 // full are options for a queue that rejects messages while it is full. A body that is too large ends the channel instead.
 const full = `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`
@@ -37,6 +49,7 @@ func TestConformance(t *testing.T) {
 	}
 	whole := all["classic"]
 	whole.Reject = &drivertest.Rejection{Options: single(t, full)}
+	whole.WrongCredentials = single(t, fmt.Sprintf(`{"url": %q}`, wrongPassword(t)))
 	all["classic"] = whole
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
 		h := harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
