@@ -3,7 +3,7 @@
 A driver gives serve() its description and a class of sessions:
 
     class Session:
-        def __init__(self, options, lockstep): ...          # open; lockstep has forward(address), event(kind, detail), dir
+        def __init__(self, options, lockstep): ...          # open; lockstep has forward(address), event(kind, detail), retried(count), dir
         def setup(self, topology): ...
         def teardown(self, topology): ...
         def describe(self): ...                             # {"product": ..., "version": ...}
@@ -102,6 +102,10 @@ class Lockstep:
     def event(self, kind, detail):
         self._channel.send({"type": "event", "kind": kind, "detail": detail})
 
+    def retried(self, count):
+        """The client library repeated so many requests, because of a failure. At the latest when their publisher closes."""
+        self._channel.send({"type": "retried", "count": count})
+
     def answered(self, header):
         self._waiting.pop(header["id"]).put(header)
 
@@ -151,7 +155,8 @@ class Deliveries:
         self._lock, self._waiting, self._count, self._bytes = threading.Lock(), collections.deque(), 0, 0
 
     def offer(self, deliveries):
-        """Passes on (body, redelivered, stream) in order; redelivered is 0 not said, 1 no, 2 yes. Does not wait."""
+        """Passes on (body, redelivered, stream, last) in order. redelivered is 0 not said, 1 no, 2 yes.
+        last is 1 if the broker drops the message when it is rejected, and may be left out. Does not wait."""
         with self._lock:
             self._waiting.extend(deliveries)
             self._pump()
@@ -165,8 +170,8 @@ class Deliveries:
     def _pump(self):
         entries, bodies = [], []
         while self._waiting and self._count < self._most_messages and self._bytes < self._most_bytes:
-            body, redelivered, stream = self._waiting.popleft()
-            entries.append((len(body), redelivered, stream))
+            body, *about = self._waiting.popleft()
+            entries.append((len(body), *about))
             bodies.append(body)
             self._count += 1
             self._bytes += len(body)

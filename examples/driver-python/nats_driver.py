@@ -14,7 +14,7 @@ from nats_link import Link
 GRACE = 1.5  # seconds to close in order
 
 DESCRIPTION = {
-    "protocol": 4,
+    "protocol": 5,
     "name": "nats-python",
     "version": "1",
     "doc": "NATS JetStream, by a driver in Python: the example of a driver in another language.",

@@ -181,7 +181,7 @@ func (c *child) hello(h heard) {
 		os.Exit(3)
 	}
 	c.say(nil,
-		`{"type":"done","id":%d,"result":{"protocol":4,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
+		`{"type":"done","id":%d,"result":{"protocol":5,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {
@@ -258,6 +258,15 @@ func (c *child) publish(h heard, body []byte) {
 		for n := 1; ; n++ {
 			c.say(nil, `{"type":"forward","id":%d,"address":"broker:1"}`, n)
 		}
+	case "retries":
+		c.say(nil, `{"type":"retried","count":%d}`, len(h.Messages))
+	case "unretries":
+		c.say(nil, `{"type":"retried","count":-1}`)
+		return
+	case "last": // without the stream and the mark, then with them
+		c.say([]byte("ab"), `{"type":"deliver","consumer":%d,"deliveries":[[1,1],[1,2,7,1]]}`, c.consumer)
+	case "lasting":
+		c.say([]byte("a"), `{"type":"deliver","consumer":%d,"deliveries":[[1,1,0,2]]}`, c.consumer)
 	case "size":
 		c.say(nil, `{"type":"deliver","consumer":%d,"deliveries":[[10,0,0]]}`, c.consumer)
 	}

@@ -38,7 +38,7 @@ func newConsumer(on *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *c
 }
 
 // deliver queues deliveries. The reader calls it. An error is a protocol error of the driver.
-func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
+func (c *consumer) deliver(deliveries [][4]uint32, body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
@@ -46,14 +46,14 @@ func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
 	}
 	for _, d := range deliveries {
 		size := uint64(d[0])
-		if size > uint64(len(body)) || d[1] > uint32(drivers.Yes) {
-			return fmt.Errorf("deliver to consumer %d: delivery %v: want its size, of %d bytes that are left, 0 to 2 for redelivered, and its stream", c.id, d, len(body))
+		if size > uint64(len(body)) || d[1] > uint32(drivers.Yes) || d[3] > 1 {
+			return fmt.Errorf("deliver to consumer %d: delivery %v, with %d bytes left: give size, redelivered (0 to 2), stream and last (0 or 1)", c.id, d, len(body))
 		}
 		if c.waiting >= windowMessages || c.bytes >= windowBytes {
 			return fmt.Errorf("deliver to consumer %d: %d deliveries of %d bytes were not handled yet: the window is %d of %d", c.id, c.waiting, c.bytes, windowMessages, windowBytes)
 		}
 		c.queue = append(c.queue, drivers.Delivery{Body: body[:size:size], Redelivered: drivers.Tristate(d[1]),
-			Stream: d[2]})
+			Stream: d[2], Last: d[3] == 1})
 		c.waiting, c.bytes = c.waiting+1, c.bytes+int(size)
 		body = body[size:]
 	}

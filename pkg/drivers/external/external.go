@@ -90,6 +90,9 @@ func withDefaults(env drivers.Env) drivers.Env {
 	if env.Event == nil {
 		env.Event = func(drivers.EventKind, string) {}
 	}
+	if env.Retried == nil {
+		env.Retried = func(int64) {}
+	}
 	if env.Forward == nil {
 		env.Forward = func(context.Context, string) (string, error) {
 			return "",

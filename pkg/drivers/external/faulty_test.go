@@ -60,7 +60,9 @@ func TestFaultyWhilePublishing(t *testing.T) {
 		"refuses":        {"broke the protocol", "want closed or rejected"},
 		"floods":         {"broke the protocol", "the window is 1024"},
 		"asks on":        {"broke the protocol", "a session gets at most 1000"},
-		"size":           {"broke the protocol", "bytes that are left"},
+		"size":           {"broke the protocol", "bytes left"},
+		"lasting":        {"broke the protocol", "last (0 or 1)"},
+		"unretries":      {"broke the protocol", "retried has the count -1"},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

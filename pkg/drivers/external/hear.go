@@ -18,7 +18,7 @@ func (l *link) hear(f frame) error {
 	switch s.Type {
 	case typeDone, typeFailed:
 		return l.hearAnswer(s)
-	case typeForward, typeEvent:
+	case typeForward, typeEvent, typeRetried:
 		return l.hearAsking(s)
 	case typeTaken, typeConfirm, typeReturn:
 		p, err := find[*publisher](l, s, s.Publisher)

@@ -117,7 +117,7 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	return c, nil
 }
 
-// serve processes a forward or event of the driver. The reader calls it, so it does not block. An error is a protocol
+// serve processes a forward, an event or repeated requests of the driver. The reader calls it, so it does not block. An error is a protocol
 // error of the driver.
 func (s *session) serve(request inbound) error {
 	s.mu.Lock()
@@ -125,8 +125,15 @@ func (s *session) serve(request inbound) error {
 	if s.closed {
 		return nil
 	}
-	if request.Type == typeEvent {
+	switch request.Type {
+	case typeEvent:
 		s.event(request)
+		return nil
+	case typeRetried:
+		if request.Count < 1 {
+			return fmt.Errorf("retried has the count %d: report requests when they are repeated, at least 1", request.Count)
+		}
+		s.env.Retried(int64(request.Count))
 		return nil
 	}
 	if s.forwards++; s.forwards > maxForwards { // otherwise answers would pile up for a driver that does not read

@@ -11,7 +11,7 @@ import (
 )
 
 // protocol is the version of the protocol, which docs/reference/driver-protocol.md describes.
-const protocol = 4
+const protocol = 5
 
 // inbound is the header of frames from a driver's process. Type determines which fields are used.
 type inbound struct {
@@ -23,10 +23,10 @@ type inbound struct {
 	Conn       uint64          `json:"conn"`    // closed
 	Publisher  uint64          `json:"publisher"`
 	Consumer   uint64          `json:"consumer"`
-	Count      int             `json:"count"`      // taken
+	Count      int             `json:"count"`      // taken, retried
 	Bytes      int             `json:"bytes"`      // taken
 	Numbers    [][2]uint64     `json:"numbers"`    // confirm: inclusive ranges
-	Deliveries [][3]uint32     `json:"deliveries"` // size, redelivered (drivers.Tristate), stream
+	Deliveries [][4]uint32     `json:"deliveries"` // size, redelivered (drivers.Tristate), stream, last (0 or 1)
 	Address    string          `json:"address"`    // forward
 	Detail     string          `json:"detail"`     // event
 }
@@ -41,6 +41,7 @@ const (
 	typeDeliver = "deliver"
 	typeClosed  = "closed"
 	typeEvent   = "event"
+	typeRetried = "retried"
 	typeForward = "forward"
 )
 
