@@ -160,7 +160,8 @@ func (l *lifecycle) steps(ctx context.Context) error {
 	return nil
 }
 
-// open checks the assignment, opens the driver's session and creates the engine. Agent 0 also declares the topology.
+// open checks the assignment, opens the driver's session and creates the engine. Agent 0 also declares the topology, or
+// looks for existing queues.
 func (l *lifecycle) open(ctx context.Context, _ wire.Release) error {
 	if err := l.assignment.Check(); err != nil {
 		return err
@@ -193,8 +194,14 @@ func (l *lifecycle) declare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.work.Connect.D())
 	defer cancel()
 	began := time.Now()
-	if err := l.session.current().Setup(ctx, engine.Topology(l.assignment.Task)); err != nil {
+	err := l.session.current().Setup(ctx, engine.Topology(l.assignment.Task))
+	switch {
+	case l.work.Topology.Existing != "" && err != nil:
+		return fmt.Errorf("find existing queues: %w", err)
+	case err != nil:
 		return fmt.Errorf("declare topology: %w", err)
+	case l.work.Topology.Existing != "":
+		return nil
 	}
 	l.declared = max(1, time.Since(began)) // 0: not reported
 	return nil

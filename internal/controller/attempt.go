@@ -499,6 +499,9 @@ const maxTeardowns = 3
 // teardown makes one agent of each group remove its topology: the first that has finished, or the next after a failure.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
+		if g.Cell.Workload.Topology.Existing != "" {
+			continue // nothing was declared
+		}
 		tries := 0
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
 			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || tries == maxTeardowns {
@@ -891,6 +894,7 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	}
 	note(&t.moved, s.LastSend)
 	note(&t.moved, s.LastDelivery)
+	note(&t.moved, s.LastForeign) // messages of the task may wait behind it
 	note(&t.confirmed, s.LastConfirm)
 	if p.apart && s.Apart == 0 { // messages that waited at the broker begin to arrive now
 		t.moved = now

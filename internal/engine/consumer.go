@@ -35,6 +35,7 @@ type consumer struct {
 	sources    []source         // by publisher
 	// times of deliveries, ns since T0; 0: none
 	firstDelivery, lastDelivery int64
+	lastForeign                 int64 // of a message in an existing queue that the task did not send
 	interrupted                 int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
 	activeSince                 int64 // ns since T0
 	gaps                        gapDetector
@@ -200,9 +201,14 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
 		w := c.deliveries.Window(now, false)
-		if errors.Is(err, errForeign) {
+		switch existing := c.e.topology.Existing != ""; {
+		case existing && !claims(d.Body, c.e.task):
 			w.Counts[record.Foreign]++
-		} else {
+			c.lastForeign = now
+			c.endGap(now)
+		case errors.Is(err, errForeign):
+			w.Counts[record.Foreign]++
+		default:
 			w.Counts[record.Corrupt]++
 		}
 		return
@@ -215,14 +221,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.firstDelivery = cmp.Or(now, 1)
 	}
 	c.lastDelivery = now
-	if c.gaps.ends(now) {
-		since := c.waitsSince()
-		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
-			c.interrupted = max(1, now) // 0 means never; a delivery before T0 counts too
-		}
-		c.gaps.keep(c.deliveries, now, since)
-	}
-	c.gaps.came(now)
+	c.endGap(now)
 	w := c.deliveries.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
 	if d.Redelivered == drivers.Yes {
@@ -240,6 +239,18 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}
+}
+
+// endGap records that the consumer received something. The caller holds mu.
+func (c *consumer) endGap(now int64) {
+	if c.gaps.ends(now) {
+		since := c.waitsSince()
+		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
+			c.interrupted = max(1, now) // 0 means never; a delivery before T0 counts too
+		}
+		c.gaps.keep(c.deliveries, now, since)
+	}
+	c.gaps.came(now)
 }
 
 // late reports whether a message with a higher sequence was seen before in this stream (RFC 4737, section 3: s <
@@ -332,9 +343,9 @@ func (c *consumer) depart() {
 // cutOff reports whether the consumer is active but has no link. Messages for it may then still be at the broker.
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
-// flush passes all recorded deliveries to the collector. It returns the times of the first and the last delivery and of
-// the last interruption of deliveries, ns since T0.
-func (c *consumer) flush() (first, last, interrupted int64) {
+// flush passes all recorded deliveries to the collector. It returns the times of the first and the last delivery, of
+// the last foreign message, and of the last interruption of deliveries, ns since T0.
+func (c *consumer) flush() (first, last, foreign, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deliveries != nil {
@@ -344,7 +355,7 @@ func (c *consumer) flush() (first, last, interrupted int64) {
 	if at := c.link.lastBreak(); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
-	return c.firstDelivery, c.lastDelivery, interrupted
+	return c.firstDelivery, c.lastDelivery, c.lastForeign, interrupted
 }
 
 // finish records the open gap at the end. The consumer is closed.

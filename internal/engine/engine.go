@@ -347,14 +347,15 @@ func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
 	}
-	var firstDelivery, lastDelivery, lastInterrupted int64
+	var firstDelivery, lastDelivery, lastForeign, lastInterrupted int64
 	cutOff := 0
 	for _, c := range e.consumers {
-		first, last, interrupted := c.flush()
+		first, last, foreign, interrupted := c.flush()
 		if firstDelivery == 0 || first != 0 && first < firstDelivery {
 			firstDelivery = first
 		}
 		lastDelivery, lastInterrupted = max(lastDelivery, last), max(lastInterrupted, interrupted)
+		lastForeign = max(lastForeign, foreign)
 		if c.cutOff() {
 			cutOff++
 		}
@@ -370,7 +371,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part := e.last
 	e.mu.Unlock()
 	part.FirstDelivery, part.LastDelivery, part.LastInterrupted = firstDelivery, lastDelivery, lastInterrupted
-	part.Apart, part.Bindings = cutOff, bindings
+	part.LastForeign, part.Apart, part.Bindings = lastForeign, cutOff, bindings
 	part.Events = e.journal.take(final)
 	part.Windows, part.Sets = e.collector.Take()
 	part.Gaps = e.collector.TakeGaps()

@@ -71,6 +71,11 @@ func put(body []byte, payloadSum uint32, sequence uint64, intended, send, correc
 	binary.LittleEndian.PutUint32(body[60:], crc32.Update(payloadSum, castagnoli, body[:60]))
 }
 
+// claims reports whether a body that does not verify has the beginning of an envelope of the task.
+func claims(body []byte, task uint64) bool {
+	return len(body) >= 16 && body[0] == envelopeVersion && binary.LittleEndian.Uint64(body[8:]) == task
+}
+
 // open verifies a body and returns its envelope. It returns errCorrupt or errForeign.
 func open(body []byte, task uint64) (envelope, error) {
 	if len(body) < EnvelopeSize || body[0] != envelopeVersion ||

@@ -17,6 +17,7 @@ func Topology(t plan.Task) drivers.Topology {
 		Persistent:    w.Publishers.Persistent,
 		Publishers:    w.Publishers.Nodes * w.Publishers.Threads,
 		Consumers:     w.Consumers.Nodes * w.Consumers.Threads * w.Topology.Subscriptions,
+		Existing:      w.Topology.Existing,
 	}
 }
 

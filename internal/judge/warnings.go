@@ -145,7 +145,10 @@ func (w *sentences) addSkew(cell plan.Workload, s starts) {
 // addDelivery adds warnings about messages, links and agents.
 func (w *sentences) addDelivery(m *measurements, values map[string]plan.Value) {
 	in, l := m.in, m.ledger
-	if l.Foreign > 0 {
+	if l.Foreign > 0 && in.workload.Topology.Existing != "" {
+		w.add("%s that this task had not sent %s in the existing queues, and acknowledged", messages(l.Foreign),
+			was(l.Foreign))
+	} else if l.Foreign > 0 {
 		w.add("%s of another task %s received: another program uses the same queues", messages(l.Foreign), was(l.Foreign))
 	}
 	if l.Uncertain > 0 {

@@ -50,7 +50,7 @@ func (f fake) declare(options json.RawMessage, use drivers.Use) drivers.Declarat
 		Modes: drivers.Modes(), Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
 			drivers.AckAutomatic},
 		Mandatory: true, Persistent: true, Transient: true, UnlimitedPrefetch: true, Subscriptions: true,
-		Bindings: true, Nodes: true,
+		Bindings: true, Nodes: true, Existing: true,
 	}, Guarantees: drivers.Guarantees{ConfirmedKept: true}, Label: "held in no memory"}
 	var o struct{ Storage string }
 	if json.Unmarshal(options, &o) == nil && o.Storage == "file" && use.Prefetch == 13 {

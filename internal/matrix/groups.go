@@ -78,6 +78,10 @@ func inconsistentParts(w plan.Workload) []problem {
 				"a search varies one rate, and each group has its own; use a cell without groups"})
 	}
 	for i, part := range w.Parts() {
+		if part.Topology.Existing != "" {
+			out = append(out, problem{"groups." + w.Groups[i].Name + ".topology.existing",
+				"groups run at the same time, and need queues of their own; use a cell without groups"})
+		}
 		for _, p := range wrong(part) {
 			if top, _, _ := strings.Cut(p.path, "."); slices.Contains(ofGroups, top) {
 				p.path = "groups." + w.Groups[i].Name + "." + p.path

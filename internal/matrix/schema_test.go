@@ -34,6 +34,7 @@ func TestDefaultsAreThePlans(t *testing.T) {
 	want := generic(t, plan.Default())
 	want["publishers"].(map[string]any)["rate"] = 0.0 // a plan omits it if it is 0
 	want["publishers"].(map[string]any)["count"] = 0.0
+	want["topology"].(map[string]any)["existing"] = ""
 	want["network"].(map[string]any)["bandwidth"] = 0.0
 	same(t, "", durations(tree), durations(want))
 }

@@ -118,6 +118,10 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 		for i, g := range work.Groups {
 			work.Groups[i].Broker = own[g.Name]
 		}
+		if work.Topology.Existing != "" {
+			retry, invalid = existingRetry(retry)
+			problems = append(problems, invalid...)
+		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, validateSearch(work, w.m.base.Metrics)...)
 		problems = append(problems, validateRules(rules, listed, work, w.m.base.Metrics)...)
@@ -130,6 +134,9 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 	}
 	if broker == nil {
 		return Combination{}, nil // reported already
+	}
+	if problems := w.unsupportedExisting(broker, work); len(problems) > 0 {
+		return Combination{}, w.locate(problems, combo)
 	}
 	c := w.declare(combo, broker, work)
 	if c.Cell != nil {
@@ -275,6 +282,7 @@ func inconsistent(w plan.Workload) []problem {
 	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
 		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for an interval, and waiting messages would count as lost; raise it",
 		w.Drain.Idle, c.AckInterval)
+	validateExisting(report, w)
 	out = append(out, validatePlacement(w)...)
 	out = append(out, validateFaults(w)...)
 	return out
@@ -310,7 +318,11 @@ func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Decl
 		d = w.m.drivers[b.Driver](plan.Unfilled(b.Options), use)
 		w.declared[question{b.Name, use}] = d
 	}
-	return d, append(d.Unsupported(b.Driver, use), d.Rejections...)
+	reasons := append(d.Unsupported(b.Driver, use), d.Rejections...)
+	if use.Existing { // the settings of the queues are not those that the driver would declare
+		d.Guarantees, d.Label = drivers.Guarantees{}, "existing queues, settings not known"
+	}
+	return d, reasons
 }
 
 // declareGroups gets the driver's declaration for each group, and combines them. A cell is n/a if any of its groups is.
@@ -379,6 +391,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Prefetch: c.Prefetch,
 		Queues:   t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
+		Existing:      t.Existing != "",
 		Churn:         t.Churn.Rate > 0,
 		Keys:          w.Message.Keys.Count > 0,
 		Nack:          c.Nodes > 0 && c.Nack > 0,

@@ -4,11 +4,11 @@ import "fmt"
 
 // Protocol is the format number of messages between programs over the control plane. Peers with another number are
 // refused.
-const Protocol = 11
+const Protocol = 12
 
 // RecordFormat is the format number of records: run directories, outcomes, bundles, schedules, and stored messages of
 // the record and the queue. Readers reject another number.
-const RecordFormat = 12
+const RecordFormat = 13
 
 // CheckFormat returns an error that names both numbers unless format is RecordFormat.
 func CheckFormat(format int) error {

@@ -192,7 +192,7 @@ type Ledger struct {
 	Duplicated    uint64 `json:"duplicated"`
 	Reordered     uint64 `json:"reordered"`
 	Corrupt       uint64 `json:"corrupt"` // bodies whose envelope did not verify
-	Foreign       uint64 `json:"foreign"` // intact envelopes of another task
+	Foreign       uint64 `json:"foreign"` // intact envelopes of another task; of existing queues, any other messages
 }
 
 // AgentPart describes one agent's part of a task.

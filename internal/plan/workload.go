@@ -83,6 +83,8 @@ type Topology struct {
 	Channels      int    `json:"channels"`    // "per-thread": threads that share one connection
 	QueueNode     Node   `json:"queueNode"`
 	Churn         Churn  `json:"churn"`
+	// name of queues that exist at the broker: see drivers.QueueName; empty: queues are declared and removed
+	Existing string `json:"existing,omitempty"`
 }
 
 // Churn configures bindings that are made and removed during the load. Each has its own messages.

@@ -22,7 +22,7 @@ const (
 	Reordered                       // after a later message of the same stream
 	Redelivered                     // deliveries that the broker marks as redelivered
 	Corrupt                         // bodies whose envelope is invalid
-	Foreign                         // intact envelopes of another task
+	Foreign                         // intact envelopes of another task; of existing queues, all other messages
 	Reconnects                      // links opened again
 	ConnBlockedNanos                // time for which the broker blocked connections
 	Unsent                          // due in the measurement, and never sent

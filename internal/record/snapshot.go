@@ -123,6 +123,7 @@ type Part struct {
 	// LastInterrupted is when a consumer last had deliveries that it can no longer acknowledge, ns since T0; 0: never.
 	// See Snapshot.
 	LastInterrupted int64
+	LastForeign     int64         // see Snapshot
 	Apart           int           // active consumers without a link
 	Skew            time.Duration // actual minus agreed start
 	Gaps            []Gap
@@ -174,6 +175,8 @@ type Snapshot struct {
 	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
 	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.
 	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
+	// LastForeign is when the last message that the task had not sent came from an existing queue, ns since T0; 0: none.
+	LastForeign int64 `json:"lastForeign,omitempty"`
 	// active consumers without a link at this time
 	Apart  int           `json:"apart,omitempty"`
 	Skew   time.Duration `json:"skew,omitempty"` // ns, actual minus agreed start
@@ -261,7 +264,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 // and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
-		s.FirstDelivery, s.LastInterrupted}
+		s.FirstDelivery, s.LastInterrupted, s.LastForeign}
 	for _, w := range s.Windows {
 		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
 		times = append(times, w.Start, index*second)
@@ -303,6 +306,7 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
 		shiftLast(s.LastDelivery, by)
 	s.FirstDelivery, s.LastInterrupted = shiftLast(s.FirstDelivery, by), shiftLast(s.LastInterrupted, by)
+	s.LastForeign = shiftLast(s.LastForeign, by)
 	s.Clocks = shift(append([]ClockSample(nil), s.Clocks...), by, clockTimes)
 	s.Gaps = shift(append([]Gap(nil), s.Gaps...), by, gapTimes)
 	if !s.Epoch.IsZero() {

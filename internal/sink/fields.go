@@ -65,7 +65,7 @@ var counterFields = map[record.Counter]counterField{
 		doc: "messages received after a later one of the same stream"},
 	record.Redelivered: {key: "redelivered", role: consumes, doc: "deliveries that the broker marks as redelivered"},
 	record.Corrupt:     {key: "corrupt", role: consumes, doc: "bodies with an invalid envelope"},
-	record.Foreign:     {key: "foreign", role: consumes, doc: "valid envelopes of another task"},
+	record.Foreign:     {key: "foreign", role: consumes, doc: "valid envelopes of another task; from existing queues, all messages that the task did not send"},
 	record.Reconnects:  {key: "reconnects", role: either, doc: "connections reopened after they broke"},
 	record.Retries: {key: "retries", role: publishes,
 		doc: "requests that the client library repeated because of a failure"},

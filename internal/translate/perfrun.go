@@ -38,7 +38,7 @@ var perfLost = map[string]string{
 	"exclusive":                         "several agents may use a queue",
 	"heartbeatSenderThreads":            "it configures the threads of PerfTest",
 	"messageProperties":                 "messages have no configurable properties",
-	"predeclared":                       "each task creates its own queues and exchanges",
+	"predeclared":                       "each task creates its own queues and exchanges; set topology.existing to use an existing queue",
 	"producerRandomStartDelayInSeconds": "publishers start together",
 	"producerSchedulerThreadCount":      "it configures the threads of PerfTest",
 	"producerTxSize":                    "there are no transactions",

@@ -28,6 +28,7 @@ func (d Declaration) Unsupported(driver string, use Use) []string {
 	rejectIf(!use.Persistent && !has.Transient, "always stores messages persistently (persistent: false)")
 	rejectIf(use.Subscriptions > 1 && !has.Subscriptions, "does not support several subscriptions")
 	rejectIf(use.Bindings > 1 && !has.Bindings, "does not support %d bindings per queue", use.Bindings)
+	rejectIf(use.Existing && !has.Existing, "cannot use existing queues (topology.existing)")
 	rejectIf(use.Churn && !has.Churn, "does not support churn of bindings (topology.churn)")
 	rejectIf(use.Keys && !has.Keys, "does not use message keys (message.keys)")
 	if use.Consumers > 0 {
@@ -128,7 +129,7 @@ func refuse(doing string, invalid, reasons []string) error {
 // are not known.
 func useOf(t Topology) Use {
 	return Use{Persistent: t.Persistent, Prefetch: 1, Queues: t.Queues, Subscriptions: t.Subscriptions,
-		Bindings: t.Bindings, Publishers: t.Publishers, PublisherNode: AnyNode,
+		Bindings: t.Bindings, Publishers: t.Publishers, Existing: t.Existing != "", PublisherNode: AnyNode,
 		ConsumerNode: AnyNode, QueueNode: cmp.Or(t.QueueNode, AnyNode)}
 }
 
@@ -137,6 +138,10 @@ func invalidTopology(t Topology) []string {
 		return []string{fmt.Sprintf("topology %q with %d queues, %d subscriptions and %d bindings: give a name, and 1 "+
 			"or more of each", t.Name, t.Queues, t.Subscriptions, t.Bindings)}
 	}
+	if t.Existing != "" && (t.Subscriptions > 1 || t.Bindings > 1) {
+		return []string{fmt.Sprintf("existing queue %q with %d subscriptions and %d bindings: give 1 of each", t.Existing,
+			t.Subscriptions, t.Bindings)}
+	}
 	return nil
 }
 
@@ -144,13 +149,23 @@ func (c *checked) Setup(ctx context.Context, t Topology) error {
 	if err := refuse("set up "+t.Name, invalidTopology(t), c.reasons(useOf(t))); err != nil {
 		return err
 	}
-	return c.Session.Setup(ctx, t)
+	if t.Existing == "" {
+		return c.Session.Setup(ctx, t)
+	}
+	v, is := c.Session.(Verifier)
+	if !is {
+		return fmt.Errorf("verify %s: %w", t.Existing, ErrUnsupported)
+	}
+	return v.Verify(ctx, t)
 }
 
-// Teardown also removes what the driver does not support any more.
+// Teardown also removes what the driver does not support any more. It leaves existing queues alone.
 func (c *checked) Teardown(ctx context.Context, t Topology) error {
 	if invalid := invalidTopology(t); len(invalid) > 0 {
 		return errors.New("tear down: " + invalid[0])
+	}
+	if t.Existing != "" {
+		return nil
 	}
 	return c.Session.Teardown(ctx, t)
 }

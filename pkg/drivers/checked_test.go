@@ -250,3 +250,53 @@ func TestAs(t *testing.T) {
 		}
 	}
 }
+
+// lasting is a driver whose sessions can use existing queues.
+type lasting struct{ narrow }
+
+func (l *lasting) Info() Info {
+	return Info{Name: "lasting", Declare: func(json.RawMessage, Use) Declaration {
+		return Declaration{Capabilities: Capabilities{Modes: []Mode{FireAndForget}, Transient: true, Existing: true}}
+	}}
+}
+
+func (l *lasting) Open(context.Context, json.RawMessage, Env) (Session, error) {
+	return &lastingSession{narrowSession{driver: &l.narrow}}, nil
+}
+
+type lastingSession struct{ narrowSession }
+
+func (*lastingSession) Verify(_ context.Context, t Topology) error {
+	return errors.New("verified " + QueueName(t.Existing, 7))
+}
+
+// An existing topology is verified, and never declared or removed. A driver that does not declare the capability is not
+// called.
+func TestCheckedLeavesExistingQueuesAlone(t *testing.T) {
+	existing := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1, Existing: "orders-%d"}
+	for _, d := range []Driver{&narrow{}, &lasting{}} {
+		s, err := Checked(t.Context(), d, nil, Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Setup(t.Context(), existing)
+		switch d := d.(type) {
+		case *narrow:
+			if !errors.Is(err, ErrUnsupported) || d.calls != 0 {
+				t.Errorf("without the capability: Setup returns %v after %d calls", err, d.calls)
+			}
+		case *lasting:
+			if err == nil || err.Error() != "verified orders-7" {
+				t.Errorf("Setup returns %v", err)
+			}
+			if err := s.Teardown(t.Context(), existing); err != nil || d.calls != 0 {
+				t.Errorf("Teardown returns %v after %d calls of Setup and Teardown", err, d.calls)
+			}
+			several := existing
+			several.Subscriptions = 2
+			if err := s.Setup(t.Context(), several); err == nil || strings.Contains(err.Error(), "verified") {
+				t.Errorf("Setup with two subscriptions returns %v", err)
+			}
+		}
+	}
+}

@@ -20,6 +20,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -74,6 +76,7 @@ type Use struct {
 	Bindings      int
 	Publishers    int  // threads of all agents together
 	Consumers     int  // threads of all agents together, over all subscriptions
+	Existing      bool // the queues exist already; Queues may be several, Subscriptions and Bindings are 1
 	Churn         bool // bindings are made and removed during the load
 	Keys          bool // message keys follow a configured distribution
 	Nack          bool // consumers refuse a fraction of the deliveries
@@ -121,6 +124,7 @@ type Capabilities struct {
 	Keys              bool // Message.Key determines the destination or the order of a message
 	Redelivery        bool // deliveries are repeated after Nack
 	Streams           bool // Delivery.Stream distinguishes several streams (partitions)
+	Existing          bool // existing queues can be used; sessions implement Verifier
 	InProcess         bool // the broker runs in the memory of the agent's process, one per process
 	CopiesBody        bool // Publish does not use Body after it returns, also in confirmed modes
 }
@@ -273,12 +277,22 @@ type Topology struct {
 	Persistent    bool // queues survive a restart of the broker
 	Publishers    int  // threads of all agents together, for sizing
 	Consumers     int  // threads of all agents together, for sizing
+	// Existing is the name of a queue that exists at the broker; "" if Setup declares the queues. "%d" in it stands for the
+	// number of the queue: see QueueName. The driver creates, changes and deletes nothing then.
+	Existing string
+}
+
+// QueueName returns the name of an existing queue, or another name of the user that follows the same pattern: "%d" stands
+// for the number of the queue.
+func QueueName(pattern string, queue int) string {
+	return strings.ReplaceAll(pattern, "%d", strconv.Itoa(queue))
 }
 
 // Session is one agent's use of a broker during one task. Its methods are safe for concurrent use. Their arguments are
 // valid and were declared: see Checked.
 type Session interface {
-	// Setup declares the topology with empty queues. One agent calls it once per task. It is idempotent.
+	// Setup declares the topology with empty queues. One agent calls it once per task. It is idempotent. Checked calls
+	// Verifier.Verify instead for existing queues, and does not call Teardown.
 	Setup(ctx context.Context, t Topology) error
 	// Teardown removes everything that Setup declared, in this or another session. It succeeds if there is nothing to
 	// remove.

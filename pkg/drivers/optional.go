@@ -43,6 +43,14 @@ type Binder interface {
 	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 }
 
+// Verifier is implemented by sessions that can use existing queues.
+type Verifier interface {
+	// Verify returns an error that names the queues of a topology with Existing that are missing, or do not fit the
+	// options. It changes nothing at the broker, and needs no permissions besides those to publish and to consume. It is
+	// called instead of Setup.
+	Verify(ctx context.Context, t Topology) error
+}
+
 // Cleaner is implemented by sessions that can list and remove objects at a broker, for the cleanup after killed runs.
 // An error that wraps ErrUnsupported names the options that are needed.
 type Cleaner interface {

@@ -4,6 +4,7 @@ package drivertest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -43,6 +44,9 @@ type Harness struct {
 	Cut func()
 	// NoNetwork states that the driver makes no connections: the checks of Dial do not apply.
 	NoNetwork bool
+	// Existing makes a queue as another program would, for the check "existing". options are Options with the defaults.
+	// It is required if the driver declares Existing. Declared returns one.
+	Existing func(ctx context.Context, options json.RawMessage) (Existing, error)
 	// TLS describes a listener with TLS. Nil: the checks of TLS do not apply.
 	TLS *TLS
 	// Subset lists the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode"). Empty:
@@ -67,6 +71,14 @@ type Harness struct {
 
 	// wait and leakWait replace waitLimit and leakLimit in the suite's own tests. 0: the default.
 	wait, leakWait time.Duration
+}
+
+// Existing is a queue that the suite uses and does not declare.
+type Existing struct {
+	Queue string // as in Topology.Existing
+	// Options are those of a user who may only publish to the queue and consume from it, if the broker has permissions.
+	Options json.RawMessage
+	Remove  func() error
 }
 
 // MessagePath is the Subset for options that change how messages are routed, stored, confirmed and acknowledged. It
@@ -261,6 +273,7 @@ func checks() []named {
 		{name: "cleanup", run: checkCleaner},
 		{name: "setup", run: checkSetup},
 		{name: "teardown", run: checkTeardown},
+		{name: "existing", run: checkExisting},
 	}
 	for _, m := range drivers.Modes() {
 		all = append(all, named{name: "mode/" + string(m), run: func(c *check) { checkMode(c, m) }})

@@ -21,6 +21,7 @@ type faulty struct {
 	open      func(raw json.RawMessage) (json.RawMessage, error)
 	setup     func(s drivers.Session, ctx context.Context, t drivers.Topology) error
 	teardown  func(s drivers.Session, ctx context.Context, t drivers.Topology) error
+	verify    func(s drivers.Session, ctx context.Context, t drivers.Topology) error
 	pubSpec   func(*drivers.PublisherSpec)
 	publisher func(drivers.Publisher, drivers.PublisherSpec) drivers.Publisher
 	conSpec   func(*drivers.ConsumerSpec)
@@ -103,6 +104,13 @@ func (s *faultySession) Teardown(ctx context.Context, t drivers.Topology) error 
 		return s.f.teardown(s.Session, ctx, t)
 	}
 	return s.Session.Teardown(ctx, t)
+}
+
+func (s *faultySession) Verify(ctx context.Context, t drivers.Topology) error {
+	if s.f.verify != nil {
+		return s.f.verify(s.Session, ctx, t)
+	}
+	return s.Session.(drivers.Verifier).Verify(ctx, t)
 }
 
 // topologies are the objects that the Cleaner of these tests finds, because loopback has none.

@@ -11,7 +11,7 @@ import (
 func optional() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[drivers.Describer](), reflect.TypeFor[drivers.Prober](), reflect.TypeFor[drivers.Binder](),
-		reflect.TypeFor[drivers.Cleaner](), reflect.TypeFor[drivers.ClientProcesses](),
+		reflect.TypeFor[drivers.Cleaner](), reflect.TypeFor[drivers.Verifier](), reflect.TypeFor[drivers.ClientProcesses](),
 	}
 }
 

@@ -134,6 +134,10 @@ func sessionFaults() []fault {
 		}}, []string{"open/garbage"}},
 		{"gives no label", faulty{declare: func(d *drivers.Declaration) { d.Label = "" }}, []string{"info"}},
 		{"declares something else each time", changing(), []string{"info"}},
+		{"declares existing queues", faulty{verify: declares}, []string{"existing"}},
+		{"finds queues that do not exist", faulty{verify: func(drivers.Session, context.Context, drivers.Topology) error {
+			return nil
+		}}, []string{"existing"}},
 		{"does not empty in Setup", faulty{setup: func(s drivers.Session, ctx context.Context,
 			t drivers.Topology) error {
 			again := t

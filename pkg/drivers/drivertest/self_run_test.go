@@ -109,7 +109,7 @@ func TestSubset(t *testing.T) {
 		return slices.Contains(parts,
 			name)
 	}); !slices.Equal(missing,
-		[]string{"sizes", "ready", "batch", "together", "sessions", "in-process", "in-flight"}) {
+		[]string{"existing", "sizes", "ready", "batch", "together", "sessions", "in-process", "in-flight"}) {
 		t.Errorf("in neither subset are %q", missing)
 	}
 	if _, err := (Harness{Subset: []string{"modes"}}).chosen(); err == nil {

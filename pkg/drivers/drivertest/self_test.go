@@ -61,6 +61,7 @@ func runOne(t *testing.T, d drivers.Driver, name string, edit ...func(*Harness))
 			Reject:      &Rejection{Options: schematest.Fill(t, d, `{"name":"self","reject":7}`)},
 			Cut:         func() { loopback.Cut("self") },
 			NoNetwork:   true,
+			Existing:    existing,
 			wait:        2 * time.Second,
 		}
 		for _, e := range edit {
@@ -70,6 +71,19 @@ func runOne(t *testing.T, d drivers.Driver, name string, edit ...func(*Harness))
 		time.Sleep(2 * hangTime) // hanging calls end
 	})
 	return r
+}
+
+// existing declares a topology of loopback in a session of its own.
+var existing = Declared(loopback.Driver{}, func(_ context.Context, _ drivers.Session, t drivers.Topology,
+	made *Existing) error {
+	made.Queue = t.Name
+	return nil
+})
+
+// declares declares an existing topology again, which empties it, or creates it if it is missing.
+func declares(s drivers.Session, ctx context.Context, t drivers.Topology) error {
+	t.Name, t.Existing = t.Existing, ""
+	return s.Setup(ctx, t)
 }
 
 // hangTime is longer than any check may take.

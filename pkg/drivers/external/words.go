@@ -95,6 +95,7 @@ type topology struct {
 	Persistent    bool         `json:"persistent"`
 	Publishers    int          `json:"publishers"`
 	Consumers     int          `json:"consumers"`
+	Existing      string       `json:"-"` // not supported
 }
 
 func topologyOf(t drivers.Topology) *topology { w := topology(t); return &w }

@@ -47,7 +47,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, err := c.session.broker.topology(spec.Topology.Name)
+	t, err := c.session.broker.topology(nameOf(spec.Topology))
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
@@ -64,7 +64,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, err := c.session.broker.topology(spec.Topology.Name)
+	t, err := c.session.broker.topology(nameOf(spec.Topology))
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}

@@ -52,6 +52,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Bindings:          true,
 			Churn:             true,
 			Redelivery:        true,
+			Existing:          true,
 			InProcess:         true,
 			CopiesBody:        true, // into the queue
 		},

@@ -1,9 +1,11 @@
 package loopback_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
@@ -22,7 +24,15 @@ func TestConformance(t *testing.T) {
 				Reject:      &drivertest.Rejection{Options: json.RawMessage(`{"name":"conformance","reject":7}`)},
 				Cut:         func() { loopback.Cut("conformance") },
 				NoNetwork:   true,
+				Existing:    existing,
 			})
 		})
 	}
 }
+
+// existing declares a topology of loopback in a session of its own.
+var existing = drivertest.Declared(loopback.Driver{}, func(_ context.Context, _ drivers.Session, t drivers.Topology,
+	made *drivertest.Existing) error {
+	made.Queue = t.Name
+	return nil
+})

@@ -1,7 +1,9 @@
 package loopback
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,7 +27,12 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Binder
+	drivers.Verifier
 } = (*session)(nil)
+
+// nameOf returns the name of a topology. Existing queues are those of a topology that another session declared under the
+// name Existing.
+func nameOf(t drivers.Topology) string { return cmp.Or(t.Existing, t.Name) }
 
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := ctx.Err(); err != nil {
@@ -35,6 +42,25 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own = t.Name
+	return nil
+}
+
+// Verify looks for the topology that another session declared.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	at, err := s.broker.topology(t.Existing)
+	if err != nil {
+		return fmt.Errorf("verify existing queues: %w", err)
+	}
+	if at.queue(0, t.Queues-1) == nil {
+		return fmt.Errorf("verify existing queues: topology %q has %d queues: lower topology.queues, which is %d", t.Existing,
+			at.shape[1], t.Queues)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own = t.Existing
 	return nil
 }
 

@@ -1,0 +1,58 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/pkg/drivers"
+)
+
+// validateExisting reports settings that need queues of the task's own, in a cell with existing queues.
+func validateExisting(report reporter, w plan.Workload) {
+	c, t := w.Consumers, w.Topology
+	if t.Existing == "" {
+		return
+	}
+	report(t.Queues > 1 && !strings.Contains(t.Existing, "%d"), "topology.existing",
+		"%q is one name, and topology.queues is %d; write %%d for the number of the queue in it", t.Existing, t.Queues)
+	report(strings.HasPrefix(t.Existing, "lockstep-"), "topology.existing",
+		"%q begins like the names that Lockstep declares, which cleanup removes; use another queue", t.Existing)
+	const own = "queues of topology.existing are not declared; remove one of both"
+	report(w.Search != nil && c.Nodes > 0, "search",
+		"a trial would receive the backlog of the one before it from topology.existing; remove one of both")
+	report(t.Subscriptions > 1, "topology.subscriptions", own)
+	report(t.Bindings > 1, "topology.bindings", own)
+	report(t.Churn.Rate > 0, "topology.churn", own)
+	report(drivers.Node(t.QueueNode).Chosen(), "topology.queueNode", own)
+	report(c.Nodes > 0 && c.Nack > 0, "consumers.nack",
+		"messages of other programs in topology.existing would be rejected; remove one of both")
+}
+
+// existingRetry returns the retry policy of a cell with existing queues. An agent that was cut off may still receive the
+// messages of the next attempt, so the default is no retry.
+func existingRetry(r *plan.Retry) (*plan.Retry, []problem) {
+	if r == nil {
+		return &plan.Retry{}, nil
+	}
+	for _, kind := range []plan.FailureKind{plan.FailedAgentLost, plan.FailedTimeout} {
+		if slices.Contains(r.On, kind) {
+			return r, []problem{{"retry.on", fmt.Sprintf(
+				"%q: an agent that was cut off may still receive messages of the next attempt from topology.existing; remove it", kind)}}
+		}
+	}
+	return r, nil
+}
+
+// unsupportedExisting returns an error if the cell uses existing queues, and the driver cannot.
+func (w *worker) unsupportedExisting(b *plan.Broker, work plan.Workload) []problem {
+	if work.Topology.Existing == "" {
+		return nil
+	}
+	if d, _ := w.declarePart(b, work); d.Capabilities.Existing {
+		return nil
+	}
+	return []problem{{"topology.existing", "driver " + b.Driver + " with the options of broker " + b.Name +
+		" cannot use existing queues; remove topology.existing"}}
+}
