@@ -2,11 +2,13 @@ package controller_test
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -168,6 +170,50 @@ func TestMissingExistingQueue(t *testing.T) {
 		if o.Verdict != plan.Unknown || o.Failure != plan.FailedConnect || !strings.Contains(strings.Join(o.Reasons, " "), "find existing queues") ||
 			!strings.Contains(strings.Join(o.Reasons, " "), `"invoices"`) {
 			t.Errorf("%s %s %v", o.Verdict, o.Failure, o.Reasons)
+		}
+		s.close()
+	})
+}
+
+// TestConsumeOnly proves that a cell without publishers receives what is in an existing queue, whoever sent it, and ends
+// soon after the last message.
+func TestConsumeOnly(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := newShop(t, t.Name())
+		s.publish(300)
+		l := newLab(t, "a1", "a2")
+		consume := func(c *plan.Cell) {
+			w := &c.Workload
+			w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Rate, w.Consumers.Nodes = 0, 0, 0, 2
+			w.Measure, w.Drain.Idle = plan.Duration(time.Hour), plan.Duration(1500*time.Millisecond)
+			w.Consumers.Prefetch, w.Consumers.Batch = 1, 1
+			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(20 * time.Millisecond), Max: plan.Duration(20 * time.Millisecond)}
+		}
+		began := time.Now()
+		outcomes := l.run(aRun(s.cell(consume), s.cell(consume)), nil, nil).outcomes()
+		s.publish(10) // they are received before the load starts if consumers do not wait for it
+		if o := l.run(aRun(s.cell(consume)), nil, nil).outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Received != 10 ||
+			math.Abs(o.Values["consume.rate"].Number-10/0.08) > 1 {
+			t.Errorf("a short queue: %s %v, consume rate %+v", o.Verdict, o.Reasons, o.Values["consume.rate"])
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("took %v for messages of 3 s", took)
+		}
+		o := outcomes[0]
+		if o.Verdict != plan.Valid || o.Ledger != (plan.Ledger{Received: 300}) {
+			t.Errorf("%s %v, %+v: want 300 received", o.Verdict, o.Reasons, o.Ledger)
+		}
+		// 150 messages of 20 ms per consumer; the first is received when the load starts
+		if v := o.Values["consume.rate"]; v.NA != "" || math.Abs(v.Number-300/2.98) > 0.5 {
+			t.Errorf("consume rate %+v, want 300 messages in 2.98 s", v)
+		}
+		for _, name := range []string{"publish.rate", "publish.p99", "e2e.p99", "lost", "duplicated", "throughput", "backlog.max"} {
+			if v := o.Values[name]; v.NA != judge.NANoPublishers {
+				t.Errorf("%s is %+v without publishers", name, v)
+			}
+		}
+		if o := outcomes[1]; o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "queues were empty") {
+			t.Errorf("an empty queue: %s %v", o.Verdict, o.Reasons)
 		}
 		s.close()
 	})

@@ -195,9 +195,20 @@ func (c *consumer) receiveBatch(batch []drivers.Delivery) {
 	}
 }
 
-// receive verifies and records one delivery. The caller holds mu.
+// receive verifies and records one delivery. In a cell without publishers, every delivery counts. The caller holds mu.
 func (c *consumer) receive(d *drivers.Delivery) {
 	now := c.e.timeline.now()
+	if len(c.sources) == 0 {
+		c.arrived(now)
+		w := c.deliveries.Window(now, c.e.timeline.contains(now))
+		w.Counts[record.Received]++
+		w.Counts[record.Unique]++
+		w.Counts[record.ReceivedBytes] += int64(len(d.Body))
+		if d.Redelivered == drivers.Yes {
+			w.Counts[record.Redelivered]++
+		}
+		return
+	}
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
 		w := c.deliveries.Window(now, false)
@@ -217,11 +228,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.e.bindings.receive(c.e, env, d.Body, now)
 		return
 	}
-	if c.firstDelivery == 0 {
-		c.firstDelivery = cmp.Or(now, 1)
-	}
-	c.lastDelivery = now
-	c.endGap(now)
+	c.arrived(now)
 	w := c.deliveries.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
 	if d.Redelivered == drivers.Yes {
@@ -239,6 +246,15 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}
+}
+
+// arrived records the time of a delivery. The caller holds mu.
+func (c *consumer) arrived(now int64) {
+	if c.firstDelivery == 0 {
+		c.firstDelivery = cmp.Or(now, 1)
+	}
+	c.lastDelivery = now
+	c.endGap(now)
 }
 
 // endGap records that the consumer received something. The caller holds mu.

@@ -185,13 +185,19 @@ func each[T any](all []T, f func(T) error) error {
 
 // Run generates the load: warm-up and measurement. It then waits for outstanding confirms, at most for the drain
 // timeout. start is a reading of this host's clock.Now. An agent without publishers returns at the end of the
-// measurement, or at once if a message count ends the measurement. Run returns early with the error of ctx when ctx is
+// measurement, or at once if a message count ends the measurement. In a cell without publishers, it also returns after
+// the idle time of the drain without a delivery or fault. Run returns early with the error of ctx when ctx is
 // cancelled. The record made until then is kept.
 func (e *Engine) Run(ctx context.Context, start int64) error {
 	ctx, e.stopRun = context.WithCancel(ctx)
 	defer e.stopRun()
 	e.running.Add(1)
 	defer e.running.Done()
+	if e.cfg.Assignment.Publishers.Total == 0 { // deliveries before the start would be in no measurement
+		if err := clock.Until(ctx, start); err != nil {
+			return err
+		}
+	}
 	e.begin(start)
 	if len(e.publishers) == 0 {
 		return e.consumeOnly(ctx, start)
@@ -240,9 +246,39 @@ func (e *Engine) consumeOnly(ctx context.Context, start int64) error {
 	}
 	select {
 	case <-e.timeline.known:
-		return clock.Until(ctx, e.timeline.origin.Load()+e.timeline.ends())
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	origin, idle := e.timeline.origin.Load(), e.work.Drain.Idle.D().Nanoseconds()
+	end := origin + e.timeline.ends()
+	if e.cfg.Assignment.Publishers.Total > 0 {
+		return clock.Until(ctx, end)
+	}
+	last := -e.timeline.warmup.Nanoseconds()
+	for _, f := range e.work.Faults {
+		last = max(last, (f.At + f.For).D().Nanoseconds())
+	}
+	for {
+		until := min(origin+last+idle, end)
+		if err := clock.Until(ctx, until); err != nil || until == end {
+			return err
+		}
+		before := last
+		for _, c := range e.consumers {
+			_, delivered, _, interrupted := c.flush()
+			if delivered != 0 {
+				last = max(last, delivered)
+			}
+			if interrupted != 0 { // the broker may hold messages back
+				last = max(last, interrupted+c.redeliverAfter.Nanoseconds())
+			}
+			if c.cutOff() {
+				last = max(last, e.timeline.now())
+			}
+		}
+		if last == before {
+			return nil
+		}
 	}
 }
 

@@ -750,3 +750,22 @@ func samplesFrom(h *record.Hist, ns int64) (n uint64) {
 	})
 	return n
 }
+
+// TestConsumeOnlyWaitsForFaults proves that an engine without publishers ends after the idle time, and not during a fault
+// that keeps messages away.
+func TestConsumeOnlyWaitsForFaults(t *testing.T) {
+	for fault, want := range map[time.Duration]time.Duration{0: time.Second, 4 * time.Second: 5 * time.Second} {
+		t.Run(fault.String(), bubbled(func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Nodes, w.Measure = 0, plan.Duration(time.Minute)
+				w.Faults = []plan.Fault{{At: plan.Duration(fault / 2), For: plan.Duration(fault / 2)}}
+			})
+			s.work.Warmup, s.work.Measure = 0, plan.Duration(time.Minute)
+			began := time.Now()
+			s.play(t.Context())
+			if took := time.Since(began); took < want || took > want+time.Second/2 {
+				t.Errorf("took %v, want %v", took, want)
+			}
+		}))
+	}
+}

@@ -97,11 +97,13 @@ func (k omb) rates(w plan.Workload) {
 		backlog = append(backlog, max(0, int64(k.subs)*k.m.Sum(record.Sent, ever, to)-k.m.Sum(record.Received, ever,
 			to)))
 	})
-	k.out["publishRate"], k.out["publishErrorRate"] = publish, failed
+	if w.Publishers.Nodes > 0 || len(w.Groups) > 0 {
+		k.out["publishRate"], k.out["publishErrorRate"] = publish, failed
+	}
 	if w.Consumers.Nodes > 0 || len(w.Groups) > 0 {
 		k.out["consumeRate"] = consume
 	}
-	if w.Consumers.Nodes > 0 && len(w.Groups) == 0 {
+	if w.Publishers.Nodes > 0 && w.Consumers.Nodes > 0 && len(w.Groups) == 0 {
 		k.out["backlog"] = backlog
 	}
 }

@@ -236,7 +236,7 @@ func (b backlog) drainOf(in *input, lost uint64) drained {
 func noDrain(m *measurements) string {
 	c := m.in.workload.Consumers
 	switch {
-	case m.in.sent == 0:
+	case m.in.load == 0:
 		return NANotMeasured
 	case !builds(c):
 		return NANoBuild

@@ -24,7 +24,7 @@ type input struct {
 	subscriptions int                            // subscriptions with consumers
 	span          span
 	overlap       overlap
-	sent          float64 // messages sent in the measurement
+	load          float64 // messages sent in the measurement; without publishers, received
 	accounting    func() record.Accounting
 }
 
@@ -53,7 +53,10 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) })
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
-	in.sent = in.counted(record.Sent)
+	in.load = in.counted(record.Sent)
+	if !in.publishes() {
+		in.load = in.counted(record.Unique)
+	}
 	return in
 }
 
@@ -66,10 +69,15 @@ type span struct {
 }
 
 // spanOf returns the span of a cell. Normally it is the configured duration. With a message count, sending ends with
-// the last confirm, or the last send in unconfirmed modes. Receiving ends with the last delivery. Rates refer to the
-// overlap of the agents, not to the span.
+// the last confirm, or the last send in unconfirmed modes. Receiving ends with the last delivery. Without publishers, the
+// measurement ends with the last delivery. Rates refer to the overlap of the agents, not to the span.
 func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
+	if w.Publishers.Nodes == 0 && len(w.Groups) == 0 {
+		s.receiving = min(s.receiving, max(0, time.Duration(m.Last().Delivery)))
+		s.windows, s.sending = seconds(s.receiving), s.receiving
+		return s
+	}
 	if w.Publishers.Count == 0 {
 		return s
 	}
@@ -201,7 +209,12 @@ func (in *input) inFlight() float64 {
 		each += float64(p.MaxInFlight)
 	}
 	away := edge + in.workload.Network.Latency.D() + in.workload.Network.Jitter.D()
-	return float64(in.subscriptions) * (in.sent*away.Seconds()/in.span.sending.Seconds() + publishers*each)
+	return float64(in.subscriptions) * (in.load*away.Seconds()/in.span.sending.Seconds() + publishers*each)
+}
+
+// publishes reports whether the cell has publishers.
+func (in *input) publishes() bool {
+	return in.workload.Publishers.Nodes > 0 || len(in.workload.Groups) > 0
 }
 
 // churns reports whether the cell has churn of bindings.
@@ -274,6 +287,8 @@ func (in *input) absent(t plan.Traits) string {
 	switch {
 	case t.Has(plan.NeedsChurn) && in.workload.Topology.Churn.Rate <= 0:
 		return NANoChurn
+	case t&plan.AnyPublishers != 0 && !in.publishes():
+		return NANoPublishers
 	case t.Has(plan.NeedsRate) && !in.workload.Publishers.Open():
 		return NAClosedLoop
 	case t.Has(plan.NeedsConfirms) && !in.workload.Publishers.Confirmed():

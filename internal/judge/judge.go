@@ -21,6 +21,7 @@ const (
 	NANoConfirms    = "no confirms"
 	NAClosedLoop    = "closed loop"
 	NANoConsumers   = "no consumers"
+	NANoPublishers  = "no publishers"
 	NABacklog       = "backlog"
 	NANoSamples     = "no samples"
 	NAFewSamples    = "too few samples"

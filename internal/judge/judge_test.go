@@ -93,6 +93,10 @@ func TestEveryValueIsInEveryOutcome(t *testing.T) {
 			x.send(0)
 			return x.judge()
 		}(),
+		"no publishers": func() plan.Outcome {
+			x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 0 })
+			return x.judge()
+		}(),
 	} {
 		for _, v := range plan.Values() {
 			if _, has := o.Values[v.Name]; !has {
@@ -136,6 +140,34 @@ func TestWithoutConsumers(t *testing.T) {
 	}
 	near(t, o, "throughput", 100)
 	flagged(t, o, plan.Backlog, false, "throughput", "publish.rate")
+}
+
+// TestWithoutPublishers covers 300 deliveries in 3 s, of which 100 come in warm-up. All are received messages, the
+// measurement ends with the last one, and nothing is lost or duplicated.
+func TestWithoutPublishers(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 0 })
+	for i := range 300 {
+		at := time.Duration(i)*10*time.Millisecond - time.Second
+		x.count(at, record.Received, 1)
+		x.count(at, record.Unique, 1)
+		x.last.LastDelivery = int64(at)
+	}
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "consume.rate", 200/1.99)
+	near(t, o, "received", 300)
+	for _, name := range []string{"publish.rate", "confirm.rate", "throughput", "publish.p99", "publish.intended.p99",
+		"e2e.p99", "sent", "confirmed", "lost", "undrained", "duplicated", "reordered", "backlog.max", "publish.errors"} {
+		na(t, o, name, NANoPublishers)
+	}
+	if o.Measured.D() != 1990*time.Millisecond || len(o.Warnings) > 0 {
+		t.Errorf("measured %v, warnings %q", o.Measured, o.Warnings)
+	}
+
+	x = newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 0 })
+	x.count(-time.Second, record.Unique, 5)
+	x.last.LastDelivery = -int64(time.Second)
+	verdict(t, x.judge(), plan.Unknown, "received in warm-up")
 }
 
 func TestMeasurementByCount(t *testing.T) {

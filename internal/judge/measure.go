@@ -27,7 +27,7 @@ func measure(in *input) *measurements {
 	m := &measurements{in: in, ledger: ledgerOf(in), bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
 		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks),
 		limitations: limitationsOf(in), drifts: driftsOf(in)}
-	if in.subscriptions > 0 {
+	if in.subscriptions > 0 && in.publishes() {
 		load := perSecond(in)
 		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, load)
 		m.backlog = backlogOf(in, load)

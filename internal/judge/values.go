@@ -145,7 +145,7 @@ func rate(c record.Counter) valueOf {
 			to, per = math.MaxInt, max(per, in.span.receiving-time.Duration(from)*time.Second)
 		}
 		switch {
-		case in.sent == 0 || per <= 0 && (!in.span.byCount || in.span.sending <= 0 || in.degraded()):
+		case in.load == 0 || per <= 0 && (!in.span.byCount || in.span.sending <= 0 || in.degraded()):
 			return plan.Value{NA: NANotMeasured}
 		case per <= 0:
 			return plan.Value{NA: NAApart}
@@ -217,7 +217,7 @@ func connectionBlocked(m *measurements) plan.Value {
 }
 
 func maxBacklog(m *measurements) plan.Value {
-	if m.in.sent == 0 {
+	if m.in.load == 0 {
 		return plan.Value{NA: NANotMeasured}
 	}
 	return plan.Value{Number: m.backlog.highest()}

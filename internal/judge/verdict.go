@@ -16,7 +16,7 @@ import (
 //   - undrained if the drain did not become idle: it reached its timeout, or the task failed or was cancelled.
 //   - lost otherwise.
 //
-// Returned, rejected and dropped messages are not missing.
+// Returned, rejected and dropped messages are not missing. Without publishers, every delivery is a received message.
 func ledgerOf(in *input) plan.Ledger {
 	t := in.accounting()
 	l := plan.Ledger{
@@ -26,7 +26,9 @@ func ledgerOf(in *input) plan.Ledger {
 	if in.workload.Publishers.Confirmed() {
 		l.Unconfirmed = t.Unconfirmed
 	}
-	if in.subscriptions > 0 {
+	if !in.publishes() {
+		l.Received = uint64(in.total(record.Unique))
+	} else if in.subscriptions > 0 {
 		l.Received, l.Dropped, l.Duplicated, l.Reordered = t.Received, t.Dropped, t.Duplicated, t.Reordered
 		switch {
 		case in.degraded():
@@ -111,8 +113,15 @@ func unknownReasons(in *input, l plan.Ledger) (reasons sentences) {
 	if len(reasons) == 0 {
 		reasons = strandedLinks(in)
 	}
-	if len(reasons) == 0 && (in.sent == 0 || in.span.sending <= 0) {
-		reasons = append(reasons, "nothing was sent in the measurement")
+	if len(reasons) == 0 && (in.load == 0 || in.span.sending <= 0) {
+		switch {
+		case in.publishes():
+			reasons = append(reasons, "nothing was sent in the measurement")
+		case l.Received > 0:
+			reasons = append(reasons, "all messages were received in warm-up: set warmup: \"0s\"")
+		default:
+			reasons = append(reasons, "the existing queues were empty: nothing was received")
+		}
 	}
 	return reasons
 }

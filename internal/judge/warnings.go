@@ -208,7 +208,7 @@ func (w *sentences) addShortfall(m *measurements) {
 			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors] + w.Counts[record.Unsent])
 		}
 	})
-	if due-in.sent <= Tolerance*due+1 { // the end of the measurement may cut off one message
+	if due-in.load <= Tolerance*due+1 { // the end of the measurement may cut off one message
 		return
 	}
 	sendDelay, blocked := in.hists[record.SendDelay].Quantile(0.99), in.hists[record.Backpressure].Quantile(0.99)
@@ -224,7 +224,7 @@ func (w *sentences) addShortfall(m *measurements) {
 		why += fmt.Sprintf("; unsent messages: %.0f", unsent)
 	}
 	per := in.span.sending.Seconds()
-	w.add("intended publish rate %s/s, actual %s/s: %s", display.Number(due/per), display.Number(in.sent/per), why)
+	w.add("intended publish rate %s/s, actual %s/s: %s", display.Number(due/per), display.Number(in.load/per), why)
 }
 
 // roughly formats a latency with three or four digits, or "below 1µs".

@@ -9,9 +9,23 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// validateExisting reports settings that need queues of the task's own, in a cell with existing queues.
+// validateExisting reports settings that need publishers in a cell without, and settings that need queues of the task's
+// own in a cell with existing queues.
 func validateExisting(report reporter, w plan.Workload) {
-	c, t := w.Consumers, w.Topology
+	p, c, t := w.Publishers, w.Consumers, w.Topology
+	if p.Nodes == 0 {
+		report(t.Existing == "", "publishers.nodes",
+			"0, and the queues are declared empty; give 1 or more, or set topology.existing to consume its messages")
+		report(c.Nodes == 0, "publishers.nodes", "0, and consumers.nodes is 0; give 1 or more of one of both")
+		const without = "it has no effect without publishers; remove it"
+		report(p.Count > 0, "publishers.count", without)
+		report(p.Open(), "publishers", "a rate or profile has no effect without publishers; remove it")
+		report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime", without)
+		report(c.Lifetime != plan.Lifetime{}, "consumers.lifetime",
+			"the measurement would end while consumers are disconnected, as the cell has no publishers; remove it")
+		report(w.Steady.Auto, "warmup", "\"auto\" needs publishers; give a duration, such as \"0s\"")
+		report(w.Search != nil, "search", "a search varies the publish rate, and the cell has no publishers; remove it")
+	}
 	if t.Existing == "" {
 		return
 	}

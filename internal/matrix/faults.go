@@ -59,6 +59,9 @@ func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	if f.On == "consumers" && w.Consumers.Nodes == 0 {
 		out = append(out, problem{path + ".on", "the cell has no consumers; use publishers"})
 	}
+	if f.On == "publishers" && w.Publishers.Nodes == 0 {
+		out = append(out, problem{path + ".on", "the cell has no publishers; use consumers"})
+	}
 	if f.Share < 1 && (w.Publishers.Mode == "connection-per-message" ||
 		w.Publishers.Mode == "connection-per-message-confirm") && f.On != "consumers" {
 		out = append(out, problem{path + ".share",

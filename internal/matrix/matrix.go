@@ -269,10 +269,10 @@ func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
 			if x.name == "latency" && tree["latency"] != nil {
 				continue
 			}
-			if strings.HasPrefix(path, "consumers.") && at(tree, "consumers", "nodes") == float64(0) {
+			group, name, nested := strings.Cut(path, ".")
+			if nested && at(tree, group, "nodes") == float64(0) {
 				continue
 			}
-			group, name, nested := strings.Cut(path, ".")
 			if !nested {
 				setDefault(tree, group, x.values[i].json)
 				continue

@@ -24,13 +24,17 @@ type Traits uint
 const (
 	NeedsConsumers Traits = 1 << iota
 	NeedsConfirms
-	NeedsRate   // open loop: messages have intended send times
-	NeedsChurn  // churn of bindings
-	NeedsPrompt // consumers that are connected before the messages are sent
-	Performance // describes the broker's performance, so flags of the load apply to it
-	Sums        // a cell's value is the sum over its groups
-	Maxima      // a cell's value is the maximum over its groups
+	NeedsRate       // open loop: messages have intended send times
+	NeedsChurn      // churn of bindings
+	NeedsPublishers // implied by NeedsConfirms, NeedsRate and NeedsPrompt
+	NeedsPrompt     // consumers that are connected before the messages are sent
+	Performance     // describes the broker's performance, so flags of the load apply to it
+	Sums            // a cell's value is the sum over its groups
+	Maxima          // a cell's value is the maximum over its groups
 )
+
+// AnyPublishers are the traits that only tasks with publishers can have.
+const AnyPublishers = NeedsPublishers | NeedsConfirms | NeedsRate | NeedsPrompt
 
 // Has reports whether t includes all of these traits.
 func (t Traits) Has(all Traits) bool { return t&all == all }
@@ -79,17 +83,17 @@ type latencyInfo struct {
 
 var valueTable = sync.OnceValue(func() []ValueInfo {
 	values := []ValueInfo{
-		{"publish.rate", "Publish msg/s", PerSecond, higher, Performance | Sums,
+		{"publish.rate", "Publish msg/s", PerSecond, higher, NeedsPublishers | Performance | Sums,
 			"messages sent during the measurement, per second"},
 		{"confirm.rate", "Confirm msg/s", PerSecond, higher, NeedsConfirms | Performance | Sums,
 			"messages confirmed during the measurement, per second"},
 		{"consume.rate", "Consume msg/s", PerSecond, higher, NeedsConsumers | Performance | Sums,
-			"messages received during the measurement, per second, over all subscriptions. Each consumer counts a message once. A message redelivered to another consumer counts twice, and also in duplicated"},
-		{"publish.bytes", "Publish bytes/s", BytesRate, higher, Sums,
+			"messages received during the measurement, per second, over all subscriptions; without publishers, until the last delivery. Each consumer counts a message once. A message redelivered to another consumer counts twice, and also in duplicated"},
+		{"publish.bytes", "Publish bytes/s", BytesRate, higher, NeedsPublishers | Sums,
 			"bytes of the bodies sent during the measurement, per second"},
 		{"consume.bytes", "Consume bytes/s", BytesRate, higher, NeedsConsumers | Sums,
 			"bytes of the bodies of the messages in consume.rate, per second"},
-		{"throughput", "Throughput msg/s", Text, higher, Performance | Sums,
+		{"throughput", "Throughput msg/s", Text, higher, NeedsPublishers | Performance | Sums,
 			"one rate if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows. Otherwise publish rate / consume rate"},
 	}
 	latencies := []latencyInfo{
@@ -102,7 +106,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 		{"send_delay", "Send delay", neither, NeedsRate, false, "delay of the send caused by the load generator (open loop)"},
 		{"backpressure", "Back-pressure", lower, NeedsRate, false,
 			"time for which the broker prevented the publisher from sending (open loop)"},
-		{"publish.failed", "Publish failed", lower, 0, false,
+		{"publish.failed", "Publish failed", lower, NeedsPublishers, false,
 			"publish call to rejection, error or loss of the link, for failed messages; no other publish latency includes them"},
 		{"pacing", "Pacing error", neither, NeedsRate, false,
 			"difference between the interval of two sends and the interval of their intended send times, for messages without back-pressure (open loop)"},
@@ -149,42 +153,44 @@ const networkLatency = "latency that the simulated network added to a round trip
 // accountValues returns the values of delivery accounting, of links, and of the agents.
 func accountValues() []ValueInfo {
 	return []ValueInfo{
-		{"sent", "Sent", Count, neither, Sums, "messages accepted by the publish call, warm-up included"},
+		{"sent", "Sent", Count, neither, NeedsPublishers | Sums, "messages accepted by the publish call, warm-up included"},
 		{"confirmed", "Confirmed", Count, neither, NeedsConfirms | Sums, "messages confirmed, warm-up included"},
 		{"received", "Received", Count, neither, NeedsConsumers | Sums,
-			"different messages received, over all subscriptions"},
-		{"dropped", "Dropped", Count, lower, NeedsConsumers | Sums,
+			"different messages received, over all subscriptions; without publishers, all deliveries"},
+		{"dropped", "Dropped", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
 			"messages that the broker dropped, because consumers rejected them at its maximum number of deliveries (consumers.nack)"},
-		{"lost", "Lost", Count, lower, NeedsConsumers | Sums,
+		{"lost", "Lost", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
 			"messages accepted, not returned, and neither received nor dropped when the drain ended by its idle time"},
-		{"e2e.negative", "Negative", Count, neither, NeedsConsumers | Sums,
+		{"e2e.negative", "Negative", Count, neither, NeedsPublishers | NeedsConsumers | Sums,
 			"end-to-end latencies below zero, because clocks differed by more than their bound; quantiles exclude them"},
 		{"start.skew", "Start skew", Seconds, neither, 0,
 			"maximum difference between the start times of the agents, with the uncertainty of their clocks"},
 		{"unsent", "Unsent", Count, lower, NeedsRate | Sums,
 			"messages with an intended send time in the measurement that were not sent when the drain ended (open loop). Quantiles count each with its age"},
-		{"undrained", "Undrained", Count, lower, NeedsConsumers | Sums,
+		{"undrained", "Undrained", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
 			"messages not received when the drain ended by its timeout"},
-		{"unknown", "Unknown", Count, lower, NeedsConsumers | Sums, "messages after the last report of a lost agent"},
-		{"duplicated", "Duplicated", Count, lower, NeedsConsumers | Sums, "messages received again"},
-		{"reordered", "Reordered", Count, lower, NeedsConsumers | Sums,
+		{"unknown", "Unknown", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
+			"messages after the last report of a lost agent"},
+		{"duplicated", "Duplicated", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
+			"messages received again"},
+		{"reordered", "Reordered", Count, lower, NeedsPublishers | NeedsConsumers | Sums,
 			"messages received after a later message of the same publisher, consumer and stream (RFC 4737)"},
-		{"unroutable", "Unroutable", Count, lower, Sums, "messages returned by the broker (mandatory)"},
+		{"unroutable", "Unroutable", Count, lower, NeedsPublishers | Sums, "messages returned by the broker (mandatory)"},
 		{"rejected", "Rejected", Count, lower, NeedsConfirms | Sums, "messages rejected by the broker"},
-		{"publish.errors", "Publish errors", Count, lower, Sums, "publish calls that failed; the message may have been sent"},
-		{"errors.closed", "Errors: closed", Count, lower, Sums, "publish errors: the link was closed"},
-		{"errors.timeout", "Errors: timeout", Count, lower, Sums, "publish errors: a deadline passed"},
-		{"errors.other", "Errors: other", Count, lower, Sums, "publish errors: all others"},
+		{"publish.errors", "Publish errors", Count, lower, NeedsPublishers | Sums, "publish calls that failed; the message may have been sent"},
+		{"errors.closed", "Errors: closed", Count, lower, NeedsPublishers | Sums, "publish errors: the link was closed"},
+		{"errors.timeout", "Errors: timeout", Count, lower, NeedsPublishers | Sums, "publish errors: a deadline passed"},
+		{"errors.other", "Errors: other", Count, lower, NeedsPublishers | Sums, "publish errors: all others"},
 		{"nacked", "Nacked", Count, neither, NeedsConsumers | Sums,
 			"deliveries that consumers rejected for redelivery (consumers.nack); received excludes them"},
 		{"connects", "Connects", Count, neither, Sums,
 			"publishers and consumers that connected (lifetime) after the start"},
 		{"disconnects", "Disconnects", Count, neither, Sums, "publishers and consumers that disconnected (lifetime)"},
-		{"backlog.max", "Backlog", Count, lower, NeedsConsumers,
+		{"backlog.max", "Backlog", Count, lower, NeedsPublishers | NeedsConsumers,
 			"maximum number of messages sent and not yet received, over all subscriptions, sampled each second until the measurement ends"},
-		{"backlog.drain", "Backlog drain", Seconds, lower, NeedsConsumers,
+		{"backlog.drain", "Backlog drain", Seconds, lower, NeedsPublishers | NeedsConsumers,
 			"for consumers that connect late (consumers.lifetime.connectAt): time from their connect until only the messages in flight are left, ± half a second"},
-		{"catchup.rate", "Catch-up msg/s", PerSecond, higher, NeedsConsumers,
+		{"catchup.rate", "Catch-up msg/s", PerSecond, higher, NeedsPublishers | NeedsConsumers,
 			"messages received per second, from the connect of late consumers until the second before the backlog was drained, or until the measurement ended"},
 		{"ports.exhausted", "Ports exhausted", Count, neither, Sums,
 			"connections that failed because no local port was free: a limit of the client"},
@@ -199,7 +205,7 @@ func accountValues() []ValueInfo {
 			"start of the load, with warm-up, to the first delivery"},
 		{"spread.leaders", "Leaders ±", Count, lower, 0,
 			"maximum minus minimum number of queues, streams or partitions that a node of a cluster leads at the start"},
-		{"spread.publishers", "Publishers ±", Count, lower, 0,
+		{"spread.publishers", "Publishers ±", Count, lower, NeedsPublishers,
 			"maximum minus minimum number of publishers that are connected to a node of a cluster at the start"},
 		{"spread.consumers", "Consumers ±", Count, lower, NeedsConsumers,
 			"maximum minus minimum number of consumers that are connected to a node of a cluster at the start"},

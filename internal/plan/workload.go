@@ -10,7 +10,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// Publishers is the publishing side of a cell.
+// Publishers is the publishing side of a cell. Nodes 0 means that there are no publishers: consumers receive messages of
+// existing queues.
 type Publishers struct {
 	Nodes       int      `json:"nodes"`
 	Threads     int      `json:"threads"` // per node
@@ -276,6 +277,8 @@ func (w Workload) Shape() (shape LoadShape, ok bool) {
 func (w Workload) Absent(value string) string {
 	v, _ := Metrics(nil).ValueNamed(value) // only values of every run have traits
 	switch {
+	case v.Traits&AnyPublishers != 0 && w.Publishers.Nodes == 0:
+		return "there are no publishers"
 	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
 		return "there are no consumers"
 	case v.Traits.Has(NeedsPrompt) && w.Consumers.Lifetime.ConnectAt > 0:

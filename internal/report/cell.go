@@ -175,6 +175,7 @@ var explanations = map[string]string{
 	judge.NANoConfirms:    "no confirms in this mode",
 	judge.NAClosedLoop:    "closed loop: no intended send times",
 	judge.NANoConsumers:   "no consumers",
+	judge.NANoPublishers:  "no publishers",
 }
 
 func explain(why string) string {

@@ -51,6 +51,9 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 		if w.Search != nil {
 			return fmt.Sprintf("steps of %s, verified by measurements of %s", short(w.Search.Step), short(w.Measure))
 		}
+		if w.Publishers.Nodes == 0 {
+			return "until no message arrives, at most " + short(w.Measure)
+		}
 		if w.Publishers.Count > 0 {
 			return display.Decimals(float64(w.Publishers.Count), 0) + " messages per publisher"
 		}
@@ -87,6 +90,8 @@ func same(works []plan.Workload, text func(plan.Workload) string) string {
 func agentsText(w plan.Workload) string {
 	publishers, consumers := w.Publishers.Nodes, w.Consumers.Nodes
 	switch {
+	case publishers == 0:
+		return fmt.Sprintf("%s, no publishers", display.Count(consumers, "consuming agent"))
 	case consumers == 0:
 		return fmt.Sprintf("%s, no consumers", display.Count(publishers, "publishing agent"))
 	case w.Consumers.Colocate:
@@ -96,6 +101,9 @@ func agentsText(w plan.Workload) string {
 }
 
 func sizeText(w plan.Workload) string {
+	if w.Publishers.Nodes == 0 {
+		return "messages of existing queues"
+	}
 	if len(w.Message.Sizes) > 0 {
 		return "messages of different sizes"
 	}
@@ -104,6 +112,8 @@ func sizeText(w plan.Workload) string {
 
 func rateText(w plan.Workload) string {
 	switch {
+	case w.Publishers.Nodes == 0:
+		return ""
 	case w.Search != nil:
 		return "rates of a capacity search"
 	case len(w.Publishers.Profile) > 0:

@@ -169,16 +169,18 @@ func (s *stream) newTask(b Start) *task {
 		t.begin = -1
 	}
 	mode := w.Parts()[0].Publishers.Mode
-	t.all.role = publishes
 	for _, part := range w.Parts() {
-		if part.Publishers.Count > 0 {
+		if part.Publishers.Count > 0 || part.Publishers.Nodes == 0 {
 			t.fill = 0
 		}
 		if part.Publishers.Mode != mode {
 			mode = several
 		}
+		if part.Publishers.Nodes > 0 {
+			t.all.role |= publishes
+		}
 		if part.Consumers.Nodes > 0 {
-			t.all.role = either
+			t.all.role |= consumes
 		}
 		t.all.confirm = t.all.confirm || drivers.Mode(part.Publishers.Mode).Confirmed()
 	}

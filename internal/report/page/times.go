@@ -161,8 +161,8 @@ func (c partPeriods) rates() figure {
 		name    string
 		shown   bool
 	}{
-		{record.Sent, "publish", true},
-		{record.Confirmed, "confirmed", c.task.Cell.Workload.Publishers.Confirmed()},
+		{record.Sent, "publish", c.task.Cell.Workload.Publishers.Nodes > 0},
+		{record.Confirmed, "confirmed", c.task.Cell.Workload.Publishers.Nodes > 0 && c.task.Cell.Workload.Publishers.Confirmed()},
 		{record.Received, "consume", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {
@@ -267,7 +267,7 @@ func (c partPeriods) quantile(s record.Series, q plan.Quantile, look, dash int) 
 // subscriptions.
 func (c partPeriods) waiting() (f figure, any bool) {
 	w := c.task.Cell.Workload
-	if w.Consumers.Nodes == 0 {
+	if w.Consumers.Nodes == 0 || w.Publishers.Nodes == 0 {
 		return figure{}, false
 	}
 	subscriptions := int64(max(1, w.Topology.Subscriptions))
