@@ -571,3 +571,36 @@ func TestFailedWriteIsAClosedLink(t *testing.T) {
 		}
 	}
 }
+
+// TestExistingExchange publishes through an existing exchange, with the name of the queue as the routing key.
+func TestExistingExchange(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	existing, exchange := r.topology, r.topology.Name
+	existing.Existing = r.session.options.queueName(r.topology, 0, 0)
+	err := r.session.administer(r.context(), anywhere, func(ch *amqp.Channel) error {
+		return ch.QueueBind(existing.Existing, existing.Existing, exchange, false, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(exchange string) *session {
+		return labtest.Open(t, driver{}, single(t, `{"exchange": {"existing": "`+exchange+`"}}`), labtest.Env(nil)).(*session)
+	}
+	if err := open(exchange+"-missing").Verify(t.Context(), existing); err == nil ||
+		!strings.Contains(err.Error(), exchange+"-missing") {
+		t.Errorf("a missing exchange: %v", err)
+	}
+	own := &rig{t: t, session: open(exchange), topology: existing}
+	if err := own.session.Verify(t.Context(), existing); err != nil {
+		t.Fatal(err)
+	}
+	in, got := own.consumer()
+	p, _ := own.publisher(drivers.ConfirmWindow, nil)
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("body")}); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the message", func() bool { _, n := got.counts(); return n == 1 })
+	if p.exchange != exchange || in.Err() != nil {
+		t.Errorf("published to exchange %q; consumer: %v", p.exchange, in.Err())
+	}
+}

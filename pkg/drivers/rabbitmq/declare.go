@@ -66,6 +66,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 		Nodes:             len(o.All()) > 1,
 		Keys:              use.Bindings > 1, // they select a routing key
 		Redelivery:        !isStream,
+		Existing:          !isStream, // the driver knows no position in a stream that it did not declare
 		Streams:           true,
 		CopiesBody:        true, // into the library's write buffer, or the connection
 	}
@@ -166,6 +167,9 @@ func unfitPlaces(o *options, use drivers.Use) []string {
 	roles := slices.ContainsFunc(places, func(n drivers.Node) bool { return n == nodeLeader || n == nodeFollower })
 	if roles && o.Management == "" {
 		reasons = append(reasons, "leader and follower are looked up through the management API: give management")
+	}
+	if roles && use.Existing {
+		reasons = append(reasons, "to find the node of a leader or follower, the driver declares a queue: give an index, or remove topology.existing")
 	}
 	if slices.Contains(places, nodeFollower) && o.Queue.Type == classic && !o.mirrored() {
 		reasons = append(reasons, "a classic queue without a mirroring policy has no follower")

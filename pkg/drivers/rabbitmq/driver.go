@@ -89,6 +89,7 @@ var _ interface {
 	drivers.Binder
 	drivers.Cleaner
 	drivers.Placer
+	drivers.Verifier
 } = (*session)(nil)
 
 // Close closes all connections. The broker has a few seconds to answer.

@@ -1,8 +1,11 @@
 package rabbitmq
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"testing"
@@ -111,7 +114,33 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1/"}`),
 		DeadAddress: "127.0.0.1:1",
+		Existing:    drivertest.Declared(driver{}, restricted),
 	}
+}
+
+// restricted makes a user without the permission to configure anything, and without management.
+func restricted(ctx context.Context, of drivers.Session, t drivers.Topology, made *drivertest.Existing) error {
+	s := of.(*session)
+	made.Queue = s.options.queueName(t, 0, 0)
+	user := t.Name
+	err := errors.Join(
+		s.api.call(ctx, http.MethodPut, map[string]any{"password": "secret", "tags": ""}, nil, "users", user),
+		s.api.call(ctx, http.MethodPut, map[string]any{"configure": "", "write": "^amq\\.default$", "read": "^" + t.Name},
+			nil, "permissions", s.endpoints[0].vhost, user))
+	remove := made.Remove
+	made.Remove = func() error {
+		gone := s.api.call(context.Background(), http.MethodDelete, nil, nil, "users", user)
+		return errors.Join(gone, remove())
+	}
+	at, parseErr := url.Parse(s.options.All()[0])
+	if parseErr != nil {
+		return errors.Join(err, parseErr)
+	}
+	at.User = url.UserPassword(user, "secret")
+	own := s.options
+	made.Options, parseErr = json.Marshal(map[string]any{"url": at.String(), "queue": map[string]any{"type": own.Queue.Type},
+		"coalesceWrites": own.CoalesceWrites})
+	return errors.Join(err, parseErr)
 }
 
 // TestTLS uses the broker, its management API and its Prometheus plugin over TLS.

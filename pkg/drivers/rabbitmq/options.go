@@ -56,6 +56,7 @@ type queueOptions struct {
 
 type exchangeOptions struct {
 	Type      string         `json:"type"`
+	Existing  string         `json:"existing,omitempty"` // for topologies with Existing; "": the default exchange
 	Arguments map[string]any `json:"arguments"`
 }
 

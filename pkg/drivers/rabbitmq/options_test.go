@@ -175,6 +175,8 @@ func TestDeclare(t *testing.T) {
 		{"offset by hand", `{` + url + `, "consumer": {"arguments": {"x-stream-offset": 5}}}`, one, "x-stream-offset", nil},
 		{"header of a binding", `{` + url + `, "exchange": {"type": "headers"}, "message": {"headers": {"k": 1}}}`, one,
 			`"k"`, nil},
+		{"finding a leader declares a queue", `{` + url + `, "management": "http://h/"}`,
+			with(func(u *drivers.Use) { u.Existing, u.PublisherNode = true, "leader" }), "declares a queue", nil},
 		{"default exchange does not fan out", `{` + url + `, "exchange": {"type": "default"}}`, one, "",
 			func(d drivers.Declaration) bool {
 				return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions

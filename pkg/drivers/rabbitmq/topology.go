@@ -16,6 +16,9 @@ import (
 // queueName returns the name of a subscription's queue. All subscriptions read the same stream, so a stream has one
 // name.
 func (o *options) queueName(t drivers.Topology, subscription, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
 	if o.Queue.Type == stream {
 		subscription = 0
 	}
@@ -32,10 +35,12 @@ func (o *options) queueSets(t drivers.Topology) int {
 
 // exchangeName returns the exchange for messages to a queue. "" is the default exchange.
 func (o *options) exchangeName(t drivers.Topology, queue int) string {
-	switch o.Exchange.Type {
-	case exchangeDefault:
+	switch {
+	case t.Existing != "":
+		return o.Exchange.Existing
+	case o.Exchange.Type == exchangeDefault:
 		return ""
-	case exchangeFanout:
+	case o.Exchange.Type == exchangeFanout:
 		return fmt.Sprintf("%s-q%d", t.Name, queue)
 	}
 	return t.Name
@@ -71,7 +76,7 @@ type route struct {
 
 // routes returns the routes to a queue, one per binding.
 func (o *options) routes(t drivers.Topology, queue int) []route {
-	if o.Exchange.Type == exchangeDefault {
+	if o.Exchange.Type == exchangeDefault || t.Existing != "" {
 		return []route{{key: o.queueName(t, 0, queue)}}
 	}
 	all := make([]route, max(t.Bindings, 1))
@@ -133,6 +138,28 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	}
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Verify declares existing queues passively, and the exchange. That needs no permission.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	err := s.administer(ctx, anywhere, func(ch *amqp.Channel) error {
+		for q := range t.Queues {
+			name := s.options.queueName(t, 0, q)
+			if _, err := ch.QueueDeclarePassive(name, false, false, false, false, nil); err != nil {
+				return fmt.Errorf("existing queue %s: %w", name, err)
+			}
+		}
+		if name := s.options.Exchange.Existing; name != "" {
+			if err := ch.ExchangeDeclarePassive(name, exchangeDirect, false, false, false, false, nil); err != nil {
+				return fmt.Errorf("existing exchange %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
 	}
 	return nil
 }
