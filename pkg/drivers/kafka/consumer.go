@@ -100,7 +100,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 // newConsumer makes a consumer without a source.
 func newConsumer(c *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
 	k := &consumer{conn: c, session: c.session, spec: spec, topic: topicName(spec.Topology, spec.Queue),
-		group: groupName(spec.Topology, spec.Subscription, spec.Queue), id: newID(), handle: handle,
+		group: c.session.options.groupName(spec.Topology, spec.Subscription, spec.Queue), id: newID(), handle: handle,
 		positions: map[int32]int64{}}
 	k.changed = sync.NewCond(&k.mu)
 	k.begin(c.ctx)

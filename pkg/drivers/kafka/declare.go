@@ -53,6 +53,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Subscriptions:     true,
 			Nodes:             len(o.Brokers) > 1,
 			Keys:              true, // they select a partition
+			Existing:          true,
 			Streams:           true,
 			CopiesBody:        true, // into the libraries' batches
 		},
@@ -115,6 +116,11 @@ func rejections(o *options, use drivers.Use) []string {
 		reasons = append(reasons, fmt.Sprintf("node %d: options have %d brokers, counted from 0", i, len(o.Brokers)))
 	case use.QueueNode == nodeLeader || use.QueueNode == nodeFollower:
 		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
+	}
+	if use.Existing && use.Consumers > 0 && o.Group == "" {
+		reasons = append(reasons, "consumers of an existing topic need a group: give group")
+	} else if use.Existing && use.Consumers > 0 && use.Queues > 1 && !strings.Contains(o.Group, "%d") {
+		reasons = append(reasons, "each of several existing topics needs its own group: write %d for its number in group")
 	}
 	if use.Bindings > 1 {
 		reasons = append(reasons, "a topic has no bindings: keys choose partitions")

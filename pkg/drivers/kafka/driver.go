@@ -83,6 +83,7 @@ var _ interface {
 	drivers.Prober
 	drivers.Cleaner
 	drivers.Placer
+	drivers.Verifier
 } = (*session)(nil)
 
 // Close closes all connections.

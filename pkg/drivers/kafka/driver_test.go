@@ -1,9 +1,13 @@
 package kafka
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
@@ -63,6 +67,35 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Concurrent:   true,
 		DeadOptions:  json.RawMessage(`{"brokers": ["127.0.0.1:1"]}`),
 		DeadAddress:  "127.0.0.1:1",
+		Existing:     drivertest.Declared(driver{}, grouped),
+	}
+}
+
+// grouped adds a consumer group to the options. It is deleted with the topic.
+func grouped(_ context.Context, of drivers.Session, t drivers.Topology, made *drivertest.Existing) error {
+	s, group, remove := of.(*session), t.Name+"-group", made.Remove
+	made.Queue = topicName(t, 0)
+	made.Remove = func() error {
+		return errors.Join(s.removeGroups(context.Background(), []string{group}), remove())
+	}
+	all := map[string]any{}
+	err := json.Unmarshal(made.Options, &all)
+	all["group"] = group
+	made.Options, _ = json.Marshal(all) // parsed before
+	return err
+}
+
+// A topic with another number of partitions than the options is an error, because keys would select others.
+func TestPartitionsOfAnExistingTopic(t *testing.T) {
+	r := setUp(t, at(t, single, `{"partitions": 3}`))
+	existing := r.topology
+	existing.Existing = topicName(r.topology, 0)
+	s := labtest.Open(t, driver{}, at(t, single, `{"partitions": 2}`), labtest.Env(nil)).(*session)
+	if err := r.session.Verify(t.Context(), existing); err != nil {
+		t.Error(err)
+	}
+	if err := s.Verify(t.Context(), existing); err == nil || !strings.Contains(err.Error(), existing.Existing+": it has 3 partitions") {
+		t.Errorf("3 partitions instead of 2: %v", err)
 	}
 }
 

@@ -41,6 +41,7 @@ type options struct {
 	MinInSyncReplicas int            `json:"minInSyncReplicas"`
 	Partitions        int            `json:"partitions"`
 	Topic             map[string]any `json:"topic"`
+	Group             string         `json:"group,omitempty"` // for topologies with Existing
 	BatchSize         int            `json:"batchSize"`
 	BatchBytes        int            `json:"batchBytes"`
 	Linger            kit.Duration   `json:"linger"`

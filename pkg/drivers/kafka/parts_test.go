@@ -129,6 +129,8 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		{`{"brokers": ["a:1"]}`, drivers.Use{QueueNode: "1"}, "counted from 0"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{PublisherNode: "0"}, "leader of each partition"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{Bindings: 2}, "no bindings"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{Existing: true, Consumers: 1}, "give group"},
+		{`{"brokers": ["a:1"], "group": "g"}`, drivers.Use{Existing: true, Consumers: 2, Queues: 2}, "its own group"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{Ack: drivers.AckAutomatic}, "does not delete messages"},
 	} {
 		d := declare(schematest.Fill(t, driver{}, c.options), c.use)

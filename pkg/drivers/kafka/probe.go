@@ -129,7 +129,7 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 		return metrics, nil
 	}
 	committed, err := query(ctx, func(ctx context.Context) (kadm.FetchOffsetsResponses, error) {
-		return s.admin.FetchManyOffsets(ctx, groupNames(t)...), nil
+		return s.admin.FetchManyOffsets(ctx, s.options.groupNames(t)...), nil
 	})
 	if err != nil {
 		return metrics, err
@@ -137,9 +137,9 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 	lag := 0.0
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
-			group := committed[groupName(t, sub, q)]
+			group := committed[s.options.groupName(t, sub, q)]
 			if group.Err != nil && !errors.Is(group.Err, kerr.GroupIDNotFound) {
-				return metrics, fmt.Errorf("request the committed offsets of group %s: %w", groupName(t, sub, q), explain(group.Err))
+				return metrics, fmt.Errorf("request the committed offsets of group %s: %w", s.options.groupName(t, sub, q), explain(group.Err))
 			}
 			for p, end := range ends[topicName(t, q)] {
 				at, _ := group.Fetched.Lookup(topicName(t, q), p) // none before the first commit
@@ -156,7 +156,7 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	if t.Consumers == 0 {
 		return nil, nil
 	}
-	groups, err := s.describeGroups(ctx, groupNames(t))
+	groups, err := s.describeGroups(ctx, s.options.groupNames(t))
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	for _, g := range groups {
 		members += len(g.Members)
 	}
-	if all := len(groupNames(t)); len(groups) < all {
+	if all := len(s.options.groupNames(t)); len(groups) < all {
 		return nil, fmt.Errorf("read members of groups: the response has %d of %d groups", len(groups), all)
 	}
 	return []drivers.Metric{{Name: drivers.MetricConsumers, Value: float64(members)}}, nil

@@ -16,11 +16,19 @@ import (
 )
 
 // topicName returns the name of a queue's topic. All subscriptions read it.
-func topicName(t drivers.Topology, queue int) string { return fmt.Sprintf("%s-q%d", t.Name, queue) }
+func topicName(t drivers.Topology, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
+	return fmt.Sprintf("%s-q%d", t.Name, queue)
+}
 
 // groupName returns the name of the consumer group of a subscription to one queue. Each queue has its own groups, so
 // that a consumer that joins or leaves does not cause a rebalancing for other queues.
-func groupName(t drivers.Topology, subscription, queue int) string {
+func (o *options) groupName(t drivers.Topology, subscription, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(o.Group, queue)
+	}
 	return fmt.Sprintf("%s-s%d-q%d", t.Name, subscription, queue)
 }
 
@@ -32,11 +40,11 @@ func topicNames(t drivers.Topology) []string {
 	return names
 }
 
-func groupNames(t drivers.Topology) []string {
+func (o *options) groupNames(t drivers.Topology) []string {
 	var names []string
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
-			names = append(names, groupName(t, sub, q))
+			names = append(names, o.groupName(t, sub, q))
 		}
 	}
 	return names
@@ -46,7 +54,7 @@ func groupNames(t drivers.Topology) []string {
 // group is created when its first consumer joins. It starts with the first message of the topic.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	s.remember(t)
-	err := s.remove(ctx, topicNames(t), groupNames(t))
+	err := s.remove(ctx, topicNames(t), s.options.groupNames(t))
 	var created topicIDs
 	if err == nil {
 		created, err = s.create(ctx, t)
@@ -60,9 +68,29 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
+// Verify requests the metadata of existing topics, and compares their numbers of partitions with the option.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	s.remember(t)
+	metadata, err := metadataOf(ctx, s.library, topicNames(t))
+	if err != nil {
+		return fmt.Errorf("verify existing topics: %w", explain(err))
+	}
+	var errs []error
+	for _, topic := range metadata.Topics {
+		name, partitions := *topic.Topic, len(topic.Partitions)
+		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
+			errs = append(errs, fmt.Errorf("verify existing topic %s: %w", name, err))
+		} else if partitions != s.options.Partitions {
+			errs = append(errs, fmt.Errorf("verify existing topic %s: it has %d partitions: set the option partitions, which is %d",
+				name, partitions, s.options.Partitions))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Teardown deletes by name what Setup and consumers created.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	if err := s.remove(ctx, topicNames(t), groupNames(t)); err != nil {
+	if err := s.remove(ctx, topicNames(t), s.options.groupNames(t)); err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
 	return nil
