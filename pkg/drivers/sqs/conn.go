@@ -156,15 +156,22 @@ func throttled(err error) bool {
 	return is || api.ErrorCode() == "OverLimit"
 }
 
+// denied reports whether the service rejected a request because the credentials, which are correct, do not permit it.
+func denied(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && (api.ErrorCode() == "AccessDenied" || api.ErrorCode() == "AccessDeniedException")
+}
+
 // explain adds a fix to answers of the service that lack one.
 func explain(err error) error {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return kit.Explain(err)
 	}
+	if denied(err) {
+		return fmt.Errorf("%w: allow these credentials sqs:* on queues named lockstep-*, and sqs:ListQueues; for topology.existing, see its documentation", err)
+	}
 	switch api.ErrorCode() {
-	case "AccessDenied", "AccessDeniedException":
-		return fmt.Errorf("%w: allow these credentials sqs:* on queues named lockstep-*, and sqs:ListQueues", err)
 	case "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException", "InvalidSignatureException",
 		"ExpiredToken":
 		return fmt.Errorf("%w: check accessKey, secret and region", err)

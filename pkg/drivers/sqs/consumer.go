@@ -26,6 +26,7 @@ type consumer struct {
 	fifo     bool
 	wait     time.Duration
 	poll     time.Duration // used if wait is 0
+	hidden   time.Duration // visibility time of messages; 0: that of the queue, which Setup set
 	forget   func(error)
 	notified sync.Once
 }
@@ -40,6 +41,9 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	name := s.queueName(spec.Topology, spec.Queue)
 	n := &consumer{client: c.client, at: at, queue: uint32(spec.Queue), event: s.env.Event, where: o.address(), fifo: o.FIFO,
 		wait: o.WaitTime.Std(), poll: o.PollInterval.Std(), forget: func(err error) { s.forget(name, err) }}
+	if spec.Topology.Existing != "" {
+		n.hidden = o.Visibility.Std()
+	}
 	settled := maxPerRequest
 	if spec.Ack == drivers.AckEach {
 		settled = 1
@@ -70,7 +74,7 @@ func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[s
 	}
 	answer, err := c.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &c.at, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
-		MessageSystemAttributeNames: attributes,
+		MessageSystemAttributeNames: attributes, VisibilityTimeout: int32(c.hidden / time.Second),
 	}, once)
 	switch {
 	case throttled(err):

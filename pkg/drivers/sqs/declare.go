@@ -40,6 +40,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Keys:              o.FIFO, // they are message groups
 			Redelivery:        true,
+			Existing:          true,
 			Streams:           o.FIFO,
 		},
 		Guarantees: drivers.Guarantees{

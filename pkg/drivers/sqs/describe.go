@@ -36,7 +36,7 @@ func (b *bannerReader) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	b := &bannerReader{next: s.admin}
 	_, err := s.client(b, aws.NopRetryer{}).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
-	if err != nil && !missing(err) {
+	if err != nil && !missing(err) && !denied(err) {
 		return drivers.Description{}, fmt.Errorf("describe SQS at %s: %w", s.options.address(), explain(err))
 	}
 	o := &s.options

@@ -49,7 +49,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		return nil, err
 	}
 	_, err = s.client(s.admin, aws.NopRetryer{}).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
-	if missing(err) || err == nil {
+	if missing(err) || denied(err) || err == nil { // a user of existing queues may have no right to others
 		return s, nil
 	}
 	_ = s.Close()
@@ -75,6 +75,7 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Verifier
 } = (*session)(nil)
 
 // configure finds the credentials and the region that the options do not contain.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,39 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Reject:      &drivertest.Rejection{Size: maxBytes/4*3 + 1},
 		OneRequest:  fifo,
 		Groups:      fifo,
+		Existing: drivertest.Declared(driver{}, func(_ context.Context, s drivers.Session, t drivers.Topology,
+			made *drivertest.Existing) error {
+			made.Queue = s.(*session).queueName(t, 0)
+			return nil
+		}),
+	}
+}
+
+// TestRightsForOneQueue opens a session with credentials that permit nothing but one queue, which has no rights to look
+// for the queue of Open. A queue that is denied is an error with its name.
+func TestRightsForOneQueue(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"orders"`)) {
+			_, _ = io.WriteString(w, `{"QueueUrl": "http://nowhere/orders"}`)
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"__type": "com.amazon.coral.service#AccessDeniedException", "message": "no"}`)
+	}))
+	defer server.Close()
+	s := labtest.Open(t, driver{}, json.RawMessage(`{"endpoint": "`+server.URL+`", "region": "x", "accessKey": "x", "secret": "x"}`),
+		labtest.Env(nil)).(*session)
+	existing := labtest.Topology(func(topology *drivers.Topology) { topology.Existing = "orders" })
+	if err := s.Verify(t.Context(), existing); err != nil {
+		t.Error(err)
+	}
+	if d, err := s.Describe(t.Context()); err != nil || d.Product == "" {
+		t.Errorf("described as %+v: %v", d, err)
+	}
+	existing.Existing = "invoices"
+	if err := s.Verify(t.Context(), existing); !denied(err) || !strings.Contains(err.Error(), "invoices") {
+		t.Errorf("a queue without rights: %v", err)
 	}
 }
 

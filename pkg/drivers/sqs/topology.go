@@ -20,6 +20,9 @@ const pollInterval = 200 * time.Millisecond
 
 // queueName returns the name of a queue. It contains "_", which a topology's name cannot contain.
 func (s *session) queueName(t drivers.Topology, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
 	name := t.Name + "_q" + strconv.Itoa(queue)
 	if s.options.FIFO {
 		name += ".fifo"
@@ -77,6 +80,21 @@ func (s *session) create(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.urls[name] = *made.QueueUrl
+	return nil
+}
+
+// Verify requests the URLs of existing queues.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	err := kit.Each(t.Queues, func(queue int) error {
+		at, err := s.find(ctx, t, queue)
+		if err == nil && strings.HasSuffix(at, ".fifo") != s.options.FIFO {
+			err = fmt.Errorf("queue %s does not fit the option fifo: %v", s.queueName(t, queue), s.options.FIFO)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("verify existing queues: %w", err)
+	}
 	return nil
 }
 
