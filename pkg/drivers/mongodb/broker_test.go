@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -496,4 +497,48 @@ func TestVisibilityEnds(t *testing.T) {
 	}
 	close(release)
 	_, _ = first.Close(), second.Close()
+}
+
+// Documents of others in an existing collection are neither changed nor received, also if they have a time field of the
+// same name.
+func TestDocumentsOfOthersStay(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	existing := r.topology
+	existing.Existing = collectionName(r.topology, 0, 0)
+	on := r.connect()
+	documents := on.client.Database(r.session.options.Database).Collection(existing.Existing)
+	other := bson.D{{Key: fieldID, Value: "order 1"}, {Key: fieldAt, Value: unclaimed}, {Key: fieldCount, Value: "three"}}
+	if _, err := documents.InsertOne(r.context(), other); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan []byte, 10)
+	c := acknowledging(t, on, drivers.ConsumerSpec{Topology: existing, Prefetch: 10, Batch: 1, Ack: drivers.AckEach},
+		func(batch []drivers.Delivery) { got <- slices.Clone(batch[0].Body) })
+	p, err := r.connect().Publisher(r.context(), drivers.PublisherSpec{Topology: existing, Mode: drivers.ConfirmEach,
+		OnConfirms: func([]uint64, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(r.context(), drivers.Message{Body: []byte("mine")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(r.context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case body := <-got:
+		if string(body) != "mine" {
+			t.Errorf("received %q", body)
+		}
+	case <-r.context().Done():
+		t.Fatal("nothing was received")
+	}
+	if err := c.Close(); err != nil || c.Err() != nil {
+		t.Errorf("the consumer: %v, %v", err, c.Err())
+	}
+	var kept bson.D
+	if err := documents.FindOne(r.context(), bson.D{{Key: fieldID, Value: "order 1"}}).Decode(&kept); err != nil ||
+		!reflect.DeepEqual(kept, other) {
+		t.Errorf("the document of another program is %v: %v", kept, err)
+	}
 }

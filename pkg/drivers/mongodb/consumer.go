@@ -24,6 +24,7 @@ type consumer struct {
 	poll       time.Duration
 	sorted     bool
 	automatic  bool
+	existing   bool // the collection may contain other documents
 }
 
 // refusedPause delays the break of a consumer whose claims are rejected. Otherwise it would be reconnected and rejected
@@ -45,6 +46,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	o := &c.session.options
 	n := &consumer{address: c.address, queue: uint32(spec.Queue), visibility: o.Visibility.Std(),
 		poll: o.PollInterval.Std(), sorted: o.Order == orderInsertion, automatic: spec.Ack == drivers.AckAutomatic,
+		existing: spec.Topology.Existing != "",
 		from: c.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
 			client.Collection().SetWriteConcern(o.claimConcern(spec.Topology.Persistent)))}
 	plan := requests.ConsumerPlan[lease]{
@@ -100,6 +102,10 @@ func (c *consumer) receiver() requests.Receive[lease] {
 
 // claim claims one message that matches filter. It returns nil if there is none.
 func (c *consumer) claim(ctx context.Context, now time.Time, filter bson.D) (*requests.Received[lease], error) {
+	if c.existing {
+		filter = append(filter, bson.E{Key: fieldBody, Value: bson.D{{Key: "$type", Value: "binData"}}},
+			bson.E{Key: fieldCount, Value: bson.D{{Key: "$type", Value: "int"}}})
+	}
 	until := bson.NewDateTimeFromTime(now.Add(c.visibility))
 	var answer *mongo.SingleResult
 	if c.automatic {

@@ -48,6 +48,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Redelivery:        !automatic,
+			Existing:          true,
 		},
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: o.W == 0 && o.stored(use.Persistent) && !automatic,

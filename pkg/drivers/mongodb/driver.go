@@ -71,6 +71,7 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Verifier
 } = (*session)(nil)
 
 // spare is a connection that is made on demand, and again after it broke.

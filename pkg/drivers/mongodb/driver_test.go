@@ -2,11 +2,13 @@ package mongodb
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/url"
 	"slices"
 	"testing"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
@@ -53,6 +55,11 @@ func harness(options json.RawMessage, slow bool, subset []string) drivertest.Har
 		OneRequest:    bytes.Contains(options, []byte(`"insertion"`)),
 		MaxParallel:   2,    // the proxy serialises changes
 		NoPublishRate: true, // FerretDB does not count operations
+		Existing: drivertest.Declared(driver{}, func(_ context.Context, _ drivers.Session, t drivers.Topology,
+			made *drivertest.Existing) error {
+			made.Queue = collectionName(t, 0, 0)
+			return nil
+		}),
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 // Each queue of each subscription is a collection. Its name contains "_", which a topology's name cannot contain.
 
 func collectionName(t drivers.Topology, subscription, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
 	return fmt.Sprintf("%s_s%d_q%d", t.Name, subscription, queue)
 }
 
@@ -70,6 +73,16 @@ func (s *session) make(ctx context.Context, db *mongo.Database, name string) err
 	return nil
 }
 
+// Verify looks for existing collections.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	for queue := range t.Queues {
+		if err := s.exist(ctx, t, queue); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+	}
+	return nil
+}
+
 // Teardown drops the collections.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err := s.drop(ctx, collections(t)); err != nil {
@@ -95,7 +108,7 @@ func (s *session) drop(ctx context.Context, names []string) error {
 	return nil
 }
 
-var errNotSetUp = errors.New("is not there: was the task set up in this database?")
+var errNotSetUp = errors.New("does not exist: check the option database, and topology.existing if it is set")
 
 // exist returns an error if a collection of a queue does not exist, of any subscription. It checks each queue once per
 // session. Without the check, an insert would create a collection without the index.
@@ -107,7 +120,11 @@ func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) erro
 	if known {
 		return nil
 	}
-	there, err := s.list(ctx, t.Name)
+	prefix := t.Name
+	if t.Existing != "" {
+		prefix = first
+	}
+	there, err := s.list(ctx, prefix)
 	if err != nil {
 		return err
 	}
