@@ -71,7 +71,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 func (s *session) acknowledgesAll(spec drivers.ConsumerSpec) bool {
 	t := spec.Topology
 	return (spec.Ack == drivers.AckEvery || spec.Ack == drivers.AckInterval) && !spec.Nack &&
-		t.Consumers == t.Queues*t.Subscriptions && s.options.Retention != retentionWorkQueue
+		t.Consumers == t.Queues*t.Subscriptions && t.Existing == "" && s.options.Retention != retentionWorkQueue
 }
 
 // durable returns the name of the durable consumer. If acknowledgements are not explicit, it replaces the consumer that
@@ -81,6 +81,9 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 	first := durableName(spec.Subscription)
 	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil {
 		return "", false, err
+	}
+	if spec.Topology.Existing != "" {
+		return s.existingConsumer(ctx, spec, stream)
 	}
 	config := s.consumerConfig(spec.Topology, spec.Queue, spec.Subscription)
 	switch {
@@ -107,6 +110,26 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 		err = remove(ctx, js, stream, first)
 	}
 	return config.Durable, restored, err
+}
+
+// existingConsumer is durable for an existing stream. It returns an error if the consumer delivers fewer unacknowledged
+// messages than the prefetch: then acknowledgements that wait for more messages would never be sent.
+func (s *session) existingConsumer(ctx context.Context, spec drivers.ConsumerSpec, stream string) (name string,
+	restored bool, err error) {
+	name = drivers.QueueName(s.options.Consumer, spec.Queue)
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	c, err := js.Consumer(ctx, stream, name)
+	if err != nil {
+		return "", false, fmt.Errorf("find consumer %s of stream %s: %w", name, stream, err)
+	}
+	if most := c.CachedInfo().Config.MaxAckPending; most > 0 && (spec.Prefetch == 0 || spec.Prefetch > most) {
+		return "", false, fmt.Errorf("consumer %s of stream %s: at most %d messages are unacknowledged, and the prefetch is %d "+
+			"(0: unlimited); lower consumers.prefetch", name, stream, most, spec.Prefetch)
+	}
+	return name, false, nil
 }
 
 func create(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig) error {

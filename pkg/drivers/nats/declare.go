@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -55,6 +56,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Nodes:             len(o.All()) > 1,
 			Keys:              use.Bindings > 1, // they select a subject
 			Redelivery:        !automatic,
+			Existing:          true,
 			InProcess:         o.Embedded,
 			CopiesBody:        true, // into the library's write buffer
 		},
@@ -98,6 +100,18 @@ func rejections(o *options, use drivers.Use) []string {
 	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
 		reasons = append(reasons,
 			"NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
+	}
+	if use.Existing && use.Publishers > 0 && o.Subject == "" {
+		reasons = append(reasons, "publishers of an existing stream need a subject: give subject")
+	}
+	if use.Existing && use.Consumers > 0 && o.Consumer == "" {
+		reasons = append(reasons, "consumers of an existing stream use a durable consumer: give consumer")
+	}
+	if use.Existing && use.Queues > 1 && use.Publishers > 0 && !strings.Contains(o.Subject, "%d") {
+		reasons = append(reasons, "each of several existing streams has its own subject: write %d for its number in subject")
+	}
+	if use.Existing && use.Consumers > 0 && use.Ack == drivers.AckAutomatic {
+		reasons = append(reasons, "the consumer of an existing stream has explicit acknowledgements: use another ack than automatic")
 	}
 	if (use.PublisherNode == nodeFollower || use.ConsumerNode == nodeFollower) && o.Replicas == 1 {
 		reasons = append(reasons, "a stream of one replica has no follower")

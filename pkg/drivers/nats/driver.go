@@ -91,6 +91,7 @@ var _ interface {
 	drivers.Prober
 	drivers.Cleaner
 	drivers.Placer
+	drivers.Verifier
 } = (*session)(nil)
 
 // Close closes all connections, and stops the embedded server if no other session uses it.

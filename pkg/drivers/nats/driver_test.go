@@ -1,9 +1,11 @@
 package nats
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -15,8 +17,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"example.org/lockstep/lockstep/internal/schematest"
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
@@ -35,10 +40,94 @@ func with(more string) json.RawMessage { return json.RawMessage("{" + more + ", 
 func TestEmbeddedMemory(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Driver: driver{}, Options: with(`"embedded": true, "name": "memory", "storage": "memory"`),
-		DeadOptions: []byte(deadOptions),
+		DeadOptions: []byte(deadOptions), Existing: existing(nil),
 		Reject: &drivertest.Rejection{
 			Options: with(`"embedded": true, "name": "memory", "storage": "memory", "maxMessages": 10`)},
 	})
+}
+
+// existing makes a stream with a consumer. user replaces options for its user.
+func existing(user map[string]any) func(context.Context, json.RawMessage) (drivertest.Existing, error) {
+	return drivertest.Declared(driver{}, func(_ context.Context, _ drivers.Session, topology drivers.Topology,
+		made *drivertest.Existing) error {
+		made.Queue = streamName(topology, 0)
+		all := map[string]any{}
+		err := json.Unmarshal(made.Options, &all)
+		all["subject"], all["consumer"] = subject(topology, 0, 0), durableName(0)
+		maps.Copy(all, user)
+		made.Options, _ = json.Marshal(all) // parsed before
+		return err
+	})
+}
+
+// TestRightsForAnExistingStream proves that the documented permissions are enough for an existing stream. A probe does not
+// use others.
+func TestRightsForAnExistingStream(t *testing.T) {
+	o := serverOptions(t, "rights")
+	o.Users = []*server.User{{Username: "admin", Password: "secret"}, {Username: "user", Password: "secret",
+		Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: []string{"*.k0", "$JS.API.STREAM.INFO.*", "$JS.API.CONSUMER.INFO.*.*",
+				"$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.*.*.>"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+	options := with(fmt.Sprintf(`"url": %q, "user": "admin", "password": "secret"`, start(t, o).ClientURL()))
+	drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"existing"}, Options: options,
+		Existing: existing(map[string]any{"user": "user"})})
+	user := strings.Replace(string(options), "admin", "user", 1)
+	r := labtest.Open(t, driver{}, json.RawMessage(user), labtest.Env(func(_ drivers.EventKind, detail string) {
+		t.Errorf("event: %s", detail)
+	})).(*session)
+	r.prober.own(drivers.Topology{Name: "task", Existing: "orders"})
+	if metrics, err := r.Probe(t.Context()); err != nil || len(metrics) > 0 {
+		t.Errorf("probe: %v, %v", metrics, err)
+	}
+}
+
+// TestUnfitExistingConsumers covers settings of a consumer with which messages would not arrive.
+func TestUnfitExistingConsumers(t *testing.T) {
+	s := open(t, with(`"embedded": true, "name": "unfit", "storage": "memory", "consumer": "c", "subject": "orders"`), nil)
+	_, js, err := s.management(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Storage: jetstream.MemoryStorage}); err != nil {
+		t.Fatal(err)
+	}
+	existing := drivers.Topology{Name: "task", Queues: 1, Subscriptions: 1, Bindings: 1, Consumers: 1, Existing: "orders"}
+	for name, c := range map[string]struct {
+		change func(*jetstream.ConsumerConfig)
+		want   string
+	}{
+		"fit":         {func(*jetstream.ConsumerConfig) {}, ""},
+		"ack policy":  {func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, "explicit acknowledgements"},
+		"ack wait":    {func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute }, "set ackWait"},
+		"batch":       {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 10 }, "max_batch 10"},
+		"expiry":      {func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Second }, "max_expires 1s"},
+		"deliveries":  {func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }, "max_deliver 3"},
+		"ack pending": {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 50 }, "at most 50 messages"},
+		"no consumer": {func(c *jetstream.ConsumerConfig) { c.Durable = "other" }, "find consumer c"},
+	} {
+		config := jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 10 * time.Second}
+		c.change(&config)
+		if _, err := js.CreateConsumer(t.Context(), "orders", config); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		err := s.Verify(t.Context(), existing)
+		if err == nil {
+			_, _, err = s.durable(t.Context(), drivers.ConsumerSpec{Topology: existing, Prefetch: 100}, "orders")
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if err := js.DeleteConsumer(t.Context(), "orders", config.Durable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	several := drivers.Use{Existing: true, Queues: 2, Publishers: 1}
+	if d := declare(schematest.Fill(t, driver{}, `{"embedded": true, "subject": "orders"}`), several); !strings.Contains(
+		strings.Join(d.Rejections, "; "), "its own subject") {
+		t.Errorf("one subject for two streams: %q", d.Rejections)
+	}
 }
 
 func TestEmbeddedFile(t *testing.T) {
@@ -69,7 +158,7 @@ func TestServerFile(t *testing.T) {
 	dir := t.TempDir()
 	kill := startProcess(t, address, watched, dir)
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{},
+		Driver: driver{}, Existing: existing(nil),
 		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`,
 			address, watched)),
 		WrongCredentials: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "%s"`, address,
@@ -149,6 +238,7 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	h := drivertest.Harness{
 		Driver: driver{}, Options: with(`"replicas": 3, "storage": "file", "urls": ` + string(list)), Slow: true,
+		Existing:    existing(nil),
 		MaxParallel: 3, // three servers share this process
 	}
 	if os.Getenv("LOCKSTEP_LONG") == "" { // the effects of replicas and of a list of servers

@@ -40,6 +40,8 @@ type options struct {
 	MaxMessages int64        `json:"maxMessages"`
 	Discard     string       `json:"discard"`
 	Retention   string       `json:"retention"`
+	Subject     string       `json:"subject,omitempty"`  // for topologies with Existing
+	Consumer    string       `json:"consumer,omitempty"` // for topologies with Existing
 	AckWait     kit.Duration `json:"ackWait"`
 	Confirm     kit.Duration `json:"confirmTimeout"`
 	Resilience  string       `json:"resilience"`

@@ -55,6 +55,9 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 
 // streamMetrics returns the metrics from JetStream. The caller holds the prober's mu.
 func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
+	if s.prober.topology.Existing != "" {
+		return nil, nil // the user of an existing stream may have no right to them
+	}
 	js, err := s.aside(ctx)
 	if err != nil {
 		return nil, err

@@ -30,6 +30,9 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	for key := range spec.Topology.Bindings {
 		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
 	}
+	if spec.Topology.Existing != "" {
+		p.subjects = []string{drivers.QueueName(c.session.options.Subject, spec.Queue)}
+	}
 	if spec.Mode.Confirmed() {
 		var err error
 		if p.confirm, err = newConfirmer(c, spec, c.session.options.Confirm.Std()); err != nil {

@@ -24,7 +24,12 @@ const pollInterval = 10 * time.Millisecond
 
 func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
 
-func streamName(t drivers.Topology, queue int) string { return streamPrefix(t) + strconv.Itoa(queue) }
+func streamName(t drivers.Topology, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
+	return streamPrefix(t) + strconv.Itoa(queue)
+}
 
 func subject(t drivers.Topology, queue, key int) string {
 	return t.Name + "_q" + strconv.Itoa(queue) + ".k" + strconv.Itoa(key)
@@ -205,6 +210,43 @@ func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 		if err != nil {
 			return fmt.Errorf("reach streams through %s: %w", e.Address, err)
 		}
+	}
+	return nil
+}
+
+// Verify requests the settings of existing streams and of their consumers, which must be pull consumers with explicit
+// acknowledgements and the option ackWait.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	s.prober.own(t)
+	err = kit.Each(t.Queues, func(queue int) error {
+		if err := s.exists(ctx, t, queue); err != nil || t.Consumers == 0 {
+			return err
+		}
+		stream, name := streamName(t, queue), drivers.QueueName(s.options.Consumer, queue)
+		c, err := js.Consumer(ctx, stream, name)
+		if err != nil {
+			return fmt.Errorf("find consumer %s of stream %s: %w", name, stream, err)
+		}
+		config, wait := c.CachedInfo().Config, s.options.AckWait.Std()
+		if config.AckPolicy != jetstream.AckExplicitPolicy || config.DeliverSubject != "" || config.AckWait != wait {
+			return fmt.Errorf("consumer %s of stream %s: it must be a pull consumer with explicit acknowledgements within %v "+
+				"(acknowledgements %v, within %v, delivers to %q); set ackWait", name, stream, wait, config.AckPolicy,
+				config.AckWait, config.DeliverSubject)
+		}
+		if config.MaxRequestBatch > 0 || config.MaxRequestExpires > 0 && config.MaxRequestExpires < pullExpires ||
+			config.MaxDeliver > 0 || c.CachedInfo().Paused {
+			return fmt.Errorf("consumer %s of stream %s: it has settings with which messages do not arrive (max_batch %d, max_expires %v, "+
+				"max_deliver %d, paused %v); remove them", name, stream, config.MaxRequestBatch, config.MaxRequestExpires,
+				config.MaxDeliver, c.CachedInfo().Paused)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("verify: %w", explain(err))
 	}
 	return nil
 }
