@@ -6,8 +6,8 @@ import (
 
 const theBroker = theRun + " and r.broker == ${broker:doublequote}"
 
-// acrossAxis is a table of a field: one row per value of the chosen axis, in the order of the matrix, and one column per
-// combination of the other axes.
+// acrossAxis is a table of a field: one row per value of the chosen axis, in the order of the matrix, and one column
+// per combination of the other axes.
 func acrossAxis(field string) string {
 	return `import "strings"
 

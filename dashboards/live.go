@@ -12,8 +12,8 @@ func ofRun(measurement string) string {
 `
 }
 
-// rates adds the messages of the measurement and those outside it, per second, and averages the existing seconds. Pauses
-// between tasks are gaps, not zeros.
+// rates adds the messages of the measurement and those outside it, per second, and averages the existing seconds.
+// Pauses between tasks are gaps, not zeros.
 const rates = perSecondOf + `  |> aggregateWindow(every: v.windowPeriod, fn: mean, createEmpty: false, timeSrc: "_start")
 `
 

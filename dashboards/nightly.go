@@ -49,9 +49,9 @@ func overScheduledRuns(field string) string {
 `
 }
 
-// regressions are the cells and runs in which the chosen value is worse than the median of the earlier runs. For rates and
-// capacities, lower is worse; for other values, higher. A rise from zero has no percentage and is always a regression. A
-// cell with fewer than three earlier runs is not compared.
+// regressions are the cells and runs in which the chosen value is worse than the median of the earlier runs. For rates
+// and capacities, lower is worse; for other values, higher. A rise from zero has no percentage and is always a
+// regression. A cell with fewer than three earlier runs is not compared.
 func regressions() string {
 	var before []string
 	for k := 1; k <= scheduledRuns; k++ {

@@ -118,7 +118,8 @@ func (s *cleaning) killed(file string) (run string, left []string) {
 	return run, left
 }
 
-// cleanup runs ctl runs cleanup with a standard input, which may be nil, and checks that it does not print the password.
+// cleanup runs ctl runs cleanup with a standard input, which may be nil, and checks that it does not print the
+// password.
 func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"runs", "cleanup"}, args...)...)

@@ -27,7 +27,8 @@ var update = flag.Bool("update", false, "rewrite what scripts compare with")
 // that several processes can use.
 var programs, broker string
 
-// plain returns the folder of the programs without the race detector: for measurements, and for tests of what programs print.
+// plain returns the folder of the programs without the race detector: for measurements, and for tests of what programs
+// print.
 var plain = sync.OnceValues(func() (string, error) { return process.Programs(built, false) })
 
 // built is the folder in which programs are built.

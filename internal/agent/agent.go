@@ -37,8 +37,8 @@ type Config struct {
 	Drain <-chan struct{}
 	// Stop is closed when the agent must leave: at once if it is idle, else as with Drain. nil: never.
 	Stop <-chan struct{}
-	// Proc is the path of the proc file system; empty: /proc. With another path, which is for tests, Go's runtime is not
-	// measured either.
+	// Proc is the path of the proc file system; empty: /proc. With another path, which is for tests, Go's runtime is
+	// not measured either.
 	Proc string
 	// Status receives the slots of this agent; optional.
 	Status *Status

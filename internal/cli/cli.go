@@ -54,8 +54,8 @@ func (e exit) Unwrap() error { return e.err }
 
 func init() { cobra.AddTemplateFunc("wrapped", wrapped) }
 
-// wrapped wraps the paragraphs and the items of lists in a help text at 100 columns. Paragraphs with indented lines stay
-// as they are.
+// wrapped wraps the paragraphs and the items of lists in a help text at 100 columns. Paragraphs with indented lines
+// stay as they are.
 func wrapped(text string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {
@@ -133,7 +133,8 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// Version data of a release, set by deploy/packages/build.sh with -ldflags "-X example.org/lockstep/lockstep/internal/cli.release=1.2.3".
+// Version data of a release, which deploy/packages/build.sh sets when it links the programs:
+// -ldflags "-X example.org/lockstep/lockstep/internal/cli.release=1.2.3".
 var release, commit, date string
 
 // build identifies a program that is not of a release, which has no version of its own. "": it is of a release.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A saved fleet is used by name, or after ctl context use. Flags of the command line have priority over the environment,
-// and LOCKSTEP_SERVER over LOCKSTEP_CONTEXT and the selected context.
+// A saved fleet is used by name, or after ctl context use. Flags of the command line have priority over the
+// environment, and LOCKSTEP_SERVER over LOCKSTEP_CONTEXT and the selected context.
 func TestContextsSelectTheFleet(t *testing.T) {
 	config := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", config)

@@ -212,8 +212,8 @@ func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args 
 	}
 }
 
-// addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these selects
-// the fleet: --server, --context, LOCKSTEP_SERVER, LOCKSTEP_CONTEXT, the context of ctl context use.
+// addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these
+// selects the fleet: --server, --context, LOCKSTEP_SERVER, LOCKSTEP_CONTEXT, the context of ctl context use.
 func (s *serverFlags) addChoice(c *cobra.Command, none string) {
 	s.add(c, none)
 	c.Flags().StringVar(&s.context, "context", os.Getenv("LOCKSTEP_CONTEXT"),

@@ -120,8 +120,8 @@ func writeOutput(what, path, flag string, write func(io.Writer) error) error {
 	return nil
 }
 
-// emit writes output in a format to standard output, or to the file of -f, whose path it prints. A terminal gets no format
-// that it cannot show.
+// emit writes output in a format to standard output, or to the file of -f, whose path it prints. A terminal gets no
+// format that it cannot show.
 func emit(stdout io.Writer, what, format, file string, write func(io.Writer) error) error {
 	switch {
 	case file != "":

@@ -13,8 +13,8 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// fortyRows writes the record of a run whose first table has 40 rows and whose second has 20: with backlogs, a broker that
-// cannot be reached, and a lost message.
+// fortyRows writes the record of a run whose first table has 40 rows and whose second has 20: with backlogs, a broker
+// that cannot be reached, and a lost message.
 func fortyRows(t *testing.T) *runs.Run {
 	t.Helper()
 	run := plan.Run{Version: plan.RecordFormat, ID: "20260102-150405-modes-3f9c", Name: "modes", Repeat: 1,

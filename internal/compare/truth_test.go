@@ -69,8 +69,8 @@ func TestUnchangedRunsAreNotReported(t *testing.T) {
 	}
 }
 
-// TestSpreadThatIsTooSmallIsSeen proves that the check of TestUnchangedRunsAreNotReported can fail: if the known spread is
-// smaller than the real one, most pairs are reported.
+// TestSpreadThatIsTooSmallIsSeen proves that the check of TestUnchangedRunsAreNotReported can fail: if the known spread
+// is smaller than the real one, most pairs are reported.
 func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	const pairs = 20
 	reported := 0

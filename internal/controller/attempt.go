@@ -522,8 +522,8 @@ func (a *attempt) teardown(ctx context.Context) {
 // maxOutcome is the maximum size of an outcome in bytes. An event of the record contains one.
 const maxOutcome = wire.MaxMessage / 4 * 3
 
-// judged judges an attempt. If reported data make the judge panic, or make an outcome that cannot be stored, the outcome
-// is unknown, with the error as the failure: such data must not end the run.
+// judged judges an attempt. If reported data make the judge panic, or make an outcome that cannot be stored, the
+// outcome is unknown, with the error as the failure: such data must not end the run.
 func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
 	err := wire.Guard(log, "judge task "+t.ID, func() error {
 		o = judge.Judge(t, m, f)

@@ -174,8 +174,8 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 	}
 }
 
-// Answers are random with any probabilities. The search ends within its maximum of steps. A sure result was held as often
-// as required, with at most one failure.
+// Answers are random with any probabilities. The search ends within its maximum of steps. A sure result was held as
+// often as required, with at most one failure.
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerSharedHost, plan.AnswerUnknown}

@@ -13,8 +13,8 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// A run states the limits of the load generator for each of its loads. A later run on the same agents reuses them. Cells
-// on the loopback driver have none.
+// A run states the limits of the load generator for each of its loads. A later run on the same agents reuses them.
+// Cells on the loopback driver have none.
 func TestCeilings(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cache", "ceilings.json")

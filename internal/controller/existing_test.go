@@ -175,8 +175,8 @@ func TestMissingExistingQueue(t *testing.T) {
 	})
 }
 
-// TestConsumeOnly proves that a cell without publishers receives what is in an existing queue, whoever sent it, and ends
-// soon after the last message.
+// TestConsumeOnly proves that a cell without publishers receives what is in an existing queue, whoever sent it, and
+// ends soon after the last message.
 func TestConsumeOnly(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := newShop(t, t.Name())

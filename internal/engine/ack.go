@@ -63,8 +63,8 @@ func (a *acker) run(interval time.Duration) {
 	}
 }
 
-// begin must be the first call of the handler. It returns false if ctx ended before the consumer was connected, and from
-// then on.
+// begin must be the first call of the handler. It returns false if ctx ended before the consumer was connected, and
+// from then on.
 func (a *acker) begin(ctx context.Context) bool {
 	if a.gone {
 		return false

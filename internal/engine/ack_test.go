@@ -107,8 +107,8 @@ func (b *bounded) Stop() {
 	close(b.stopped)
 }
 
-// A consumer is stopped although an acknowledgement waits for the broker, because the driver limits that from Stop on. The
-// end of the consumer waits for the acknowledgement.
+// A consumer is stopped although an acknowledgement waits for the broker, because the driver limits that from Stop on.
+// The end of the consumer waits for the acknowledgement.
 func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consumer := &bounded{stopped: make(chan struct{})}

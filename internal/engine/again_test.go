@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
-// breaking makes publishers that end. The messages of a publisher from number whole on are accepted, and never stored. It
-// ends after kept such messages, or when it is flushed with at least one.
+// breaking makes publishers that end. The messages of a publisher from number whole on are accepted, and never stored.
+// It ends after kept such messages, or when it is flushed with at least one.
 type breaking struct {
 	whole, kept int
 	refuses     bool // it ends with an error of Publish
@@ -269,8 +269,8 @@ func TestRepublishBacksOff(t *testing.T) {
 	})(t)
 }
 
-// rejecting makes publishers of which the first ends with a message that it accepted. Later ones accept nothing, with an
-// error that does not end them.
+// rejecting makes publishers of which the first ends with a message that it accepted. Later ones accept nothing, with
+// an error that does not end them.
 type rejecting struct{ connected, calls atomic.Int64 }
 
 func (r *rejecting) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {

@@ -50,8 +50,8 @@ type lease struct {
 	ended  chan struct{} // closed when close has returned
 }
 
-// acquire returns the connection of a key. It dials if there is none that works. onEnd is called in another goroutine when
-// the connection breaks, until the lease is closed.
+// acquire returns the connection of a key. It dials if there is none that works. onEnd is called in another goroutine
+// when the connection breaks, until the lease is closed.
 func (c *conns) acquire(ctx context.Context, key connKey, onEnd func(error)) (*lease, error) {
 	if err := ctx.Err(); err != nil { // a driver may break a shared connection when the context of a call ends
 		return nil, err
@@ -159,8 +159,8 @@ func (l *lease) watch(part drivers.Ended) {
 	}()
 }
 
-// close ends the lease: it calls end, which closes the publisher or consumer, and leaves the connection. It may be called
-// twice. Each call returns when the first one has ended.
+// close ends the lease: it calls end, which closes the publisher or consumer, and leaves the connection. It may be
+// called twice. Each call returns when the first one has ended.
 func (l *lease) close(end func() error) error {
 	if l.ending.Swap(true) {
 		<-l.ended

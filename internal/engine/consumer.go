@@ -133,8 +133,8 @@ func (c *consumer) begin(r *record.Collector) {
 }
 
 // handle receives deliveries from the driver. Deliveries wait until the start time is known to this agent. They stay
-// unanswered if the consumer is closed before that. Messages are recorded, then processed, then answered. The end of ctx
-// ends the processing.
+// unanswered if the consumer is closed before that. Messages are recorded, then processed, then answered. The end of
+// ctx ends the processing.
 func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Delivery) {
 	select {
 	case <-c.e.started:

@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
-// limited returns a session whose broker delivers each message at most once more after it was rejected. Its handlers get
-// one message at a time.
+// limited returns a session whose broker delivers each message at most once more after it was rejected. Its handlers
+// get one message at a time.
 func limited(session drivers.Session) drivers.Session {
 	return drivertest.Hooks{Session: session, Consuming: func(ctx context.Context, conn drivers.Conn,
 		spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {

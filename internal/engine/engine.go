@@ -1,9 +1,10 @@
-// Package engine generates the load of an assignment. It implements time, sequence numbers, pacing, max in flight, shared
-// connections, reconnection, acknowledgement and delivery accounting; drivers implement protocols. The path of a message
-// allocates nothing, and two publishers share no lock. Any goroutine can read the record in increments with Take.
+// Package engine generates the load of an assignment. It implements time, sequence numbers, pacing, max in flight,
+// shared connections, reconnection, acknowledgement and delivery accounting; drivers implement protocols. The path of a
+// message allocates nothing, and two publishers share no lock. Any goroutine can read the record in increments with
+// Take.
 //
-// Files in the order of a message: publisher.go (with conns.go, link.go, pacer.go, payload.go, inflight.go, recorder.go),
-// the broker, consumer.go (with ack.go).
+// Files in the order of a message: publisher.go (with conns.go, link.go, pacer.go, payload.go, inflight.go,
+// recorder.go), the broker, consumer.go (with ack.go).
 package engine
 
 import (

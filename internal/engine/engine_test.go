@@ -751,8 +751,8 @@ func samplesFrom(h *record.Hist, ns int64) (n uint64) {
 	return n
 }
 
-// TestConsumeOnlyWaitsForFaults proves that an engine without publishers ends after the idle time, and not during a fault
-// that keeps messages away.
+// TestConsumeOnlyWaitsForFaults proves that an engine without publishers ends after the idle time, and not during a
+// fault that keeps messages away.
 func TestConsumeOnlyWaitsForFaults(t *testing.T) {
 	for fault, want := range map[time.Duration]time.Duration{0: time.Second, 4 * time.Second: 5 * time.Second} {
 		t.Run(fault.String(), bubbled(func(t *testing.T) {

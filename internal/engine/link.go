@@ -19,8 +19,8 @@ type closer interface {
 }
 
 // link is a sequence of publishers or consumers, of which at most one is connected to the broker. Each replaces the one
-// whose connection broke. One goroutine at a time, the owner, opens and disconnects. close, unblock, finish, lastBreak and
-// onClosed may be called from any goroutine.
+// whose connection broke. One goroutine at a time, the owner, opens and disconnects. close, unblock, finish, lastBreak
+// and onClosed may be called from any goroutine.
 type link[C closer] struct {
 	name    string // in events and errors: "publisher 3"
 	dial    func(ctx context.Context, onClosed func(error)) (C, error)

@@ -524,8 +524,8 @@ func (p *publisher) restore() bool {
 	return true
 }
 
-// backOff pauses for 10 ms, doubled up to a second, if nothing was confirmed since the last call. The caller records the
-// time.
+// backOff pauses for 10 ms, doubled up to a second, if nothing was confirmed since the last call. The caller records
+// the time.
 func (p *publisher) backOff(ctx context.Context) {
 	const minPause, maxPause = 10 * time.Millisecond, time.Second
 	if n := p.window.tail.Load() + 1; n != p.progress {
@@ -537,8 +537,8 @@ func (p *publisher) backOff(ctx context.Context) {
 }
 
 // republish sends the messages again whose link broke before the confirm, in the order of their first publish call. It
-// stops when the link breaks or hard ends. Their latency counts from the first call. The caller records the time that it
-// takes.
+// stops when the link breaks or hard ends. Their latency counts from the first call. The caller records the time that
+// it takes.
 func (p *publisher) republish() {
 	tokens := p.again.take()
 	if len(tokens) == 0 {

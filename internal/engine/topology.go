@@ -33,14 +33,15 @@ func queueOf(w plan.Workload, i, threads int) int {
 	return (node + nodes*(thread%max(1, queues/nodes))) % queues
 }
 
-// ordinal returns the number of a connection among those of a role in the whole cell. number is that of the connection on
-// this agent, and users the number of publishers or consumers per agent. first is the agent's first thread of threads.
+// ordinal returns the number of a connection among those of a role in the whole cell. number is that of the connection
+// on this agent, and users the number of publishers or consumers per agent. first is the agent's first thread of
+// threads.
 func ordinal(t plan.Topology, number, users, first, threads int) int {
 	return first/max(1, threads)*(connection(t, users-1)+1) + number
 }
 
-// connKey returns the key of a connection of a role. number is that of the connection on this agent, and ordinal that in
-// the whole cell.
+// connKey returns the key of a connection of a role. number is that of the connection on this agent, and ordinal that
+// in the whole cell.
 func (e *Engine) connKey(role drivers.Role, number, ordinal, subscription, queue int) connKey {
 	spec := drivers.ConnSpec{Role: role, Topology: e.topology, Node: drivers.Node(e.work.Publishers.Node),
 		Ordinal: ordinal}

@@ -22,8 +22,8 @@ const (
 	maxPoints = 10_000
 )
 
-// Known returns an error if value is not the name of a value with a history. The empty name is accepted, and the name of
-// any metric of a broker, because only its driver declares it.
+// Known returns an error if value is not the name of a value with a history. The empty name is accepted, and the name
+// of any metric of a broker, because only its driver declares it.
 func Known(value string) error {
 	_, name := plan.SplitGroup(value)
 	if _, is := plan.MetricOf(name); is || value == "" {

@@ -373,8 +373,8 @@ func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 }
 
 // Reindex reads all records again and replaces their stored points. Runs without a record stay in the history. With
-// rebuild it makes a new store, which contains only runs with records and replaces the old one when it is complete. Fresh
-// continues an interrupted call.
+// rebuild it makes a new store, which contains only runs with records and replaces the old one when it is complete.
+// Fresh continues an interrupted call.
 func (s *Store) Reindex(ctx context.Context, rebuild bool) (Indexed, error) {
 	if rebuild {
 		return s.rebuild(ctx)

@@ -69,8 +69,8 @@ type span struct {
 }
 
 // spanOf returns the span of a cell. Normally it is the configured duration. With a message count, sending ends with
-// the last confirm, or the last send in unconfirmed modes. Receiving ends with the last delivery. Without publishers, the
-// measurement ends with the last delivery. Rates refer to the overlap of the agents, not to the span.
+// the last confirm, or the last send in unconfirmed modes. Receiving ends with the last delivery. Without publishers,
+// the measurement ends with the last delivery. Rates refer to the overlap of the agents, not to the span.
 func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Nodes == 0 && len(w.Groups) == 0 {
@@ -315,8 +315,8 @@ func (in *input) unmarkedRedeliveries() bool {
 		in.record.Total(record.Redelivered) == 0
 }
 
-// republished reports whether messages were published again after a failure. They may be delivered twice, or after later
-// ones. The declared guarantees already include what the retries of client libraries can do.
+// republished reports whether messages were published again after a failure. They may be delivered twice, or after
+// later ones. The declared guarantees already include what the retries of client libraries can do.
 func (in *input) republished() bool { return in.record.Total(record.Republished) > 0 }
 
 // linkBroke reports whether any link broke, reopened or not.

@@ -40,8 +40,8 @@ func TestMetricsOfTheBroker(t *testing.T) {
 	}
 }
 
-// Metrics that only a driver declares become values of all statistics: a sum or the maximum of nodes, of a moment or since
-// the last probe.
+// Metrics that only a driver declares become values of all statistics: a sum or the maximum of nodes, of a moment or
+// since the last probe.
 func TestMetricsOfADriver(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)

@@ -184,8 +184,8 @@ func firstDelivery(m *measurements) plan.Value {
 	return v
 }
 
-// unevenness returns the difference between the nodes with the most and the fewest, over all agents. The number of nodes
-// is that of the broker's description, or of the nodes that have any.
+// unevenness returns the difference between the nodes with the most and the fewest, over all agents. The number of
+// nodes is that of the broker's description, or of the nodes that have any.
 func unevenness(of func(*plan.Placement) map[string]int) func(*measurements) plan.Value {
 	return func(m *measurements) plan.Value {
 		nodes := map[string]int{}

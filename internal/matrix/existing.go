@@ -44,8 +44,8 @@ func validateExisting(report reporter, w plan.Workload) {
 		"messages of other programs in topology.existing would be rejected; remove one of both")
 }
 
-// existingRetry returns the retry policy of a cell with existing queues. An agent that was cut off may still receive the
-// messages of the next attempt, so the default is no retry.
+// existingRetry returns the retry policy of a cell with existing queues. An agent that was cut off may still receive
+// the messages of the next attempt, so the default is no retry.
 func existingRetry(r *plan.Retry) (*plan.Retry, []problem) {
 	if r == nil {
 		return &plan.Retry{}, nil

@@ -194,8 +194,8 @@ func (r *runReader) record() plan.Source {
 	return s
 }
 
-// Estimate returns the expected duration of a run without failures, including settle times. shortest and longest differ if a
-// stop rule may end the repetitions early.
+// Estimate returns the expected duration of a run without failures, including settle times. shortest and longest differ
+// if a stop rule may end the repetitions early.
 func Estimate(run plan.Run) (shortest, longest time.Duration) {
 	var once time.Duration
 	for _, c := range run.Cells {

@@ -102,8 +102,8 @@ func TestRunDefaults(t *testing.T) {
 	}
 }
 
-// decodedInto lists the definitions whose values are decoded by their JSON names, with the Go types. The code that reads
-// a definition converts the fields that only one of the two has.
+// decodedInto lists the definitions whose values are decoded by their JSON names, with the Go types. The code that
+// reads a definition converts the fields that only one of the two has.
 var decodedInto = map[string]struct {
 	into             any
 	inSchema, inType []string

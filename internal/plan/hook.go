@@ -1,8 +1,8 @@
 package plan
 
 // Hook is a notification of a controller about runs of a schedule, by a command or a webhook. It is defined in a file
-// on the controller's host (lockstep-controller --hooks); schedules only refer to it by name. Exactly one of Command and Webhook
-// is set.
+// on the controller's host (lockstep-controller --hooks); schedules only refer to it by name. Exactly one of Command
+// and Webhook is set.
 type Hook struct {
 	Name    string            `json:"name"`
 	Command []string          `json:"command,omitempty"` // program and arguments

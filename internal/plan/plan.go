@@ -78,7 +78,8 @@ type Broker struct {
 	Process Processes `json:"process,omitempty"`
 }
 
-// Key identifies a broker by its driver and its options as written, which may contain secrets. The name does not matter.
+// Key identifies a broker by its driver and its options as written, which may contain secrets. The name does not
+// matter.
 func (b Broker) Key() string { return b.Driver + " " + b.Via + " " + string(b.Options) }
 
 // ID is a hash of Key without secrets. Brokers that differ only in secrets have the same one.

@@ -101,7 +101,8 @@ const maxTopic = 68
 // set. Each attempt has its own names. An agent that was cut off and continues an earlier attempt therefore does not
 // affect the queues of the next one.
 //
-// A prefix longer than maxTopic ends with a hash instead. It still begins with "lockstep-", the run and "-", by which cleanup finds it.
+// A prefix longer than maxTopic ends with a hash instead. It still begins with "lockstep-", the run and "-", by which
+// cleanup finds it.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID
 	if t.Attempt != "" {
@@ -159,7 +160,8 @@ const (
 	PhaseTeardown Phase = "teardown"
 )
 
-// Same reports whether two plans are of one run, with the same tasks. A run may be resumed, and its record has one plan.
+// Same reports whether two plans are of one run, with the same tasks. A run may be resumed, and its record has one
+// plan.
 func (r Run) Same(o Run) bool {
 	sameTask := func(a, b Task) bool { return a.ID == b.ID }
 	return r.Started.Equal(o.Started) && r.Source.SHA256 == o.Source.SHA256 &&

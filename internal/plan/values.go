@@ -296,8 +296,8 @@ func HighestQuantiles() []Quantile {
 // highestSuffix ends the names of the highest quantiles over intervals.
 const highestSuffix = ".highest"
 
-// SplitQuantile splits the name of a quantile of a latency: "publish.p99", or "publish.p99.highest" over intervals. is is
-// false for other forms of names.
+// SplitQuantile splits the name of a quantile of a latency: "publish.p99", or "publish.p99.highest" over intervals. is
+// is false for other forms of names.
 func SplitQuantile(name string) (latency string, q Quantile, highest, is bool) {
 	stem, highest := strings.CutSuffix(name, highestSuffix)
 	for _, q := range Quantiles() {

@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// Publishers is the publishing side of a cell. Nodes 0 means that there are no publishers: consumers receive messages of
-// existing queues.
+// Publishers is the publishing side of a cell. Nodes 0 means that there are no publishers: consumers receive messages
+// of existing queues.
 type Publishers struct {
 	Nodes       int      `json:"nodes"`
 	Threads     int      `json:"threads"` // per node

@@ -301,9 +301,9 @@ var deflaters = sync.Pool{New: func() any {
 	return w
 }}
 
-// appendV2 appends HdrHistogram's compressed V2 format. The bytes are those of PackedHistogram.EncodeV2, which allocates
-// a new compressor of 800 KB for each histogram. The format is described in the documentation of HdrHistogram:
-// AbstractHistogram.encodeIntoCompressedByteBuffer.
+// appendV2 appends HdrHistogram's compressed V2 format. The bytes are those of PackedHistogram.EncodeV2, which
+// allocates a new compressor of 800 KB for each histogram. The format is described in the documentation of
+// HdrHistogram: AbstractHistogram.encodeIntoCompressedByteBuffer.
 func (h *Hist) appendV2(data []byte) []byte {
 	plain := make([]byte, hdrhistogram.ENCODING_HEADER_SIZE, 512)
 	next := int64(0) // index after the last bucket

@@ -392,8 +392,8 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
 // AllIn reports whether every subscription has received all expected messages, and every message through a new binding
-// has arrived. Expected are sent messages that were not returned, rejected or dropped. Its cost depends only on the number of
-// messages through new bindings.
+// has arrived. Expected are sent messages that were not returned, rejected or dropped. Its cost depends only on the
+// number of messages through new bindings.
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -146,8 +146,8 @@ func (t PublisherTimes) Busy() float64 {
 }
 
 // Snapshot is one increment of one agent's record, in messages and in storage (JSON). (Agent, Seq) is unique within a
-// task. Snapshots may be merged in any order. It has more than 20 fields, because all increments of a second are sent and
-// stored together.
+// task. Snapshots may be merged in any order. It has more than 20 fields, because all increments of a second are sent
+// and stored together.
 type Snapshot struct {
 	Task  string `json:"task"`
 	Group string `json:"group,omitempty"` // group of the agent, if the task's cell has groups
@@ -175,7 +175,8 @@ type Snapshot struct {
 	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
 	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.
 	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
-	// LastForeign is when the last message that the task had not sent came from an existing queue, ns since T0; 0: none.
+	// LastForeign is when the last message that the task had not sent came from an existing queue, ns since T0; 0:
+	// none.
 	LastForeign int64 `json:"lastForeign,omitempty"`
 	// active consumers without a link at this time
 	Apart  int           `json:"apart,omitempty"`

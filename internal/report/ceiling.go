@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// ceilingFacts returns the limits of the load generator itself: the publish rate, and the medians of publish latency and
-// end-to-end latency. Each number of agents, threads and message size has a line.
+// ceilingFacts returns the limits of the load generator itself: the publish rate, and the medians of publish latency
+// and end-to-end latency. Each number of agents, threads and message size has a line.
 func ceilingFacts(ceilings []plan.Ceiling) (lines []string) {
 	sorted := slices.Clone(ceilings)
 	slices.SortStableFunc(sorted, func(a, b plan.Ceiling) int { return a.Load.Compare(b.Load) })

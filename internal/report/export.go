@@ -76,9 +76,9 @@ func escape(text string) string { return escapes.Replace(text) }
 // MarkdownText escapes a text for one line of Markdown.
 func MarkdownText(text string) string { return escape(text) }
 
-// writeCSV writes one line per value of each table. The columns are the table's number and title, then every axis of any
-// table, which is empty if this table does not have it. Then follow value, number, unit, flags (separated by blanks),
-// verdict, text, note and bound (±, empty without one). Numbers are unrounded in the unit.
+// writeCSV writes one line per value of each table. The columns are the table's number and title, then every axis of
+// any table, which is empty if this table does not have it. Then follow value, number, unit, flags (separated by
+// blanks), verdict, text, note and bound (±, empty without one). Numbers are unrounded in the unit.
 func writeCSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)

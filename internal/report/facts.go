@@ -171,8 +171,8 @@ func brokerFacts(outcomes []plan.Outcome, cells []plan.Cell) (lines []string) {
 	return lines
 }
 
-// resilienceFacts returns what happens to messages whose connection breaks before the confirm. If cells differ, each line
-// lists its brokers. A broker in the process of an agent has no connections that could break.
+// resilienceFacts returns what happens to messages whose connection breaks before the confirm. If cells differ, each
+// line lists its brokers. A broker in the process of an agent has no connections that could break.
 func resilienceFacts(cells []plan.Cell) (lines []string) {
 	brokers := map[string][]string{}
 	for _, c := range cells {

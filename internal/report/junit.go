@@ -34,8 +34,8 @@ type (
 	}
 )
 
-// writeJUnit returns a run as JUnit XML. Each cell has a test "valid" and a test per rule. A cell that is not valid is an
-// error. A violated rule is a failure. An inconclusive rule is an error, or skipped if the rule accepts that.
+// writeJUnit returns a run as JUnit XML. Each cell has a test "valid" and a test per rule. A cell that is not valid is
+// an error. A violated rule is a failure. An inconclusive rule is an error, or skipped if the rule accepts that.
 func writeJUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 	suite := junitSuite{Name: run.Name, At: run.Started.UTC().Format("2006-01-02T15:04:05"), Time: "0"}
 	rulings := Rulings(run, outcomes)

@@ -24,8 +24,8 @@ func (l *labelled) add(c *cell) {
 	}
 }
 
-// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis that
-// distinguishes them, or cell by cell.
+// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis
+// that distinguishes them, or cell by cell.
 func (l *labelled) meanings() []string {
 	if len(l.labels) < 2 {
 		return l.labels

@@ -94,8 +94,8 @@ func after(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// writeText writes tables for a terminal of the given width in columns; 0: no limit. A terminal that is too narrow for a
-// table shows fewer of its columns, or one line per value if one column does not fit.
+// writeText writes tables for a terminal of the given width in columns; 0: no limit. A terminal that is too narrow for
+// a table shows fewer of its columns, or one line per value if one column does not fit.
 func writeText(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {

@@ -1,5 +1,5 @@
-// Package rules parses and evaluates the rules of matrices: conditions over values and flags, the end of repetitions, and
-// comparisons with a baseline. They name values and units in the same way.
+// Package rules parses and evaluates the rules of matrices: conditions over values and flags, the end of repetitions,
+// and comparisons with a baseline. They name values and units in the same way.
 package rules
 
 import (

@@ -36,8 +36,8 @@ func (f ConditionErrors) Error() string {
 //	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
 //	operand    = value | number | duration
 //
-// Values are those of metrics.Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
-// the consumers, or at the publishers if there are no consumers.
+// Values are those of metrics.Values, and the short names p50 … max and rate. A short name stands for the latency or
+// rate at the consumers, or at the publishers if there are no consumers.
 func ParseCondition(text string, w plan.Workload, metrics plan.Metrics) (Condition, error) {
 	p := &conditionParser{short: shortNames(w), metrics: metrics}
 	for _, q := range plan.Quantiles() {

@@ -36,8 +36,8 @@ type State struct {
 	// are repeated, and attempts without an end. Those of a search are of all its steps.
 	Retries  map[string][]plan.FailedAttempt
 	Searches map[string]Search // by task without an outcome, of this submission
-	// Unreachable has the reason for each broker that agents could not reach before the first task of this submission, by
-	// plan.Broker.ID.
+	// Unreachable has the reason for each broker that agents could not reach before the first task of this submission,
+	// by plan.Broker.ID.
 	Unreachable map[string]string
 	Rounds      *sampling.Rounds
 	Pace        *Pace

@@ -15,7 +15,8 @@ import (
 // minRounds is the minimum number of rounds before a decision.
 const minRounds = 3
 
-// MinRepetitions returns the number of rounds before the first decision: as many as the interval needs, at least minRounds.
+// MinRepetitions returns the number of rounds before the first decision: as many as the interval needs, at least
+// minRounds.
 func MinRepetitions(u plan.StopRule) int { return max(minRounds, stats.MinForMedian(u.Confidence)) }
 
 // Rounds holds the repetitions of the cells of a run. It is not safe for concurrent use.

@@ -25,8 +25,8 @@ var ErrOpen = errors.New("a login is required beyond loopback")
 // Users are the bcrypt hashes of the passwords of all users, by user name.
 type Users map[string][]byte
 
-// ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet hash-password" and "htpasswd -B" write it. The
-// error lists all invalid lines. A file that every user of the host may write is an error.
+// ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet hash-password" and "htpasswd -B" write it.
+// The error lists all invalid lines. A file that every user of the host may write is an error.
 func ReadUsers(path string) (Users, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

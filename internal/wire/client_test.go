@@ -43,8 +43,8 @@ func (g *guardedPlane) client(t *testing.T, name string) *Client {
 	return c
 }
 
-// TestASubmissionReportsTheLastAnswer covers a request that is in progress when the submission ends. After 30 s the error
-// is that of the request before. A cancellation is reported as such.
+// TestASubmissionReportsTheLastAnswer covers a request that is in progress when the submission ends. After 30 s the
+// error is that of the request before. A cancellation is reported as such.
 func TestASubmissionReportsTheLastAnswer(t *testing.T) {
 	for _, x := range []struct {
 		after time.Duration // when the submission is cancelled; 0: never

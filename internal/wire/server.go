@@ -339,8 +339,8 @@ type users struct {
 	ns    *server.Server // set before it starts
 }
 
-// allKeyed returns an error if a configuration has no users, or users that authenticate with anything else than an nkey.
-// Without users, a reload would disconnect everyone, the controller included.
+// allKeyed returns an error if a configuration has no users, or users that authenticate with anything else than an
+// nkey. Without users, a reload would disconnect everyone, the controller included.
 func allKeyed(opts *server.Options) error {
 	if len(opts.Users)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
 		opts.NoAuthUser != "" || opts.AuthCallout != nil {

@@ -534,8 +534,8 @@ func (b bucket) remove(ctx context.Context, key string, revision uint64) error {
 	})
 }
 
-// each calls take with every value whose key matches. A watch misses a key whose value is replaced while it begins, so it
-// is repeated for other keys if the bucket has changed.
+// each calls take with every value whose key matches. A watch misses a key whose value is replaced while it begins, so
+// it is repeated for other keys if the bucket has changed.
 func (b bucket) each(ctx context.Context, keys string, take func(jetstream.KeyValueEntry),
 	opts ...jetstream.WatchOpt) error {
 	taken := map[string]bool{}

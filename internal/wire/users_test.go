@@ -29,8 +29,8 @@ func serial(t *testing.T, g *guardedPlane) string {
 	return shown.SerialNumber.String()
 }
 
-// TestReloadDisconnectsOnlyChangedUsers proves that users with new permissions connect again, that others stay, and that
-// the new certificate is shown.
+// TestReloadDisconnectsOnlyChangedUsers proves that users with new permissions connect again, that others stay, and
+// that the new certificate is shown.
 func TestReloadDisconnectsOnlyChangedUsers(t *testing.T) {
 	g := guardPlane(t)
 	path := filepath.Join(g.dir, "nats.conf")

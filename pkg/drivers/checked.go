@@ -89,8 +89,8 @@ type checked struct {
 	known map[Use][]string // results of reasons: modes with a connection per message call Connect for each
 }
 
-// reasons returns why a use is not supported. Without a mode, the use is supported if it is in any declared mode; otherwise
-// the reasons are those of the mode with the fewest.
+// reasons returns why a use is not supported. Without a mode, the use is supported if it is in any declared mode;
+// otherwise the reasons are those of the mode with the fewest.
 func (c *checked) reasons(use Use) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +125,8 @@ func refuse(doing string, invalid, reasons []string) error {
 	return nil
 }
 
-// useOf returns the use of a topology by the simplest publishers, without consumers, whose acknowledgements and prefetch
-// are not known.
+// useOf returns the use of a topology by the simplest publishers, without consumers, whose acknowledgements and
+// prefetch are not known.
 func useOf(t Topology) Use {
 	return Use{Persistent: t.Persistent, Prefetch: 1, Queues: t.Queues, Subscriptions: t.Subscriptions,
 		Bindings: t.Bindings, Publishers: t.Publishers, Existing: t.Existing != "", PublisherNode: AnyNode,

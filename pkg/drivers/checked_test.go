@@ -200,7 +200,8 @@ func (c *combined) Info() Info {
 	}}
 }
 
-// A call is not rejected by what another call decides: Setup has no mode, and Setup and Publisher have no acknowledgement.
+// A call is not rejected by what another call decides: Setup has no mode, and Setup and Publisher have no
+// acknowledgement.
 func TestCheckedAllowsWhatSomeCombinationSupports(t *testing.T) {
 	topology := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1, Persistent: true}
 	publisher := PublisherSpec{Topology: topology, Mode: ConfirmWindow, Persistent: true}

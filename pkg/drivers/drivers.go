@@ -3,15 +3,15 @@
 // metrics of brokers are comparable: time, sequence numbers, pacing, max in flight, statistics, which publishers and
 // consumers share a connection, reconnection, the end of blocked calls, and when a consumer acknowledges.
 //
-// A Session is one agent's use of a broker. It makes connections (Conn), and a connection makes publishers and consumers.
-// The engine opens each session with Checked.
+// A Session is one agent's use of a broker. It makes connections (Conn), and a connection makes publishers and
+// consumers. The engine opens each session with Checked.
 //
 // Close and Stop return within a few seconds even if the broker is dead: it does not answer, or does not even read, and
 // its connections stay open. They give up what they wait for, such as a write, an answer or a confirm. Only a running
 // handler has no limit. From Stop on, Ack and Nack also return within a few seconds.
 //
-// A driver is one folder: driver.go, conn.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
-// drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.
+// A driver is one folder: driver.go, conn.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call
+// of drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.
 package drivers
 
 import (
@@ -95,8 +95,8 @@ type Declaration struct {
 	// acknowledgement. 0: the broker delivers them again as soon as it detects the lost connection.
 	RedeliverAfter time.Duration
 	// Rejections lists the reasons why this use is not supported, besides the Capabilities ("a stream queue needs a
-	// prefetch of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the options
-	// themselves, and the matrix is invalid.
+	// prefetch of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the
+	// options themselves, and the matrix is invalid.
 	Rejections []string
 	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 are idle"). They are
 	// shown before the run and stored with the cell.
@@ -141,8 +141,8 @@ type Guarantees struct {
 	Ordered bool
 }
 
-// Resilience is who sends messages again whose link broke before their confirm. Drivers have the option resilience, with
-// the values "vendor" and "none". A message that is sent again may be delivered twice, or after later ones.
+// Resilience is who sends messages again whose link broke before their confirm. Drivers have the option resilience,
+// with the values "vendor" and "none". A message that is sent again may be delivered twice, or after later ones.
 type Resilience string
 
 // The values of Resilience.
@@ -198,16 +198,16 @@ const (
 	AckAutomatic Ack = "automatic" // never: the broker removes a message when it sends it
 )
 
-// Node is a node of a cluster: "spread", "any", a decimal index, or "leader" or "follower" of the queue. The index is that
-// of an endpoint in the options.
+// Node is a node of a cluster: "spread", "any", a decimal index, or "leader" or "follower" of the queue. The index is
+// that of an endpoint in the options.
 type Node string
 
 const (
 	// AnyNode means that the driver selects the node: the first endpoint that answers.
 	AnyNode Node = "any"
 	// SpreadNode distributes connections and the leaders of queues over the nodes, so that their numbers differ by at
-	// most one. Connection k (Ordinal of its spec) goes to endpoint k mod n, or the next one that answers. A driver that
-	// cannot choose nodes treats it like AnyNode.
+	// most one. Connection k (Ordinal of its spec) goes to endpoint k mod n, or the next one that answers. A driver
+	// that cannot choose nodes treats it like AnyNode.
 	SpreadNode Node = "spread"
 	// LeaderNode is the leader of a queue, and FollowerNode one of its followers.
 	LeaderNode   Node = "leader"
@@ -224,8 +224,8 @@ func (n Node) OfQueue() bool { return n == LeaderNode || n == FollowerNode }
 type Env struct {
 	// Dial is the only way to connect to the broker. It includes netsim. It is safe for concurrent use.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DialManagement connects outside of the measured path, for example to a management API. It bypasses the cell's proxy
-	// and simulated network. nil: use Dial. Call ManagementDialer instead of this field.
+	// DialManagement connects outside of the measured path, for example to a management API. It bypasses the cell's
+	// proxy and simulated network. nil: use Dial. Call ManagementDialer instead of this field.
 	DialManagement func(ctx context.Context, network, address string) (net.Conn, error)
 	// Forward is for client libraries without a dialer hook. It returns a loopback address whose connections are
 	// forwarded to address through Dial. The address is valid until the session is closed.
@@ -277,13 +277,13 @@ type Topology struct {
 	Persistent    bool // queues survive a restart of the broker
 	Publishers    int  // threads of all agents together, for sizing
 	Consumers     int  // threads of all agents together, for sizing
-	// Existing is the name of a queue that exists at the broker; "" if Setup declares the queues. "%d" in it stands for the
-	// number of the queue: see QueueName. The driver creates, changes and deletes nothing then.
+	// Existing is the name of a queue that exists at the broker; "" if Setup declares the queues. "%d" in it stands for
+	// the number of the queue: see QueueName. The driver creates, changes and deletes nothing then.
 	Existing string
 }
 
-// QueueName returns the name of an existing queue, or another name of the user that follows the same pattern: "%d" stands
-// for the number of the queue.
+// QueueName returns the name of an existing queue, or another name of the user that follows the same pattern: "%d"
+// stands for the number of the queue.
 func QueueName(pattern string, queue int) string {
 	return strings.ReplaceAll(pattern, "%d", strconv.Itoa(queue))
 }
@@ -329,19 +329,19 @@ type ConnSpec struct {
 type Ended interface {
 	// Done is closed when it cannot be used any more, for any reason, also while it is idle.
 	Done() <-chan struct{}
-	// Err returns why Done is closed, or nil before. It wraps ErrClosed, and is nil if Close of it, or of what it belongs
-	// to, was the reason. It does not change after Done is closed.
+	// Err returns why Done is closed, or nil before. It wraps ErrClosed, and is nil if Close of it, or of what it
+	// belongs to, was the reason. It does not change after Done is closed.
 	Err() error
 }
 
 // Conn is what several publishers or several consumers share: a connection, or a client of a library with its
-// connections. The engine decides who shares it. A Conn never reconnects, except with ByLibrary. Its methods are safe for
-// concurrent use.
+// connections. The engine decides who shares it. A Conn never reconnects, except with ByLibrary. Its methods are safe
+// for concurrent use.
 type Conn interface {
 	// Publisher makes a publisher.
 	Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error)
-	// Consumer makes a consumer. No message published after it returns may be missed. Calls of handle are serialised per
-	// consumer. They may begin before Consumer returns, which does not wait for them.
+	// Consumer makes a consumer. No message published after it returns may be missed. Calls of handle are serialised
+	// per consumer. They may begin before Consumer returns, which does not wait for them.
 	Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error)
 	// Node returns the address of the node that the Conn is connected to, or "" if there is not exactly one.
 	Node() string
@@ -351,8 +351,8 @@ type Conn interface {
 	// consumers return that wait for the broker, and all accepted messages get their confirms. The engine calls it when
 	// Publish or Flush do not return after their context has ended.
 	Cut()
-	// Close ends a Conn whose publishers and consumers are closed, within a few seconds even if the broker is dead. It may
-	// be called twice.
+	// Close ends a Conn whose publishers and consumers are closed, within a few seconds even if the broker is dead. It
+	// may be called twice.
 	Close() error
 }
 
@@ -369,11 +369,11 @@ type PublisherSpec struct {
 	Keyed bool
 	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps
 	// ErrRejected or ErrClosed. A driver passes the messages of one answer of the broker in one call, when it
-	// arrives, because the engine records one time for them. If the library does not report where an answer ends, it may
-	// make several calls. Each message that Publish accepted in a confirmed mode is passed
-	// exactly once, and none in other modes. Calls are serialised per publisher, from any goroutine, possibly before
-	// Publish returns. OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When
-	// Close returns, it was called for all accepted messages. It is not nil in confirmed modes.
+	// arrives, because the engine records one time for them. If the library does not report where an answer ends, it
+	// may make several calls. Each message that Publish accepted in a confirmed mode is passed exactly once, and none
+	// in other modes. Calls are serialised per publisher, from any goroutine, possibly before Publish returns.
+	// OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When Close returns,
+	// it was called for all accepted messages. It is not nil in confirmed modes.
 	OnConfirms func(tokens []uint64, err error)
 	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirms. It must
 	// not keep body. Calls are serialised per publisher.
@@ -392,8 +392,8 @@ type ConsumerSpec struct {
 	Prefetch     int // maximum number of unanswered messages; 0 is unlimited
 	Batch        int // maximum number of deliveries per handler call, ≥ 1; do not wait for more
 	// Ack and Nack select the protocol, not the time of an answer. With AckAutomatic, the broker needs no answers, and
-	// the methods Ack and Nack are not called. With AckEach, each message gets an answer of its own. With the other values,
-	// one answer may include several messages. Without Nack, no message is rejected.
+	// the methods Ack and Nack are not called. With AckEach, each message gets an answer of its own. With the other
+	// values, one answer may include several messages. Without Nack, no message is rejected.
 	Ack  Ack
 	Nack bool
 }
@@ -404,8 +404,8 @@ const ChurnKey uint32 = 1 << 31
 // Message is one message to publish.
 type Message struct {
 	Token uint64 // passed to OnConfirms
-	// binding of the queue, message group, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo the
-	// number of bindings, groups or partitions.
+	// binding of the queue, message group, or partition key if the spec is Keyed. Keys below ChurnKey are taken modulo
+	// the number of bindings, groups or partitions.
 	Key  uint32
 	Body []byte // the driver's until the confirm; unconfirmed, and with CopiesBody, until Publish returns
 }
@@ -435,18 +435,18 @@ type Handler func([]Delivery)
 
 // Placer is implemented by sessions whose brokers may be clusters.
 type Placer interface {
-	// Leaders returns how many queues, streams or partitions of a declared topology each node leads, by the node's name.
-	// Nodes that lead nothing have 0. nil: the broker does not report it.
+	// Leaders returns how many queues, streams or partitions of a declared topology each node leads, by the node's
+	// name. Nodes that lead nothing have 0. nil: the broker does not report it.
 	Leaders(ctx context.Context, t Topology) (map[string]int, error)
 }
 
-// Publisher publishes messages. One goroutine calls Publish and Flush. Another one may call Close, after these calls have
-// returned or the Conn was cut.
+// Publisher publishes messages. One goroutine calls Publish and Flush. Another one may call Close, after these calls
+// have returned or the Conn was cut.
 type Publisher interface {
 	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
 	// error the message was not accepted: OnConfirms is not called, but the message may have been sent. The error wraps
-	// ErrClosed if the publisher cannot be used any more. Publish sends a message twice only with ByLibrary. It need not
-	// return at the end of ctx while a write is blocked: see Conn.Cut.
+	// ErrClosed if the publisher cannot be used any more. Publish sends a message twice only with ByLibrary. It need
+	// not return at the end of ctx while a write is blocked: see Conn.Cut.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of
 	// confirm-each, after each batch of confirm-batch, before it waits in confirm-window, and at the end.
@@ -461,20 +461,21 @@ type Publisher interface {
 // Consumer receives messages until it is stopped. Calls of Ack, Nack and the handler are serialised: Ack and Nack are
 // called by the handler, or between its calls.
 type Consumer interface {
-	// Ack accepts the n oldest unanswered deliveries, of which there are at least n. A driver may send the answers of one
-	// call of the handler when it returns. Between calls, it sends them at once. Ack may wait for the broker, and from Stop
-	// on for a few seconds only. It reports no error: a failure ends the consumer. After its end it has no effect.
+	// Ack accepts the n oldest unanswered deliveries, of which there are at least n. A driver may send the answers of
+	// one call of the handler when it returns. Between calls, it sends them at once. Ack may wait for the broker, and
+	// from Stop on for a few seconds only. It reports no error: a failure ends the consumer. After its end it has no
+	// effect.
 	Ack(n int)
-	// Nack rejects the n oldest unanswered deliveries, of which there are at least n. It is otherwise like Ack. The broker
-	// delivers them again if the driver declares Redelivery.
+	// Nack rejects the n oldest unanswered deliveries, of which there are at least n. It is otherwise like Ack. The
+	// broker delivers them again if the driver declares Redelivery.
 	Nack(n int)
-	// Stop prevents further calls of the handler, and waits for the running one, without a limit. It waits for the broker
-	// for a few seconds only. Deliveries that were not handled stay unanswered. Ack and Nack may follow. It may be called
-	// twice.
+	// Stop prevents further calls of the handler, and waits for the running one, without a limit. It waits for the
+	// broker for a few seconds only. Deliveries that were not handled stay unanswered. Ack and Nack may follow. It may
+	// be called twice.
 	Stop()
 	// Done and Err report the end of the consumer. They may be those of the Conn.
 	Ended
-	// Close stops, sends all answers, and returns the unanswered messages to the broker. It returns within a few seconds
-	// even if the broker is dead. It may be called twice.
+	// Close stops, sends all answers, and returns the unanswered messages to the broker. It returns within a few
+	// seconds even if the broker is dead. It may be called twice.
 	Close() error
 }

@@ -77,8 +77,8 @@ func manyHeaders(n int) []byte {
 }
 
 // TestDaemonsStaySmallWhenAllRolesFlood floods with the keys of all roles at the same time. An agent sends arrivals,
-// snapshots and headers, a client submissions, schedules and headers. Viewers read the record of a run with a large plan
-// on many connections, and do not read the answers.
+// snapshots and headers, a client submissions, schedules and headers. Viewers read the record of a run with a large
+// plan on many connections, and do not read the answers.
 func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the peak of a process's memory is read from /proc")

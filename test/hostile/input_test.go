@@ -60,8 +60,8 @@ func TestSchedulesWithInvalidState(t *testing.T) {
 	}
 }
 
-// TestRunsThatCannotBeCopied proves that a submission is refused if no controller can copy its record. Records that were
-// not copied are never deleted, so a few of them would use the whole storage.
+// TestRunsThatCannotBeCopied proves that a submission is refused if no controller can copy its record. Records that
+// were not copied are never deleted, so a few of them would use the whole storage.
 func TestRunsThatCannotBeCopied(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for _, id := range []string{"a/b", "..", ".hidden", "latest", "a\x00b"} {

@@ -55,8 +55,8 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 	return o, refusal
 }
 
-// TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second, or of an unknown group, harms only its own
-// attempt. Judging it would use memory for all seconds before, and for each group.
+// TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second, or of an unknown group, harms only its
+// own attempt. Judging it would use memory for all seconds before, and for each group.
 func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for name, s := range map[string]record.Snapshot{

@@ -130,8 +130,8 @@ func (n artemisNode) configure(home string) (*Process, error) {
 	}.process(n.Name)
 }
 
-// The confirm of a durable message waits for the journal's sync. The journal's default timer limits the rate of a single
-// publisher.
+// The confirm of a durable message waits for the journal's sync. The journal's default timer limits the rate of a
+// single publisher.
 var artemisConfig = template.Must(template.New("broker.xml").Parse(`<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>{{.Name}}</name>
   <security-enabled>false</security-enabled>

@@ -173,8 +173,8 @@ var (
 	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
 
-// helps returns the help texts of docs/reference/cli.md, by command: "ctl run". A test of internal/cli compares them with the
-// programs.
+// helps returns the help texts of docs/reference/cli.md, by command: "ctl run". A test of internal/cli compares them
+// with the programs.
 func helps(t *testing.T, page string) map[string]string {
 	t.Helper()
 	of := map[string]string{}

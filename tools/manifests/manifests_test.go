@@ -1,5 +1,5 @@
-// Package manifests checks the Compose project and the Kubernetes manifests of deploy against their schemas, and against
-// the flags of the programs.
+// Package manifests checks the Compose project and the Kubernetes manifests of deploy against their schemas, and
+// against the flags of the programs.
 package manifests
 
 import (

@@ -27,8 +27,8 @@ var (
 // page contains the HTML of each line.
 type page map[int]string
 
-// add adds the paragraphs of a text that begins in the given line. An indented line is an example. A line of a list is a
-// paragraph, and so are the parts of a message: what failed, and after "; " the fix.
+// add adds the paragraphs of a text that begins in the given line. An indented line is an example. A line of a list is
+// a paragraph, and so are the parts of a message: what failed, and after "; " the fix.
 func (p page) add(line int, text, element string, raw bool) {
 	text = verb.ReplaceAllString(strings.ReplaceAll(text, "%%", " percent"), "X")
 	if !prose.MatchString(text) || source.MatchString(text) {

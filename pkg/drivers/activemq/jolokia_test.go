@@ -32,8 +32,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestChangesGoToTheServerThatWasAsked: each server has the broker of its host's name. Requests of other goroutines make
-// now one and now the other the server that answered last.
+// TestChangesGoToTheServerThatWasAsked: each server has the broker of its host's name. Requests of other goroutines
+// make now one and now the other the server that answered last.
 func TestChangesGoToTheServerThatWasAsked(t *testing.T) {
 	servers, err := (&options{Jolokia: []string{"http://a/jolokia", "http://b/jolokia"}}).servers()
 	if err != nil {

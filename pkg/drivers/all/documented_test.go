@@ -11,8 +11,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// TestOptionsAreDocumented: every option of every driver has a comment, which "ctl drivers NAME" prints. One comment may
-// document several options that follow each other, or the fields of a struct, if it contains their names.
+// TestOptionsAreDocumented: every option of every driver has a comment, which "ctl drivers NAME" prints. One comment
+// may document several options that follow each other, or the fields of a struct, if it contains their names.
 func TestOptionsAreDocumented(t *testing.T) {
 	for _, name := range drivers.Names() {
 		d, err := drivers.Lookup(name)

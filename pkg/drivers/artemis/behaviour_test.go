@@ -236,8 +236,8 @@ func TestProbeCounts(t *testing.T) {
 	labtest.Eventually(t, "an empty queue", matches)
 }
 
-// A publisher that is given up while it connects does not break the connection, which others use. In modes in which Publish
-// waits for the confirm, the engine's work for it does not count as waiting.
+// A publisher that is given up while it connects does not break the connection, which others use. In modes in which
+// Publish waits for the confirm, the engine's work for it does not count as waiting.
 func TestPublishersOfOneConnection(t *testing.T) {
 	const messages, work = 10, 20 * time.Millisecond
 	r := newRig(t, single(t, `{}`))

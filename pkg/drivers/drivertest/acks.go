@@ -94,8 +94,8 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	checkNothingLeft(c, r, d, rejects)
 }
 
-// checkExact proves that Ack and Nack answer exactly the oldest unanswered deliveries, also between calls of the handler.
-// Close must return all others.
+// checkExact proves that Ack and Nack answer exactly the oldest unanswered deliveries, also between calls of the
+// handler. Close must return all others.
 func checkExact(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch, u.Nack = 20, true

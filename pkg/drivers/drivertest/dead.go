@@ -10,9 +10,9 @@ import (
 // endLimit is the maximum time of a call of Close or Stop: "a few seconds" in the contract, generously.
 const endLimit = 20 * time.Second
 
-// soon calls f, which closes or stops something while the broker is dead. If f does not return within endLimit, the check
-// has failed, and soon returns false. The limit is counted in steps of 50 ms, so that a machine that suspends the process
-// extends the limit.
+// soon calls f, which closes or stops something while the broker is dead. If f does not return within endLimit, the
+// check has failed, and soon returns false. The limit is counted in steps of 50 ms, so that a machine that suspends the
+// process extends the limit.
 func (c *check) soon(doing string, f func()) bool {
 	const pause = 50 * time.Millisecond
 	limit, began, done := min(endLimit, c.wait), time.Now(), make(chan struct{})
@@ -104,8 +104,8 @@ func (p *pending) closeConsumer(c *check, r *rig) {
 }
 
 // checkCloseDead closes publishers, consumers, connections and a session while the broker does not answer, and its
-// connections stay open. Messages are unconfirmed, deliveries unanswered, and acknowledgements on their way. With stalled,
-// the broker does not read either.
+// connections stay open. Messages are unconfirmed, deliveries unanswered, and acknowledgements on their way. With
+// stalled, the broker does not read either.
 func checkCloseDead(c *check, stalled bool) {
 	if c.h.NoNetwork {
 		c.notApplicable("there are no connections to stall")

@@ -19,9 +19,9 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
-// dialing is loopback with a network connection per Conn, through which bodies and acknowledgements are sent and returned.
-// dial replaces Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for each body to
-// return. waits is the call that waits for the network without a limit.
+// dialing is loopback with a network connection per Conn, through which bodies and acknowledgements are sent and
+// returned. dial replaces Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead. serial waits for
+// each body to return. waits is the call that waits for the network without a limit.
 type dialing struct {
 	address string
 	bypass  bool
@@ -287,8 +287,8 @@ func testDial(t *testing.T, d dialing, name string) {
 	}
 }
 
-// TestCloseDeadFindsWaits proves that the checks of closing at a dead broker pass for a driver whose calls end, and find
-// each call that waits for the network.
+// TestCloseDeadFindsWaits proves that the checks of closing at a dead broker pass for a driver whose calls end, and
+// find each call that waits for the network.
 func TestCloseDeadFindsWaits(t *testing.T) {
 	address := echo(t)
 	const silent, stalled = "close-dead/silent", "close-dead/stalled"

@@ -63,8 +63,9 @@ type Harness struct {
 	OneRequest bool
 	// Groups states that the key of a message selects its message group, also without PublisherSpec.Keyed.
 	Groups bool
-	// Concurrent states that the broker lists its objects and declares topologies reliably while other checks create and
-	// remove objects. The checks "tls", "probe", "cleanup", "setup" and "teardown" then run concurrently with others.
+	// Concurrent states that the broker lists its objects and declares topologies reliably while other checks create
+	// and remove objects. The checks "tls", "probe", "cleanup", "setup" and "teardown" then run concurrently with
+	// others.
 	Concurrent bool
 	// Slow reduces the number of messages, and waits longer for events that must not happen.
 	Slow bool
@@ -102,7 +103,8 @@ const maxParallel = 8
 //
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
 // those of "tls", "probe", "cleanup", "setup", "teardown" without Harness.Concurrent, "in-process", those that call
-// Harness.Cut, then "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go test
+// Harness.Cut, then "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go
+// test
 // -v" prints for a parallel check does not include waiting for other checks. The log contains the check's own time.
 //
 // An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
@@ -112,8 +114,8 @@ func Run(t *testing.T, h Harness) {
 	RunAll(t, map[string]Harness{"": h})
 }
 
-// RunAll is Run for several configurations, whose names are part of the names of the subtests. It uses the time in which
-// the checks of one configuration wait for checks of the others. The smallest Harness.MaxParallel applies to all.
+// RunAll is Run for several configurations, whose names are part of the names of the subtests. It uses the time in
+// which the checks of one configuration wait for checks of the others. The smallest Harness.MaxParallel applies to all.
 func RunAll(t *testing.T, all map[string]Harness) {
 	t.Helper()
 	type part struct {

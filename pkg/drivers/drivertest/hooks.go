@@ -7,8 +7,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// Hooks is a session for tests whose connections, publishers and consumers are made by functions. A nil function changes
-// nothing. Each function gets what the inner session would use, and may call it.
+// Hooks is a session for tests whose connections, publishers and consumers are made by functions. A nil function
+// changes nothing. Each function gets what the inner session would use, and may call it.
 type Hooks struct {
 	drivers.Session
 	Connecting func(ctx context.Context, s drivers.Session, spec drivers.ConnSpec) (drivers.Conn, error)
@@ -52,8 +52,8 @@ func (c hookedConn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, han
 	return c.Conn.Consumer(ctx, spec, handle)
 }
 
-// Conn is a connection without a broker, for tests. Its functions make publishers and consumers. nil means that there are
-// none.
+// Conn is a connection without a broker, for tests. Its functions make publishers and consumers. nil means that there
+// are none.
 type Conn struct {
 	kit.State
 	Publishing func(spec drivers.PublisherSpec) (drivers.Publisher, error)

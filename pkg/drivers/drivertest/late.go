@@ -7,8 +7,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// checkCutLate closes publishers and consumers while their connections break: before the driver detects it, and while it
-// reports it. The reason of the end must not change afterwards.
+// checkCutLate closes publishers and consumers while their connections break: before the driver detects it, and while
+// it reports it. The reason of the end must not change afterwards.
 func checkCutLate(c *check) {
 	if c.h.NoNetwork && c.h.Cut == nil {
 		c.notApplicable("there are no connections to cut")

@@ -347,8 +347,8 @@ func (r *rig) reconnect() (*inbox, *sender) {
 	return in, s
 }
 
-// checkCutConsumer breaks the connection of a consumer, which must end. Unacknowledged messages must be delivered again,
-// and the handler must not be called after Close.
+// checkCutConsumer breaks the connection of a consumer, which must end. Unacknowledged messages must be delivered
+// again, and the handler must not be called after Close.
 func checkCutConsumer(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10

@@ -6,7 +6,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// spreadParts is the number of queues, and of connections of each role. It is no multiple of the usual numbers of nodes.
+// spreadParts is the number of queues, and of connections of each role. It is no multiple of the usual numbers of
+// nodes.
 const spreadParts = 5
 
 // checkNodes proves that drivers.SpreadNode distributes the leaders of queues, and the connections of each role, over

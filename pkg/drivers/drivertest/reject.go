@@ -16,8 +16,8 @@ type Rejection struct {
 	// Size is the size in bytes of a body that is rejected. 0: some of maxFill small messages are rejected, for example
 	// because they fill the queue.
 	Size int
-	// Limit limits the queues of a topology at the broker, before Setup. undo removes the limit, after Teardown. Nil: the
-	// options do so.
+	// Limit limits the queues of a topology at the broker, before Setup. undo removes the limit, after Teardown. Nil:
+	// the options do so.
 	Limit func(ctx context.Context, t drivers.Topology) (undo func(), err error)
 }
 

@@ -99,8 +99,8 @@ func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
 		sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
 }
 
-// sender connects a publisher in the rig's mode, over the connection that the rig's publishers share. edit may change its
-// spec.
+// sender connects a publisher in the rig's mode, over the connection that the rig's publishers share. edit may change
+// its spec.
 func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *sender {
 	conn, err := r.conn(drivers.PublisherRole)
 	r.c.must(err, "connect publishers")

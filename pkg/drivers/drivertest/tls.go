@@ -32,8 +32,8 @@ const (
 // settings are values of the option tls. A nil value removes a field.
 type settings map[string]any
 
-// tlsOptions returns the options of the listener with a host in the addresses. tls has the listener's CA and the client's
-// certificate, unless changes has other settings.
+// tlsOptions returns the options of the listener with a host in the addresses. tls has the listener's CA and the
+// client's certificate, unless changes has other settings.
 func (c *check) tlsOptions(host string, changes settings) json.RawMessage {
 	l := c.h.TLS
 	if l == nil {
@@ -85,8 +85,9 @@ func (c *check) exchange(options json.RawMessage) {
 	}
 }
 
-// checkTLSClient proves that the listener requires the client certificate. So the other checks prove that it is sent. With
-// TLS 1.3, the broker rejects the client after the handshake, and the client may see only that the connection broke.
+// checkTLSClient proves that the listener requires the client certificate. So the other checks prove that it is sent.
+// With TLS 1.3, the broker rejects the client after the handshake, and the client may see only that the connection
+// broke.
 func checkTLSClient(c *check) {
 	c.refusedTLS(c.tlsOptions(certified, settings{"cert": nil, "key": nil}), "")
 }

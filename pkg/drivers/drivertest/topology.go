@@ -211,7 +211,8 @@ func checkInFlight(c *check) {
 	c.must(err, "open another session")
 	c.cleanups = append(c.cleanups, func() { c.within(c.wait, "Session.Close", func() { _ = session.Close() }) })
 	in := newRig(c, u, session, r.topology).inbox(nil)
-	// A library may open connections a few at a time, and their handshakes need answers. Each round leaves more of them open.
+	// A library may open connections a few at a time, and their handshakes need answers. Each round leaves more of them
+	// open.
 	for patience := c.quiet(); ; patience *= 2 {
 		before := in.distinct()
 		arrived := func() bool { return in.distinct() == before+limit }

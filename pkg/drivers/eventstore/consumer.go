@@ -166,8 +166,8 @@ func (c *consumer) pass(e *kurrentdb.EventAppeared) {
 	c.handle(c.batch)
 }
 
-// Ack acknowledges events: each by a request of its own, or all by a list. Errors of sending end the subscription, which
-// receive reports.
+// Ack acknowledges events: each by a request of its own, or all by a list. Errors of sending end the subscription,
+// which receive reports.
 func (c *consumer) Ack(count int) {
 	most := maxAcknowledged
 	if c.spec.Ack == drivers.AckEach {
@@ -186,8 +186,8 @@ func (c *consumer) Nack(count int) {
 // start is the zero of the clock of answering.
 var start = time.Now()
 
-// answer sends the answers to the oldest unanswered events, up to most in a request. From Stop on, it waits for the server
-// up to grace.
+// answer sends the answers to the oldest unanswered events, up to most in a request. From Stop on, it waits for the
+// server up to grace.
 func (c *consumer) answer(count, most int, send func(...*kurrentdb.ResolvedEvent) error) {
 	c.answering.Store(int64(time.Since(start))) // before the check of ran: Stop checks them in the other order
 	defer c.answering.Store(0)

@@ -98,8 +98,8 @@ func notes(o *options, use drivers.Use) []string {
 	return all
 }
 
-// label describes what a confirm means. The server's settings decide whether an appended event is in memory, on disk, or
-// synced (MemDb, UnsafeDisableFlushToDisk).
+// label describes what a confirm means. The server's settings decide whether an appended event is in memory, on disk,
+// or synced (MemDb, UnsafeDisableFlushToDisk).
 func label(o *options) string {
 	where := "one node"
 	if len(o.All()) > 1 {

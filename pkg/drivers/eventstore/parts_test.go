@@ -97,7 +97,8 @@ func TestStandInCluster(t *testing.T) {
 	}
 }
 
-// An acknowledgement between two calls of the handler that the server does not answer delays Stop only for a limited time.
+// An acknowledgement between two calls of the handler that the server does not answer delays Stop only for a limited
+// time.
 func TestStopEndsAnAcknowledgement(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,7 +14,8 @@ import (
 )
 
 // A queue is a stream. Each subscription to it is a persistent subscription group, which Setup creates, so that no
-// later message is missed, also for topologies without consumers: Probe and Leftovers need them. An existing stream is kept, and its groups start after its last event.
+// later message is missed, also for topologies without consumers: Probe and Leftovers need them. An existing stream is
+// kept, and its groups start after its last event.
 
 func streamName(t drivers.Topology, queue int) string { return t.Name + "-q" + strconv.Itoa(queue) }
 

@@ -65,7 +65,8 @@ func (watching) Build(to balancer.ClientConn, o balancer.BuildOptions) balancer.
 	return balancer.Get(pickfirst.Name).Build(&watched{ClientConn: to, conn: c.(*conn)}, o)
 }
 
-// watched breaks a conn when its connection ends, and lets later calls fail. gRPC calls it from one goroutine at a time.
+// watched breaks a conn when its connection ends, and lets later calls fail. gRPC calls it from one goroutine at a
+// time.
 type watched struct {
 	balancer.ClientConn
 	conn         *conn

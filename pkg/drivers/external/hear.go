@@ -73,8 +73,8 @@ func (l *link) hearAnswer(s inbound) error {
 	return nil
 }
 
-// find returns the part of a frame. It returns nil for one that has ended: its late frames are ignored. A handle that was
-// never used is an error.
+// find returns the part of a frame. It returns nil for one that has ended: its late frames are ignored. A handle that
+// was never used is an error.
 func find[P part](l *link, s inbound, handle uint64) (P, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

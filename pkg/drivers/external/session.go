@@ -117,8 +117,8 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	return c, nil
 }
 
-// serve processes a forward, an event or repeated requests of the driver. The reader calls it, so it does not block. An error is a protocol
-// error of the driver.
+// serve processes a forward, an event or repeated requests of the driver. The reader calls it, so it does not block. An
+// error is a protocol error of the driver.
 func (s *session) serve(request inbound) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

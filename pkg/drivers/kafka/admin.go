@@ -53,9 +53,9 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 	return all
 }
 
-// query makes a request, and returns when it returns or when ctx ends: franz-go checks the context only when the request's
-// turn on its connection has come. If the broker closes the connection, the request is made again. franz-go takes that
-// for missing credentials or TLS and gives up, but brokers also do it temporarily.
+// query makes a request, and returns when it returns or when ctx ends: franz-go checks the context only when the
+// request's turn on its connection has come. If the broker closes the connection, the request is made again. franz-go
+// takes that for missing credentials or TLS and gives up, but brokers also do it temporarily.
 func query[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -157,9 +157,9 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 // address returns the address that a broker advertises.
 func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 
-// placement returns the replica assignments of a queue's topic, if the topology chooses or spreads its leaders; otherwise
-// nil, and the brokers choose. Spread leaders are partition p of queue q on broker q × partitions + p, modulo brokers of
-// the cluster, in the order of their ids.
+// placement returns the replica assignments of a queue's topic, if the topology chooses or spreads its leaders;
+// otherwise nil, and the brokers choose. Spread leaders are partition p of queue q on broker q × partitions + p, modulo
+// brokers of the cluster, in the order of their ids.
 func (s *session) placement(ctx context.Context, t drivers.Topology) (
 	func(queue int) []kmsg.CreateTopicsRequestTopicReplicaAssignment, error) {
 	spread := t.QueueNode == drivers.SpreadNode && len(s.options.Brokers) > 1

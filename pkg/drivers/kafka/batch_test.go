@@ -48,8 +48,8 @@ type pinned struct{ *kmsg.FetchRequest }
 
 func (pinned) MaxVersion() int16 { return 12 }
 
-// All messages between two flushes in confirm-batch are one batch, because the mode measures that. kafka-go also sends a
-// batch when linger has passed.
+// All messages between two flushes in confirm-batch are one batch, because the mode measures that. kafka-go also sends
+// a batch when linger has passed.
 func TestConfirmBatchIsOneBatch(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"linger": "5s", "client": "`+client+`"}`))
@@ -135,7 +135,8 @@ func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 	}
 }
 
-// Without confirms, a long linger does not limit the rate to the messages that may wait: no call of Publish waits for it.
+// Without confirms, a long linger does not limit the rate to the messages that may wait: no call of Publish waits for
+// it.
 func TestLingerWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"linger": "60s", "client": "`+client+`"}`))

@@ -37,8 +37,8 @@ func TestKeyChoosesPartition(t *testing.T) {
 	})
 }
 
-// A consumer that connects takes over partitions. Messages that the other consumer has received are not repeated, except
-// by kafka-go, and none is left out.
+// A consumer that connects takes over partitions. Messages that the other consumer has received are not repeated,
+// except by kafka-go, and none is left out.
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
@@ -143,8 +143,8 @@ func (c unsent) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A consumer that cannot leave its group, on a Conn that still works, is removed from it. The group does not wait for its
-// session timeout.
+// A consumer that cannot leave its group, on a Conn that still works, is removed from it. The group does not wait for
+// its session timeout.
 func TestAConsumerThatCannotLeaveIsRemoved(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"sessionTimeout": "5m", "client": "`+client+`"}`))

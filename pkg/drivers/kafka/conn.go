@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// signOfLife is the interval at which the libraries request metadata from a broker. So it is the time within which a
-	// Conn detects that this connection was closed.
+	// signOfLife is the interval at which the libraries request metadata from a broker. So it is the time within which
+	// a Conn detects that this connection was closed.
 	signOfLife = 4 * time.Second
 	// idle is the time after which the libraries close unused connections. It is less than the brokers' default of ten
 	// minutes.
@@ -73,9 +73,9 @@ func (l *lifetime) closeSockets() {
 
 // conn is the set of network connections of publishers, which share a client of franz-go or a Transport of kafka-go, or
 // of consumers, which have a client each. With resilience "none", and while the first publisher or consumer is being
-// connected, one broken connection breaks the whole Conn. Otherwise the libraries connect again, and the Conn breaks when
-// they give up on a message. Connections that a library closes itself, and answers that it no longer waits for, do not
-// break it.
+// connected, one broken connection breaks the whole Conn. Otherwise the libraries connect again, and the Conn breaks
+// when they give up on a message. Connections that a library closes itself, and answers that it no longer waits for, do
+// not break it.
 type conn struct {
 	lifetime
 	session   *session

@@ -31,7 +31,8 @@ func (c *severed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// If a broker closes single connections, a declaration does not fail. If it closes all, TLS or authentication is missing.
+// If a broker closes single connections, a declaration does not fail. If it closes all, TLS or authentication is
+// missing.
 func TestConnectionClosedAtTheFirstRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		closed int32 // number of closed connections

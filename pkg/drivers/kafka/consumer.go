@@ -16,9 +16,9 @@ import (
 
 // consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
 // Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
-// would continue, and so acknowledges all messages before it. A consumer ends before its Conn if its group removes it, or
-// the broker rejects a fetch or commit, or does not answer its end. Other consumers of the Conn continue. With kafka-go, a
-// member that its group removes does not end: it joins again by itself.
+// would continue, and so acknowledges all messages before it. A consumer ends before its Conn if its group removes it,
+// or the broker rejects a fetch or commit, or does not answer its end. Other consumers of the Conn continue. With
+// kafka-go, a member that its group removes does not end: it joins again by itself.
 type consumer struct {
 	lifetime
 	conn         *conn
@@ -215,8 +215,8 @@ func (k *consumer) Ack(n int) {
 // Nack is like Ack: Kafka has no negative acknowledgement, and Redelivery is not declared.
 func (k *consumer) Nack(n int) { k.Ack(n) }
 
-// commit commits the positions of all acknowledged messages. The caller holds mu. A blocking commit keeps mu locked until
-// the answer arrives. A background commit first waits, with mu unlocked, for the previous commit.
+// commit commits the positions of all acknowledged messages. The caller holds mu. A blocking commit keeps mu locked
+// until the answer arrives. A background commit first waits, with mu unlocked, for the previous commit.
 func (k *consumer) commit(blocking bool) {
 	for k.committing > 0 && !k.ended() {
 		k.changed.Wait()
@@ -242,8 +242,8 @@ func (k *consumer) commit(blocking bool) {
 	}()
 }
 
-// send commits positions. After an error the consumer breaks, because the group may have removed this member. From Stop on,
-// it also breaks after some time, because the libraries may continue to wait after the end of a context.
+// send commits positions. After an error the consumer breaks, because the group may have removed this member. From Stop
+// on, it also breaks after some time, because the libraries may continue to wait after the end of a context.
 func (k *consumer) send(positions map[int32]int64) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
@@ -261,8 +261,8 @@ func (k *consumer) send(positions map[int32]int64) {
 }
 
 // revoke is called before partitions are given up, while the handler does not run. It commits all messages that the
-// handler has processed, because the next owner of a partition would receive the rest again. When the consumer leaves the
-// group, it commits only what was acknowledged.
+// handler has processed, because the next owner of a partition would receive the rest again. When the consumer leaves
+// the group, it commits only what was acknowledged.
 func (k *consumer) revoke() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -297,8 +297,8 @@ func (k *consumer) Stop() {
 
 var errNoAnswer = errors.New("the broker does not answer while a consumer ends")
 
-// Close commits the acknowledged messages, and leaves the group. If the consumer broke before, the broker may still have it
-// as a member. Close removes that if the Conn still works. Otherwise the next Consumer of the group does.
+// Close commits the acknowledged messages, and leaves the group. If the consumer broke before, the broker may still
+// have it as a member. Close removes that if the Conn still works. Otherwise the next Consumer of the group does.
 func (k *consumer) Close() error {
 	k.once.Do(func() {
 		k.Stop()

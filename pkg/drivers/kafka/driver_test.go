@@ -20,9 +20,9 @@ const (
 // Two of three replicas must have a message before it is confirmed.
 const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
 
-// With the default resilience, the libraries connect again and repeat requests. Its subset covers connections that break
-// or end, and what repetitions could change: order, and messages without confirms that are sent while a publisher closes.
-// Keys have an effect with several partitions.
+// With the default resilience, the libraries connect again and repeat requests. Its subset covers connections that
+// break or end, and what repetitions could change: order, and messages without confirms that are sent while a publisher
+// closes. Keys have an effect with several partitions.
 func TestConformance(t *testing.T) {
 	all := map[string]drivertest.Harness{}
 	for _, client := range []string{kafkaGo, franz} {
@@ -39,8 +39,8 @@ func TestConformance(t *testing.T) {
 	drivertest.RunAll(t, all)
 }
 
-// The subset covers the effects of several brokers and partitions: destinations of messages and of the parts of a batch,
-// and connections. The other client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
+// The subset covers the effects of several brokers and partitions: destinations of messages and of the parts of a
+// batch, and connections. The other client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+franz+`", "resilience": "none", `+replicated+`}`),
 		[]string{"setup", "mode/confirm-window", "mode/confirm-batch", "ack/each", "redelivery/each", "order", "fan-out",

@@ -138,8 +138,8 @@ func (f *franzClient) leave(o *franzProducer) {
 	}
 }
 
-// franzProducer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits
-// for answers from the partitions' leaders.
+// franzProducer makes the library load the topic's metadata. Unless the publisher is for a single message, it also
+// waits for answers from the partitions' leaders.
 func (c *conn) franzProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	o := &franzProducer{topic: topicName(spec.Topology, spec.Queue), onConfirms: spec.OnConfirms,
 		confirms: spec.Mode.Confirmed(), keyed: spec.Keyed,

@@ -26,8 +26,8 @@ func (o *options) attempts() int {
 // goBatch is the default number of messages of a Writer's batch.
 const goBatch = 100
 
-// goProducer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the partitions'
-// leaders.
+// goProducer makes a Writer. Unless the publisher is for a single message, it also waits for answers from the
+// partitions' leaders.
 func (c *conn) goProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	o := &c.session.options
 	addresses, topic := kafka.TCP(o.Brokers...), topicName(spec.Topology, spec.Queue)

@@ -28,8 +28,8 @@ type goSource struct {
 	failed atomic.Value // last error of the Reader, while it joins the group
 }
 
-// goMaxWait returns the timeout of a fetch for which kafka-go requests wait from the broker: it subtracts a quarter of the
-// timeout for the round trip, or a second if the timeout is longer.
+// goMaxWait returns the timeout of a fetch for which kafka-go requests wait from the broker: it subtracts a quarter of
+// the timeout for the round trip, or a second if the timeout is longer.
 func goMaxWait(wait time.Duration) time.Duration {
 	if wait < 750*time.Millisecond {
 		return wait * 4 / 3

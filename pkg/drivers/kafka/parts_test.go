@@ -68,7 +68,8 @@ type rejectingSource struct{ slowSource }
 
 func (rejectingSource) commit(context.Context, map[int32]int64) error { return kerr.UnknownMemberID }
 
-// A consumer that fails ends alone, and closes its network connections. Other consumers end with the Conn, for its reason.
+// A consumer that fails ends alone, and closes its network connections. Other consumers end with the Conn, for its
+// reason.
 func TestAConsumerEndsAlone(t *testing.T) {
 	for name, end := range map[string]struct {
 		call func(*conn)

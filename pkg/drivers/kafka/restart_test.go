@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
-// No other package uses the brokers that this file stops. Its tests are the last of the package. Those of make test run at
-// the same time, after all others, because each stops another broker.
+// No other package uses the brokers that this file stops. Its tests are the last of the package. Those of make test run
+// at the same time, after all others, because each stops another broker.
 
 // Messages that a broker rejects are rejected singly, the link stays, and the metrics show the cause.
 func TestTooFewInSyncReplicasReject(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks: the defaults of franz-go
-// (MaxBufferedRecords) and of Kafka's Java client (buffer.memory). With confirms, the engine limits the messages in
-// flight.
+// Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks: the defaults of
+// franz-go (MaxBufferedRecords) and of Kafka's Java client (buffer.memory). With confirms, the engine limits the
+// messages in flight.
 const (
 	maxWaiting      = 10_000
 	maxBytesWaiting = 32 << 20

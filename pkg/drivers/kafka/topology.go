@@ -175,8 +175,8 @@ func (o *options) topicSettings() map[string]string {
 	return settings
 }
 
-// awaitLeaders waits until every reachable broker has the created topics, and every partition's leader has an empty log.
-// Until then, a broker may store messages in a deleted topic of the same name, which are lost.
+// awaitLeaders waits until every reachable broker has the created topics, and every partition's leader has an empty
+// log. Until then, a broker may store messages in a deleted topic of the same name, which are lost.
 func (s *session) awaitLeaders(ctx context.Context, created topicIDs) error {
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(created)), atOnce) {
 		err := kit.Poll(ctx, askEvery, func() (bool, error) {

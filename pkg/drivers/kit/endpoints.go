@@ -50,8 +50,8 @@ type Scheme struct {
 // Web are the schemes of HTTP.
 var Web = map[string]Scheme{"http": {Port: "80"}, "https": {Port: "443", TLS: true}}
 
-// Endpoints parses URLs. what is their name in errors, which show example instead of a URL: a misplaced password could be
-// anywhere in it.
+// Endpoints parses URLs. what is their name in errors, which show example instead of a URL: a misplaced password could
+// be anywhere in it.
 func Endpoints(what, example string, schemes map[string]Scheme, urls ...string) ([]Endpoint, error) {
 	var all []Endpoint
 	for i, text := range urls {

@@ -8,8 +8,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// State implements drivers.Ended for a Conn, a Publisher or a Consumer that embeds it. The zero State has not ended. Its
-// methods are safe for concurrent use. It must not be copied.
+// State implements drivers.Ended for a Conn, a Publisher or a Consumer that embeds it. The zero State has not ended.
+// Its methods are safe for concurrent use. It must not be copied.
 type State struct {
 	mu   sync.Mutex
 	done chan struct{} // created by Done; closed when over
@@ -17,8 +17,8 @@ type State struct {
 	err  error
 }
 
-// Broke ends it because of err, which becomes Err and wraps drivers.ErrClosed. It returns false, and has no effect, if it
-// has ended already.
+// Broke ends it because of err, which becomes Err and wraps drivers.ErrClosed. It returns false, and has no effect, if
+// it has ended already.
 func (s *State) Broke(err error) bool {
 	if !errors.Is(err, drivers.ErrClosed) {
 		err = fmt.Errorf("%w: %w", drivers.ErrClosed, err)

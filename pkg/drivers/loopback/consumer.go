@@ -84,8 +84,8 @@ func (c *consumer) loop() {
 }
 
 // next takes the messages that are ready. If there are none, it parks the consumer in the queue's waiting list, so that
-// no message is missed. It applies the answers since the last call in the same critical section. The second result is the
-// time at which a delayed message will be ready, or 0.
+// no message is missed. It applies the answers since the last call in the same critical section. The second result is
+// the time at which a delayed message will be ready, or 0.
 func (c *consumer) next() (run, int64) {
 	q := c.queue
 	q.mu.Lock()
@@ -177,8 +177,8 @@ func (c *consumer) deliver(r run) {
 	c.delivering.Store(false)
 }
 
-// Ack accepts the n oldest unanswered messages. The queue releases them with the next take, which follows at once unless
-// a run is being delivered.
+// Ack accepts the n oldest unanswered messages. The queue releases them with the next take, which follows at once
+// unless a run is being delivered.
 func (c *consumer) Ack(n int) {
 	if c.broken.Load() {
 		return

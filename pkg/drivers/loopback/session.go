@@ -30,8 +30,8 @@ var _ interface {
 	drivers.Verifier
 } = (*session)(nil)
 
-// nameOf returns the name of a topology. Existing queues are those of a topology that another session declared under the
-// name Existing.
+// nameOf returns the name of a topology. Existing queues are those of a topology that another session declared under
+// the name Existing.
 func nameOf(t drivers.Topology) string { return cmp.Or(t.Existing, t.Name) }
 
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {

@@ -40,10 +40,10 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return d.conn.dial(ctx, network, address)
 }
 
-// conn is one client of the library, and more clients for publishers without confirms. A client has a connection to each
-// member of the replica set for monitoring, and one to the primary per concurrent request. If the library repeats failed
-// inserts, it also replaces broken connections, and a conn breaks with the first request that it gives up. Otherwise a
-// conn breaks with its first broken connection.
+// conn is one client of the library, and more clients for publishers without confirms. A client has a connection to
+// each member of the replica set for monitoring, and one to the primary per concurrent request. If the library repeats
+// failed inserts, it also replaces broken connections, and a conn breaks with the first request that it gives up.
+// Otherwise a conn breaks with its first broken connection.
 type conn struct {
 	*requests.Conn
 	session *session

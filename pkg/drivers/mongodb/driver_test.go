@@ -15,8 +15,8 @@ import (
 
 // FerretDB behind the lab's proxy is the stand-in for MongoDB. The proxy serialises changes, because FerretDB's claims
 // are not atomic, and suppresses responses to unacknowledged writes. The visibility timeout is short, because one check
-// waits for claims of a broken connection. It is longer than a busy machine needs for a batch, to avoid redeliveries. There
-// are few claimers, because FerretDB scans all documents for each claim: TestLimitsAreFilled uses the default.
+// waits for claims of a broken connection. It is longer than a busy machine needs for a batch, to avoid redeliveries.
+// There are few claimers, because FerretDB scans all documents for each claim: TestLimitsAreFilled uses the default.
 func TestConformance(t *testing.T) {
 	cases := []struct {
 		name, options string

@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/requests"
 )
 
-// Publisher connects a publisher. Without confirms, the publisher has its own client. Then the answer to a request after
-// the last insert, on the same connection, shows that the server has received all inserts.
+// Publisher connects a publisher. Without confirms, the publisher has its own client. Then the answer to a request
+// after the last insert, on the same connection, shows that the server has received all inserts.
 func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	client, err := c.clientOf(ctx, spec)
 	if err != nil {

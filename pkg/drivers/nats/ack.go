@@ -33,9 +33,9 @@ func (c *consumer) Nack(n int) {
 	})
 }
 
-// locked calls do, which uses the library, with mu locked. A blocked write blocks every call of the library. From Stop on,
-// locked therefore breaks the connection after grace, also while another call has locked mu. Stop ends a call that began
-// before it, because it locks mu, too.
+// locked calls do, which uses the library, with mu locked. A blocked write blocks every call of the library. From Stop
+// on, locked therefore breaks the connection after grace, also while another call has locked mu. Stop ends a call that
+// began before it, because it locks mu, too.
 func (c *consumer) locked(do func()) {
 	c.limited(func() {
 		c.mu.Lock()
@@ -80,8 +80,8 @@ func (c *consumer) Close() error {
 	return nil
 }
 
-// giveBack rejects unanswered and unhandled messages. No message arrives after the answer to the first flush, so none is
-// missed.
+// giveBack rejects unanswered and unhandled messages. No message arrives after the answer to the first flush, so none
+// is missed.
 func (c *consumer) giveBack() {
 	_ = c.sub.Drain()
 	_ = c.conn.nc.FlushTimeout(grace)

@@ -460,8 +460,8 @@ func TestWatchdogIgnoresIdleTime(t *testing.T) {
 	}
 }
 
-// If the leader of a stream is lost, it does not respond, although the connection is up. Without the timeout, a publisher
-// would wait for ever.
+// If the leader of a stream is lost, it does not respond, although the connection is up. Without the timeout, a
+// publisher would wait for ever.
 func TestConfirmTimeout(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "mute", "confirmTimeout": "50ms"}`), nil)
 	top := plain("mute")

@@ -151,10 +151,10 @@ func remove(ctx context.Context, js jetstream.JetStream, stream, name string) er
 	return nil
 }
 
-// restore creates a consumer again that has unacknowledged messages of an earlier consumer, so that it begins with them.
-// Otherwise it would first deliver new messages, and their acknowledgement would include the earlier ones. Meanwhile
-// another consumer makes the stream keep the messages. exists is false if there is no such consumer, restored if it has no
-// such messages.
+// restore creates a consumer again that has unacknowledged messages of an earlier consumer, so that it begins with
+// them. Otherwise it would first deliver new messages, and their acknowledgement would include the earlier ones.
+// Meanwhile another consumer makes the stream keep the messages. exists is false if there is no such consumer, restored
+// if it has no such messages.
 func restore(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig) (exists,
 	restored bool, err error) {
 	old, err := js.Consumer(ctx, stream, config.Durable)

@@ -60,8 +60,8 @@ func existing(user map[string]any) func(context.Context, json.RawMessage) (drive
 	})
 }
 
-// TestRightsForAnExistingStream proves that the documented permissions are enough for an existing stream. A probe does not
-// use others.
+// TestRightsForAnExistingStream proves that the documented permissions are enough for an existing stream. A probe does
+// not use others.
 func TestRightsForAnExistingStream(t *testing.T) {
 	o := serverOptions(t, "rights")
 	o.Users = []*server.User{{Username: "admin", Password: "secret"}, {Username: "user", Password: "secret",

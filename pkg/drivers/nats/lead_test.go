@@ -27,8 +27,8 @@ func (u unheard) Write(p []byte) (int, error) {
 	return u.Conn.Write(p)
 }
 
-// checkUnansweredQuery checks on three servers that the set-up of spread leaders continues if a query gets no answer, as
-// while the leader of a stream changes.
+// checkUnansweredQuery checks on three servers that the set-up of spread leaders continues if a query gets no answer,
+// as while the leader of a stream changes.
 func checkUnansweredQuery(t *testing.T, urls []string) {
 	list, err := json.Marshal(urls)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// place returns the kit.Endpoints for a node, in the order in which to try them. For spread, ordinal is the number of the
-// connection or queue.
+// place returns the kit.Endpoints for a node, in the order in which to try them. For spread, ordinal is the number of
+// the connection or queue.
 func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]kit.Endpoint, error) {
 	switch node {
 	case "", drivers.AnyNode:

@@ -76,7 +76,8 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	return append(metrics, own...), err
 }
 
-// aside returns JetStream on the prober's connection. It connects again if that has ended. The caller holds the prober's mu.
+// aside returns JetStream on the prober's connection. It connects again if that has ended. The caller holds the
+// prober's mu.
 func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
 	if s.prober.conn == nil || s.prober.conn.over() {
 		c, err := s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer())

@@ -325,8 +325,8 @@ func TestUnansweredMessagesAreReportedAtTheEnd(t *testing.T) {
 	})
 }
 
-// Publishers of one connection open their channels at the same time, and each gets the answers to its own messages. This
-// holds for a publisher that reuses the channel number of another, too.
+// Publishers of one connection open their channels at the same time, and each gets the answers to its own messages.
+// This holds for a publisher that reuses the channel number of another, too.
 func TestAnswersReachTheirPublisher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := scriptedConn(t, 10)

@@ -204,7 +204,8 @@ func TestThousandBindings(t *testing.T) {
 	}
 }
 
-// The quorum queues of RabbitMQ 4.0 drop a rejected message at its 21st delivery, which is marked as the last one. Those of
+// The quorum queues of RabbitMQ 4.0 drop a rejected message at its 21st delivery, which is marked as the last one.
+// Those of
 // 3.10 have no limit, and those of 4.3 do not count rejections. An argument turns the limit off.
 func TestDeliveryLimitOfEachRelease(t *testing.T) {
 	for _, c := range []struct {
@@ -540,7 +541,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// failingWrites is a connection whose writes fail when fails is set. Reads wait, so that nothing else reports the break.
+// failingWrites is a connection whose writes fail when fails is set. Reads wait, so that nothing else reports the
+// break.
 type failingWrites struct {
 	net.Conn
 	fails *atomic.Bool

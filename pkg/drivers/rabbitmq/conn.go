@@ -220,8 +220,8 @@ func (c *conn) closeChannel(ch *amqp.Channel) error {
 	return nil
 }
 
-// breakLater breaks the connection after farewell, unless the timer is stopped before. It ends calls of the library that
-// wait for a dead broker.
+// breakLater breaks the connection after farewell, unless the timer is stopped before. It ends calls of the library
+// that wait for a dead broker.
 func (c *conn) breakLater() *time.Timer {
 	return time.AfterFunc(farewell, func() { _ = c.raw.Close() })
 }

@@ -142,8 +142,8 @@ func (k *consumer) put(d amqp.Delivery) {
 	}
 }
 
-// another returns a delivery that the library has already buffered, unless the batch is full. The library hands over each
-// delivery from its own goroutine. So another yields once, to let that goroutine offer the next one.
+// another returns a delivery that the library has already buffered, unless the batch is full. The library hands over
+// each delivery from its own goroutine. So another yields once, to let that goroutine offer the next one.
 func (k *consumer) another() (amqp.Delivery, bool) {
 	for yielded := false; len(k.batch) < k.spec.Batch; yielded = true {
 		select {

@@ -28,7 +28,8 @@ func wrongPassword(t testing.TB) string {
 	return u.String()
 }
 
-// full are options for a queue that rejects messages while it is full. A body that is too large ends the channel instead.
+// full are options for a queue that rejects messages while it is full. A body that is too large ends the channel
+// instead.
 const full = `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`
 
 func TestConformance(t *testing.T) {

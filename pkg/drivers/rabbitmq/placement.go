@@ -25,8 +25,8 @@ type placed struct {
 	at        time.Time
 }
 
-// place returns the index of the endpoint for node. For leader and follower it is that of the queue, and for spread that
-// of connection ordinal.
+// place returns the index of the endpoint for node. For leader and follower it is that of the queue, and for spread
+// that of connection ordinal.
 func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t drivers.Topology, queue string) (int, error) {
 	switch node {
 	case "", drivers.AnyNode:

@@ -97,7 +97,8 @@ func (p *publisher) Close() error {
 		each := p.spec.Mode == drivers.ConnectionPerMessage ||
 			p.spec.Mode == drivers.ConnectionPerMessageConfirm && p.answers.idle()
 		p.mu.Unlock()
-		// The connection of a single message is closed next. That closes the channel, too, but may lose returned messages.
+		// The connection of a single message is closed next. That closes the channel, too, but may lose returned
+		// messages.
 		if !each || p.spec.Mandatory {
 			p.err = p.conn.closeChannel(p.channel)
 		}

@@ -236,7 +236,8 @@ func barrier(ch *amqp.Channel, what string) error {
 	return nil
 }
 
-// declare declares the exchanges with the first of nodes, and the queues of one of them; here: on the node of the channel.
+// declare declares the exchanges with the first of nodes, and the queues of one of them; here: on the node of the
+// channel.
 func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node, nodes int) error {
 	o := &s.options
 	durable := o.durable()
@@ -269,8 +270,8 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node,
 	return barrier(ch, fmt.Sprintf("declare %s queues and bindings", o.Queue.Type))
 }
 
-// locatorArgument returns the argument that places a queue on the node of the declaring connection, for a server of this
-// major release. RabbitMQ 4.3 rejects the first one.
+// locatorArgument returns the argument that places a queue on the node of the declaring connection, for a server of
+// this major release. RabbitMQ 4.3 rejects the first one.
 func (o *options) locatorArgument(release int) string {
 	if o.Queue.Type == classic && release < 4 {
 		return "x-queue-master-locator"

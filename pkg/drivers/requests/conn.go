@@ -7,9 +7,9 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// Conn is embedded in a driver's connection. When it ends, publishers and consumers begin no more requests. A break lets
-// the running requests of publishers end by themselves: their answers may come over other connections. Cut and End cancel
-// them. Its methods are safe for concurrent use.
+// Conn is embedded in a driver's connection. When it ends, publishers and consumers begin no more requests. A break
+// lets the running requests of publishers end by themselves: their answers may come over other connections. Cut and End
+// cancel them. Its methods are safe for concurrent use.
 type Conn struct {
 	kit.State
 	working, calls       context.Context // working ends with the connection, calls with Cut or End

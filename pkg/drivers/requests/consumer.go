@@ -53,9 +53,9 @@ type ConsumerPlan[K any] struct {
 	ReceivePatience, Patience time.Duration
 }
 
-// Consumer is a drivers.Consumer that receives with the functions of ConsumerPlan.Receiver. It ends with its connection.
-// At most Spec.Prefetch messages are requested, waiting for the handler, or without an answer that was sent. So a slot of
-// the prefetch is used for one round trip per message, if the handler is fast.
+// Consumer is a drivers.Consumer that receives with the functions of ConsumerPlan.Receiver. It ends with its
+// connection. At most Spec.Prefetch messages are requested, waiting for the handler, or without an answer that was
+// sent. So a slot of the prefetch is used for one round trip per message, if the handler is fast.
 type Consumer[K any] struct {
 	*Conn
 	plan     ConsumerPlan[K]

@@ -1,6 +1,6 @@
-// Package requests implements publishers and consumers for drivers whose broker answers requests. A request contains one
-// or more messages, and its answer is the confirm of these messages. The package implements all modes, with waiting,
-// timeouts and closing, so that a driver only has to send requests.
+// Package requests implements publishers and consumers for drivers whose broker answers requests. A request contains
+// one or more messages, and its answer is the confirm of these messages. The package implements all modes, with
+// waiting, timeouts and closing, so that a driver only has to send requests.
 package requests
 
 import (
@@ -132,8 +132,8 @@ func (l *lane) run() {
 	}
 }
 
-// gather waits for messages and returns those of the next request. If it is not full, it needs a place in partial, which
-// the caller must free. Messages are added while it waits for one.
+// gather waits for messages and returns those of the next request. If it is not full, it needs a place in partial,
+// which the caller must free. Messages are added while it waits for one.
 func (l *lane) gather(batch []drivers.Message) (all []drivers.Message, partial bool) {
 	p := l.p
 	p.gathering <- struct{}{}

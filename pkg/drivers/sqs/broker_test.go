@@ -353,9 +353,9 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	}
 }
 
-// If the service rejects a request, all its messages are rejected, and it is not repeated with resilience "none". If the
-// service fails, it may have stored them: they are not rejected, and the connection is broken. By default, the SDK repeats
-// requests after failures and throttling, and no others.
+// If the service rejects a request, all its messages are rejected, and it is not repeated with resilience "none". If
+// the service fails, it may have stored them: they are not rejected, and the connection is broken. By default, the SDK
+// repeats requests after failures and throttling, and no others.
 func TestRefusedRequests(t *testing.T) {
 	for _, c := range []struct {
 		status   int

@@ -35,10 +35,10 @@ func transport(dial kit.DialFunc, config *tls.Config) *http.Transport {
 	}
 }
 
-// readBody sends requests whose bodies net/http reads with Read. It writes a body to the connection, and then checks that
-// there is no more. The response can arrive between the two. The SDK then closes the body, and WriteTo of its bodies
-// returns io.EOF (smithy-go 1.28). For net/http this is an error: it closes the connection, and the rest of the response
-// is lost. Read returns io.EOF, too, as it must at the end.
+// readBody sends requests whose bodies net/http reads with Read. It writes a body to the connection, and then checks
+// that there is no more. The response can arrive between the two. The SDK then closes the body, and WriteTo of its
+// bodies returns io.EOF (smithy-go 1.28). For net/http this is an error: it closes the connection, and the rest of the
+// response is lost. Read returns io.EOF, too, as it must at the end.
 type readBody struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -112,8 +112,8 @@ func (r countingRetryer) RetryDelay(attempt int, err error) (time.Duration, erro
 	return r.Standard.RetryDelay(attempt, err)
 }
 
-// wire breaks its conn if a read fails, unless the SDK repeats the request over another connection. The orderly close of
-// a connection by the server does not: HTTP then opens another one, and returns an error if that fails.
+// wire breaks its conn if a read fails, unless the SDK repeats the request over another connection. The orderly close
+// of a connection by the server does not: HTTP then opens another one, and returns an error if that fails.
 type wire struct {
 	net.Conn
 	of     *conn

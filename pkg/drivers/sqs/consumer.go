@@ -123,8 +123,8 @@ func redelivered(m *types.Message) drivers.Tristate {
 	return drivers.Yes
 }
 
-// settle deletes accepted messages, and makes others visible again immediately. An answer of the service with an error is
-// reported; any other error breaks the connection.
+// settle deletes accepted messages, and makes others visible again immediately. An answer of the service with an error
+// is reported; any other error breaks the connection.
 func (c *consumer) settle(ctx context.Context, handles []string, how requests.Settling) error {
 	doing, request := "acknowledge", c.remove
 	if how != requests.Accepted {

@@ -70,8 +70,8 @@ func modes() []drivers.Mode {
 	return some
 }
 
-// acks leaves out late acknowledgements for FIFO queues: they deliver no more messages of a group until the received ones
-// are deleted.
+// acks leaves out late acknowledgements for FIFO queues: they deliver no more messages of a group until the received
+// ones are deleted.
 func acks(o *options) []drivers.Ack {
 	if o.FIFO {
 		return []drivers.Ack{drivers.AckEach}

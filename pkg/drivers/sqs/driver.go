@@ -109,8 +109,8 @@ func (s *session) configure(ctx context.Context) error {
 	return nil
 }
 
-// client returns a client that uses one transport, and makes one attempt per request unless there is a retryer. net/http
-// repeats a request only if it has not begun to write it.
+// client returns a client that uses one transport, and makes one attempt per request unless there is a retryer.
+// net/http repeats a request only if it has not begun to write it.
 func (s *session) client(by http.RoundTripper, retryer aws.Retryer) *sqs.Client {
 	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
 		o.HTTPClient, o.Retryer = &http.Client{Transport: readBody{by}}, retryer

@@ -25,8 +25,8 @@ import (
 )
 
 // ElasticMQ is the stand-in for AWS. The visibility timeout is short, because one check waits for hidden messages of a
-// broken connection. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory, so a
-// restart would prove nothing about SQS.
+// broken connection. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory,
+// so a restart would prove nothing about SQS.
 func TestConformance(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{"resilience": "none"}`), nil)) })
 	t.Run("vendor", func(t *testing.T) {

@@ -2,7 +2,8 @@
 // subscriptions from memory, for tests without EventStoreDB. Measurements of it do not apply to EventStoreDB.
 //
 // Supported are the requests of pkg/drivers/eventstore: appends with repeated events and the size limit, reads of
-// the end of a stream, soft deletes, persistent subscriptions, and gossip of a leader with followers. Metadata of streams is stored without effect. Other requests are not implemented.
+// the end of a stream, soft deletes, persistent subscriptions, and gossip of a leader with followers. Metadata of
+// streams is stored without effect. Other requests are not implemented.
 package server
 
 import (

@@ -177,8 +177,8 @@ func (c *conn) cut(reason error) {
 	_ = c.raw.Close()
 }
 
-// Close closes the connection, within a few seconds even if the broker does not answer. Errors are ignored, because they
-// contain nothing about messages.
+// Close closes the connection, within a few seconds even if the broker does not answer. Errors are ignored, because
+// they contain nothing about messages.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.End()
@@ -192,7 +192,8 @@ func (c *conn) Close() error {
 }
 
 // within calls exchange, which uses the library. The library checks ctx while it waits for an answer, but not during a
-// blocked write. So within breaks the connection, which others may use, if exchange does not return soon after ctx ended.
+// blocked write. So within breaks the connection, which others may use, if exchange does not return soon after ctx
+// ended.
 func (c *conn) within(ctx context.Context, exchange func() error) error {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -54,8 +54,8 @@ func newConsumer(ctx context.Context, on *conn, spec drivers.ConsumerSpec, from 
 	return c, nil
 }
 
-// run receives until the link breaks, or until the consumer is stopped. The broker delivers messages again that were not
-// handled. These include messages that the library received before the connection broke.
+// run receives until the link breaks, or until the consumer is stopped. The broker delivers messages again that were
+// not handled. These include messages that the library received before the connection broke.
 func (c *consumer) run() {
 	defer close(c.ended)
 	for {

@@ -11,8 +11,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// part is what publishers and consumers have in common: an AMQP session with one link. The broker can end it alone. Then
-// the next message reports it, because the library does not.
+// part is what publishers and consumers have in common: an AMQP session with one link. The broker can end it alone.
+// Then the next message reports it, because the library does not.
 type part struct {
 	kit.State
 	conn    *conn
@@ -59,9 +59,9 @@ func (p *part) broke(err error) {
 	p.Broke(err)
 }
 
-// close ends the link with AMQP's handshake, after which the broker has received everything that was sent on it. It also
-// ends the AMQP session, unless the connection is closed next. If the broker does not answer, it breaks the connection,
-// because no other user gets an answer on it either.
+// close ends the link with AMQP's handshake, after which the broker has received everything that was sent on it. It
+// also ends the AMQP session, unless the connection is closed next. If the broker does not answer, it breaks the
+// connection, because no other user gets an answer on it either.
 func (p *part) close(link func(context.Context) error, last bool) error {
 	p.once.Do(func() {
 		whole := p.End()
