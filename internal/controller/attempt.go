@@ -499,9 +499,6 @@ const maxTeardowns = 3
 // teardown makes one agent of each group remove its topology: the first that has finished, or the next after a failure.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
-		if g.Cell.Workload.Topology.Existing != "" {
-			continue // nothing was declared
-		}
 		tries := 0
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
 			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || tries == maxTeardowns {

@@ -366,7 +366,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	})
 	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
 		return schedule.Result{State: schedule.Gone, Ended: k.cfg.Clock.Now(),
-			Why: "the run is no longer on the control plane; a controller with --dir has a copy"}, nil
+			Why: "the run is no longer on the control plane; a controller with --dir may have a copy"}, nil
 	}
 	if err != nil {
 		return schedule.Result{}, err
