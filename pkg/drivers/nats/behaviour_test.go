@@ -231,6 +231,7 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 	for range 8 {
 		<-broken.got
 	}
+	becomes(t, s, drivers.MetricUnacked, 3) // the server has processed the acknowledgements
 	broken.on.nc.Close()
 	publish(8, 9)
 	for range 2 { // a consumer that was created again can break, too
@@ -242,6 +243,17 @@ func TestUnacknowledgedMessagesComeFirst(t *testing.T) {
 		}
 		again.on.nc.Close()
 	}
+}
+
+// becomes waits until a metric of the server has a value.
+func becomes(t *testing.T, s *session, name string, value float64) {
+	t.Helper()
+	labtest.Eventually(t, fmt.Sprintf("%s of %v", name, value), func() bool {
+		metrics, err := s.Probe(t.Context())
+		return err == nil && slices.ContainsFunc(metrics, func(m drivers.Metric) bool {
+			return m.Name == name && m.Value == value
+		})
+	})
 }
 
 // With limits retention, a stream keeps acknowledged messages, and removes the oldest when it is full. A work queue has
@@ -263,12 +275,7 @@ func TestRetentionOfStreams(t *testing.T) {
 	if i := slices.IndexFunc(c.errs, func(err error) bool { return err != nil }); i >= 0 {
 		t.Errorf("confirm %d of a stream that discards old messages: %v", i, c.errs[i])
 	}
-	labtest.Eventually(t, "a queue depth of 0", func() bool {
-		metrics, err := s.Probe(t.Context())
-		return err == nil && slices.ContainsFunc(metrics, func(m drivers.Metric) bool {
-			return m.Name == drivers.MetricQueueDepth && m.Value == 0
-		})
-	})
+	becomes(t, s, drivers.MetricQueueDepth, 0)
 	js, err := s.admin.nc.JetStream()
 	if err != nil {
 		t.Fatal(err)
