@@ -113,7 +113,7 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 }
 
 // existingConsumer is durable for an existing stream. It returns an error if the consumer delivers fewer unacknowledged
-// messages than the prefetch: then acknowledgements that wait for more messages would never be sent.
+// messages than the prefetches of all threads: then acknowledgements that wait for more messages would never be sent.
 func (s *session) existingConsumer(ctx context.Context, spec drivers.ConsumerSpec, stream string) (name string,
 	restored bool, err error) {
 	name = drivers.QueueName(s.options.Consumer, spec.Queue)
@@ -125,9 +125,10 @@ func (s *session) existingConsumer(ctx context.Context, spec drivers.ConsumerSpe
 	if err != nil {
 		return "", false, fmt.Errorf("find consumer %s of stream %s: %w", name, stream, err)
 	}
-	if most := c.CachedInfo().Config.MaxAckPending; most > 0 && (spec.Prefetch == 0 || spec.Prefetch > most) {
-		return "", false, fmt.Errorf("consumer %s of stream %s: at most %d messages are unacknowledged, and the prefetch is %d "+
-			"(0: unlimited); lower consumers.prefetch", name, stream, most, spec.Prefetch)
+	threads := (spec.Topology.Consumers + spec.Topology.Queues - 1) / spec.Topology.Queues
+	if most := c.CachedInfo().Config.MaxAckPending; most > 0 && (spec.Prefetch == 0 || spec.Prefetch*threads > most) {
+		return "", false, fmt.Errorf("consumer %s of stream %s: at most %d messages are unacknowledged, and %d threads have a "+
+			"prefetch of %d (0: unlimited); lower consumers.prefetch", name, stream, most, threads, spec.Prefetch)
 	}
 	return name, false, nil
 }

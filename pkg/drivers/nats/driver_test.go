@@ -90,10 +90,11 @@ func TestUnfitExistingConsumers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Storage: jetstream.MemoryStorage}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Storage: jetstream.MemoryStorage,
+		Subjects: []string{"orders", "orders.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	existing := drivers.Topology{Name: "task", Queues: 1, Subscriptions: 1, Bindings: 1, Consumers: 1, Existing: "orders"}
+	existing := drivers.Topology{Name: "task", Queues: 1, Subscriptions: 1, Bindings: 1, Consumers: 2, Existing: "orders"}
 	for name, c := range map[string]struct {
 		change func(*jetstream.ConsumerConfig)
 		want   string
@@ -104,7 +105,10 @@ func TestUnfitExistingConsumers(t *testing.T) {
 		"batch":       {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 10 }, "max_batch 10"},
 		"expiry":      {func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Second }, "max_expires 1s"},
 		"deliveries":  {func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }, "max_deliver 3"},
-		"ack pending": {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 50 }, "at most 50 messages"},
+		"ack pending": {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 199 }, "at most 199 messages"},
+		"all pending": {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 200 }, ""},
+		"filter":      {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "orders.new" }, "excludes the subject"},
+		"filters":     {func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"orders.new", "*"} }, ""},
 		"no consumer": {func(c *jetstream.ConsumerConfig) { c.Durable = "other" }, "find consumer c"},
 	} {
 		config := jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 10 * time.Second}
@@ -122,6 +126,10 @@ func TestUnfitExistingConsumers(t *testing.T) {
 		if err := js.DeleteConsumer(t.Context(), "orders", config.Durable); err != nil {
 			t.Fatal(err)
 		}
+	}
+	s.options.Subject = "other"
+	if err := s.Verify(t.Context(), existing); err == nil || !strings.Contains(err.Error(), `not "other"`) {
+		t.Errorf("subject of another stream: %v", err)
 	}
 	several := drivers.Use{Existing: true, Queues: 2, Publishers: 1}
 	if d := declare(schematest.Fill(t, driver{}, `{"embedded": true, "subject": "orders"}`), several); !strings.Contains(

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -223,10 +225,22 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	}
 	s.prober.own(t)
 	err = kit.Each(t.Queues, func(queue int) error {
-		if err := s.exists(ctx, t, queue); err != nil || t.Consumers == 0 {
+		if err := s.exists(ctx, t, queue); err != nil {
 			return err
 		}
 		stream, name := streamName(t, queue), drivers.QueueName(s.options.Consumer, queue)
+		subject := drivers.QueueName(s.options.Subject, queue)
+		passes := func(filter string) bool { return server.SubjectMatchesFilter(subject, filter) }
+		found, err := js.Stream(ctx, stream)
+		if err != nil {
+			return fmt.Errorf("find stream %s: %w", stream, err)
+		}
+		if of := found.CachedInfo().Config.Subjects; subject != "" && !slices.ContainsFunc(of, passes) {
+			return fmt.Errorf("stream %s: it stores the subjects %q, not %q; set subject to one of them", stream, of, subject)
+		}
+		if t.Consumers == 0 {
+			return nil
+		}
 		c, err := js.Consumer(ctx, stream, name)
 		if err != nil {
 			return fmt.Errorf("find consumer %s of stream %s: %w", name, stream, err)
@@ -242,6 +256,14 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 			return fmt.Errorf("consumer %s of stream %s: it has settings with which messages do not arrive (max_batch %d, max_expires %v, "+
 				"max_deliver %d, paused %v); remove them", name, stream, config.MaxRequestBatch, config.MaxRequestExpires,
 				config.MaxDeliver, c.CachedInfo().Paused)
+		}
+		filters := config.FilterSubjects
+		if config.FilterSubject != "" {
+			filters = []string{config.FilterSubject}
+		}
+		if subject != "" && len(filters) > 0 && !slices.ContainsFunc(filters, passes) {
+			return fmt.Errorf("consumer %s of stream %s: its filter %q excludes the subject %q; set subject to one that it delivers",
+				name, stream, filters, subject)
 		}
 		return nil
 	})
