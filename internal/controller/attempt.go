@@ -509,7 +509,7 @@ func (a *attempt) teardown(ctx context.Context) {
 			_ = a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
 			return p.at[wire.StepTeardown] && p.arrival.Error == ""
 		})
-		if !down {
+		if !down && g.Cell.Workload.Topology.Existing == "" {
 			a.remark("", "error",
 				"no agent could tear down: queues and topics of the task may be left on the broker, named "+g.Topic())
 		}
