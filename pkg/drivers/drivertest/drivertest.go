@@ -104,8 +104,8 @@ const maxParallel = 8
 // The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
 // those of "tls", "probe", "cleanup", "setup", "teardown" without Harness.Concurrent, "in-process", those that call
 // Harness.Cut, then "leaks", which looks for leaked goroutines of all checks, and last "restart". The time that "go
-// test
-// -v" prints for a parallel check does not include waiting for other checks. The log contains the check's own time.
+// test -v" prints for a parallel check does not include waiting for other checks. The log contains the check's own
+// time.
 //
 // An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
 // declared. Drivers that declare Mandatory must connect such a publisher and return its messages.

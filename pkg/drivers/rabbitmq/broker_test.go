@@ -205,8 +205,7 @@ func TestThousandBindings(t *testing.T) {
 }
 
 // The quorum queues of RabbitMQ 4.0 drop a rejected message at its 21st delivery, which is marked as the last one.
-// Those of
-// 3.10 have no limit, and those of 4.3 do not count rejections. An argument turns the limit off.
+// Those of RabbitMQ 3.10 have no limit, and those of 4.3 do not count rejections. An argument turns the limit off.
 func TestDeliveryLimitOfEachRelease(t *testing.T) {
 	for _, c := range []struct {
 		part, arguments string

@@ -327,8 +327,8 @@ func TestConsumerWithoutAnswers(t *testing.T) {
 }
 
 // The window stays used: its messages are confirmed once per round trip. A publisher that is interrupted while it fills
-// the window causes more and smaller requests than there are places, so the test uses one processor and allows for 10
-// %.
+// the window causes more and smaller requests than there are places, so the test uses one processor and allows for
+// 10 %.
 func TestPublisherFillsTheWindow(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds = 40
