@@ -13,7 +13,7 @@ import (
 
 func labelFlag(c *cobra.Command, to *[]string) {
 	c.Flags().StringArrayVar(to, "label", nil,
-		"label this agent with `name=value`, for \"on\" in matrices; repeatable [$"+variable("label")+", with commas]")
+		"label this agent with `name=value`, for \"on\" in matrices; repeatable")
 }
 
 // labels parses the values of --label.

@@ -345,7 +345,7 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 				errors.New("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")}
 	case run.Influx != nil && !o.influx.none:
 		fmt.Fprintln(stderr,
-			"no points are written to the InfluxDB of the matrix: with --detach, ctl does not follow the run (see controller --influx)")
+			"no points are written to the InfluxDB of the matrix: with --detach, ctl does not follow the run (see lockstep-controller --influx)")
 	}
 	return nil, nil
 }

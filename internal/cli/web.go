@@ -110,7 +110,7 @@ func fleetPassword() *cobra.Command {
 		Use:   "hash-password NAME",
 		Short: "Hash a password for --web-users (reads standard input)",
 		Long: `hash-password reads a password of 8 to 72 bytes from the first line of standard input. It prints NAME and the hash
-of the password as one line, for the files of controller --web-users and agent --metrics-users.`,
+of the password as one line, for the files of lockstep-controller --web-users and lockstep-agent --metrics-users.`,
 		Example: `  ctl fleet hash-password alice < alice.password >> web.users`,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

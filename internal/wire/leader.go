@@ -559,7 +559,7 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 		return fmt.Sprintf("storage on the control plane: it has the streams of %d runs, the maximum, and %s", count-1,
 			help), nil
 	case used >= limit:
-		return fmt.Sprintf("storage on the control plane: the streams of %d runs use %.1f MiB of at most %.1f MiB (controller --record-limit), and %s",
+		return fmt.Sprintf("storage on the control plane: the streams of %d runs use %.1f MiB of at most %.1f MiB (lockstep-controller --record-limit), and %s",
 			count-1, float64(used)/(1<<20), float64(limit)/(1<<20), help), nil
 	}
 	return "", nil

@@ -205,8 +205,8 @@ func configs(c *Credentials) (map[string]string, error) {
 
 func config(c *Credentials, name, cluster string) string {
 	file := func(name string) string { return path.Join(c.At, name) }
-	return fmt.Sprintf(`# Made by "ctl fleet"; changes are lost when an agent is added or removed. For nats-server -c, or controller --nats-config, which
-# uses its own flags for the address and the folder of its streams.
+	return fmt.Sprintf(`# Made by "ctl fleet"; changes are lost when an agent is added or removed. For nats-server -c, or lockstep-controller --nats-config,
+# which uses its own flags for the address and the folder of its streams.
 server_name: %q
 listen: "0.0.0.0:%d"
 max_payload: %d
