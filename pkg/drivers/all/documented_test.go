@@ -57,7 +57,7 @@ func undocumented(t *testing.T, schema string) (paths []string) {
 				continue // a pattern
 			}
 			own := ""
-			for _, group := range field.Comments() {
+			for _, group := range ast.Comments(field) {
 				if group.Doc {
 					own += group.Text()
 				}
