@@ -15,7 +15,7 @@ var usualPorts = map[string][]int{
 	"rabbitmq4":     {0, 5872, 0, 15872, 15892},
 	"rabbitmq43":    {0, 5972, 0, 15972, 15992},
 	"kafka":         {9092},
-	"kafka3":        {9192, 0, 9292, 0, 9392},
+	"kafka3":        {9192, 0, 0, 9292, 0, 0, 9392},
 	"kafka-next":    {9093},
 	"artemis":       {21616},
 	"artemis-pair":  {21626, 21627},

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +44,33 @@ func TestPortsAreKept(t *testing.T) {
 			continue
 		}
 		_ = listener.Close()
+	}
+}
+
+// The preferred ports of Kafka's cluster are those of its listener without a password, which the shipped matrices use.
+func TestUsualPortsOfKafka(t *testing.T) {
+	ports := slices.Clone(usualPorts["kafka3"])
+	other := testSite(t)
+	free, err := other.ports(len(ports))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = other.close(true) // they are not reserved any more
+	var want []string
+	for i, port := range ports {
+		if port != 0 {
+			ports[i] = free[i]
+			want = append(want, loopback(free[i]))
+		}
+	}
+	s := testSite(t)
+	s.prefer(ports)
+	plan, err := planKafka(kafka43, "kafka3", 3)(s, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if brokers := "LOCKSTEP_KAFKA3_BROKERS=" + strings.Join(want, ","); !slices.Contains(plan.Env(), brokers) {
+		t.Errorf("the variables are %q, want %s", plan.Env(), brokers)
 	}
 }
 
