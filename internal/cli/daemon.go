@@ -101,7 +101,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.sync, "sync", "always",
 		"sync streams to disk \"always\" (before each acknowledgement) or every `duration`, such as 2m")
 	f.IntVar(&o.replicas, "replicas", 0,
-		"store streams on `number` servers of the cluster, existing ones included (default: 3 on a cluster, else 1)")
+		"store new and existing streams on `number` servers of the cluster (default: 3 on a cluster, else 1)")
 	f.IntVar(&o.beside, "max-parallel-runs", 4,
 		"execute up to `number` runs in parallel if they share no agent and no broker")
 	f.Var(&o.room, "record-limit",
