@@ -22,7 +22,7 @@ func TestInProcess(t *testing.T) {
 		opened++
 		return namedBroker("private-" + strconv.Itoa(opened)), nil
 	}}
-	kept := faulty{open: func(json.RawMessage) (json.RawMessage, error) { // each session opens one that nobody closes
+	kept := faulty{open: func(json.RawMessage) (json.RawMessage, error) { // each session opens one that is never closed
 		_, err := loopback.Driver{}.Open(context.Background(), namedBroker("kept"), drivers.Env{})
 		return namedBroker("kept"), err
 	}}

@@ -20,9 +20,9 @@ type unheard struct {
 }
 
 func (u unheard) Write(p []byte) (int, error) {
-	const query, nobodys = "$JS.API.STREAM.INFO.", "$JS.API.STREAM.IFNO."
+	const query, unknown = "$JS.API.STREAM.INFO.", "$JS.API.STREAM.IFNO."
 	if bytes.Contains(p, []byte(query)) && u.lost.CompareAndSwap(false, true) {
-		p = bytes.Replace(p, []byte(query), []byte(nobodys), 1)
+		p = bytes.Replace(p, []byte(query), []byte(unknown), 1)
 	}
 	return u.Conn.Write(p)
 }

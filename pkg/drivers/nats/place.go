@@ -130,7 +130,7 @@ func (s *session) firstReplica(ctx context.Context, at []kit.Endpoint, of *jetst
 }
 
 // leaderPatience is the time after which lead repeats its request to move the leader. It begins when there is a leader.
-// It is also the maximum wait for the answer to a query: nobody answers one that arrives while the leader changes.
+// It is also the maximum wait for the answer to a query: no server answers one that arrives while the leader changes.
 const leaderPatience = time.Second
 
 // lead moves the leader of a queue's stream to the node that the topology names. NATS places streams with one replica
