@@ -121,31 +121,20 @@ func (p *targetProcess) pause() (undo func() error, err error) {
 	return func() error {
 		defer g.dismiss()
 		if err := procs.Resume(p.handle); err != nil {
-			return fmt.Errorf("resume process %d: %w", p.pid, err)
+			return fmt.Errorf("resume process %d: %w; run kill -CONT %[1]d", p.pid, err)
 		}
 		return nil
 	}, nil
 }
 
-// end kills or stops the process. undo starts it again and returns when it runs.
+// end kills or stops the process. undo starts it again and returns when it runs. If the stop command fails but the
+// process ends, end starts it again.
 func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 	g, err := newGuard(p.pid, p.target.Start)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case kill:
-		err = p.handle.Kill()
-	case len(p.target.Stop) > 0:
-		err = runCommand(p.log, p.target.Stop)
-	default:
-		err = p.handle.Signal(syscall.SIGTERM)
-	}
-	if err != nil {
-		g.dismiss()
-		return nil, fmt.Errorf("end process %d: %w", p.pid, err)
-	}
-	return func() error {
+	undo = func() error {
 		ended := g.fire()
 		late := time.After(stopTimeout + startTimeout)
 		for {
@@ -162,12 +151,34 @@ func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 			}
 			select {
 			case <-late:
-				return fmt.Errorf("restart target %q: its command ran, but its process (%s) was not found",
+				return fmt.Errorf("restart target %q: its command ran, but its process (%s) was not found; start it manually",
 					p.target.Name, inWords(p.target.Process))
 			case <-time.After(restartPoll):
 			}
 		}
-	}, nil
+	}
+	switch {
+	case kill:
+		err = p.handle.Kill()
+	case len(p.target.Stop) > 0:
+		if err = runCommand(p.log, p.target.Stop); err == nil {
+			break
+		}
+		err = fmt.Errorf("its stop command failed: %w; see the log of this agent", err)
+		for late := time.Now().Add(startTimeout); time.Now().Before(late); {
+			if now, _ := p.proc.usage(strconv.Itoa(p.pid)); now.start != p.start {
+				return nil, errors.Join(fmt.Errorf("stop target %q: %w", p.target.Name, err), undo())
+			}
+			<-time.After(restartPoll)
+		}
+	default:
+		err = p.handle.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		g.dismiss()
+		return nil, fmt.Errorf("end process %d of target %q: %w", p.pid, p.target.Name, err)
+	}
+	return undo, nil
 }
 
 // isolate separates the target from its network with its command, until undo.
@@ -202,8 +213,11 @@ func runCommand(log *slog.Logger, argv []string) error {
 	procs.NewSession(c)
 	c.WaitDelay = time.Second
 	stop := time.AfterFunc(stopTimeout, func() { _ = c.Process.Kill() })
-	defer stop.Stop()
-	if out, err := c.CombinedOutput(); err != nil {
+	out, err := c.CombinedOutput()
+	if late := !stop.Stop(); late && err != nil {
+		err = fmt.Errorf("it did not end within %v (%w)", stopTimeout, err)
+	}
+	if err != nil {
 		log.Error("command of a target failed", "command", argv, "err", err, "output", strings.TrimSpace(string(out)))
 		return err
 	}

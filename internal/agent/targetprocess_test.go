@@ -204,3 +204,27 @@ func TestFailedStartIsTold(t *testing.T) {
 		t.Errorf("a start command that does not exist: %v", err)
 	}
 }
+
+// A stop command that ends the process and then fails must not leave the broker stopped: nobody else would start it.
+func TestStopThatFailsStartsAgain(t *testing.T) {
+	const word = "1000.015625"
+	c := exec.Command("sleep", word)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = c.Wait() }()
+	until(t, c.Process.Pid, "S", true)
+	x := found(t, plan.Target{Name: "x", Process: plan.Process{Command: word},
+		Start: []string{"sleep", word}, Stop: []string{"/bin/sh", "-c", "kill " + strconv.Itoa(c.Process.Pid) + "; exit 3"}})
+	undo, err := x.end(false)
+	if err == nil || undo != nil || !strings.Contains(err.Error(), `target "x": its stop command failed: exit status 3`) {
+		t.Errorf("a stop command that fails: %v", err)
+	}
+	pid, _ := x.find()
+	if pid == 0 || pid == x.pid {
+		t.Fatalf("process %d runs, want a new one", pid)
+	}
+	if p, err := os.FindProcess(pid); err == nil {
+		_ = p.Kill()
+	}
+}
