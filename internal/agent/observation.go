@@ -70,8 +70,8 @@ func (o *observation) open() error {
 	for _, x := range o.assignment.Observe {
 		processes := cfg.Observes[x.As]
 		if len(processes) == 0 {
-			return fmt.Errorf("this agent does not observe broker %q: its --observe flags are for %s",
-				x.As, strings.Join(o.slot.self.Observes, ", "))
+			return fmt.Errorf("observe broker %q on agent %s: its --observe flags are for %s; start it with another",
+				x.As, cfg.Name, strings.Join(o.slot.self.Observes, ", "))
 		}
 		o.brokers = append(o.brokers, newObservedBroker(procfs(cfg.Proc), o.slot.place, x, processes))
 	}

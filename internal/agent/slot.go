@@ -427,7 +427,8 @@ func (s *slot) observe(ctx context.Context, a assigned) {
 	s.observing.Go(func() {
 		defer s.observations.Add(-1)
 		if several > maxObservations {
-			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it already observes %d tasks, the maximum", maxObservations))
+			o.arrive(ctx, wire.StepOpen, fmt.Errorf("observe on agent %s: it already observes %d tasks, the maximum; start another observer",
+				s.cfg.Name, maxObservations))
 			return
 		}
 		o.run(ctx)
