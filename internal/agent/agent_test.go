@@ -347,7 +347,7 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			}
 			b.arrival(ref, wire.StepDone)
 		}
-		if d.open.Load() != 0 {
+		if d.opened.Load() != 0 {
 			t.Error("a session was opened")
 		}
 	})
