@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/wire"
@@ -45,4 +46,12 @@ func (w Watch) Series() int {
 func (w Watch) Ended() string {
 	v, _ := w.of.view(time.Now())
 	return v.Ended
+}
+
+// Slow returns the handler of a page that takes until its limit, without the access control.
+func Slow(cfg Config) http.Handler {
+	return (&site{Config: cfg}).page(func(r *http.Request) (view, error) {
+		<-r.Context().Done()
+		return view{}, r.Context().Err()
+	})
 }

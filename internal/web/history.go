@@ -116,7 +116,7 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 		slices.Reverse(x.Points)
 		for _, c := range s.Changes {
 			since := s.Points[c.At]
-			shift := fmt.Sprintf("%+.1f %%", 100*c.Shift())
+			shift := display.Change(c.Shift())
 			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before),
 				format(c.After), c.P)
 			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm && !v.One, s.Causes(c.At)})

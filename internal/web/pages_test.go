@@ -443,7 +443,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	path += "&cell=00000000abc1"
 	text = l.get(path, nil)
 	sound(t, path, text)
-	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell only", `since 2026-03-19 02:00:00 UTC`,
+	for _, want := range []string{"-30 % since 2026-03-19", "of this cell only", `since 2026-03-19 02:00:00 UTC`,
 		`<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)
@@ -510,5 +510,17 @@ func TestTheDigestOfASlotIsReadable(t *testing.T) {
 	}
 	if text := l.get("/runs/run-1/digest.html", nil); text != "the digest" {
 		t.Errorf("the digest is %q", text)
+	}
+}
+
+// A page that takes until its limit says so, and names the leading controller.
+func TestSlowPage(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil)
+	slow := httptest.NewRecorder()
+	web.Slow(web.Config{Conn: l.client, Access: &web.Access{}, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(slow,
+		httptest.NewRequest(http.MethodGet, "/", nil))
+	if text := slow.Body.String(); slow.Code != http.StatusGatewayTimeout || !strings.Contains(text, "controller head") {
+		t.Errorf("status %d\n%s", slow.Code, text)
 	}
 }

@@ -56,7 +56,7 @@ func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop f
 		pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
 		if err != nil {
 			_ = listener.Close()
-			return nil, nil, fmt.Errorf("read TLS certificate: %w", err)
+			return nil, nil, fmt.Errorf("read TLS certificate %s and key %s: %w", l.Cert, l.Key, err)
 		}
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair},
 			MinVersion: tls.VersionTLS12})

@@ -155,8 +155,7 @@ func (s *site) page(make func(*http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 		defer cancel()
-		r = r.WithContext(ctx)
-		v, err := make(r)
+		v, err := make(r.WithContext(ctx)) // fail and write have their own limits
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -204,8 +203,11 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, body := http.StatusBadGateway, notFound{"Read error", err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
-		status, body = http.StatusNotFound, notFound{"No such " + objectKind(r),
-			"It is neither on the control plane nor among the copies of this controller."}
+		kind := objectKind(r)
+		status, body = http.StatusNotFound, notFound{What: "No such " + kind}
+		if kind == "run" {
+			body.Why = "It is neither on the control plane nor among the copies of this controller."
+		}
 	case errors.Is(err, errForbidden):
 		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
 	case errors.Is(err, errImpossible), errors.Is(err, wire.ErrChanged):
