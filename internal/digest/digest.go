@@ -67,7 +67,7 @@ type Shift struct {
 
 // Status is a change of the status of values: a verdict, a flag, the reason for a missing number, or "numeric".
 type Status struct {
-	Cells   []string        `json:"cells"` // the cells with this change
+	Cells   []string        `json:"cells"` // the first cells with this change
 	Count   int             `json:"count"` // number of these cells
 	Values  []string        `json:"values"`
 	Finding compare.Finding `json:"finding"`
@@ -77,7 +77,7 @@ type Status struct {
 // maxNames limits the named cells of a common change.
 const maxNames = 5
 
-// maxListed limits the cells that are listed in text with the same change of status.
+// maxListed limits the listed cells with the same change of status.
 const maxListed = 20
 
 // Of returns the digest of a run. The history must contain the run.
@@ -178,7 +178,9 @@ func (d *Digest) mergeStatuses() {
 			continue
 		}
 		all[i].Count++
-		all[i].Cells = append(all[i].Cells, s.Cells...)
+		if len(all[i].Cells) < maxListed {
+			all[i].Cells = append(all[i].Cells, s.Cells...)
+		}
 	}
 	slices.SortStableFunc(all, func(a, b Status) int {
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count))
@@ -340,7 +342,7 @@ func (d Digest) sections() (all []section) {
 	for _, x := range d.Statuses {
 		l := line{Text: string(x.Finding) + ": " + x.line(), Mark: x.Finding}
 		if x.Count > 1 {
-			l.Subs = names(x.Cells[:min(len(x.Cells), maxListed)], x.Count)
+			l.Subs = names(x.Cells, x.Count)
 		}
 		shifts.Lines = append(shifts.Lines, l)
 	}

@@ -3,11 +3,13 @@ package digest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"example.org/lockstep/lockstep/internal/compare"
+	"example.org/lockstep/lockstep/internal/history"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/runs"
 )
@@ -213,5 +215,30 @@ func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 ||
 		said.More["problems"] == 0 || len(said.Shifts)+said.More["shifts"] != 12 {
 		t.Errorf("%q, %d lines, %d problems, more: %v", said.Title, len(said.Lines), len(said.Problems), said.More)
+	}
+}
+
+// A broker that was down changes the status of every cell. The output for programs still has its lines.
+func TestManyCellsWithOneStatus(t *testing.T) {
+	d := Digest{Run: "night-0009"}
+	for n := range 600 {
+		d.Statuses = append(d.Statuses, Status{Cells: []string{fmt.Sprintf("broker=rabbit mode=confirm-window nodes=3 threads=25 size=%d", n)},
+			Count: 1, Values: []string{"publish.rate"}, Finding: compare.Worse,
+			StatusChange: history.StatusChange{Before: "numeric", Status: "invalid", Since: "night-0009"}})
+	}
+	d.mergeStatuses()
+	var text bytes.Buffer
+	if err := d.JSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	var said struct {
+		Lines    []string
+		Statuses []struct{ Count int }
+	}
+	if err := json.Unmarshal(text.Bytes(), &said); err != nil {
+		t.Fatal(err)
+	}
+	if text.Len() > maxJSON || len(said.Lines) == 0 || len(said.Statuses) != 1 || said.Statuses[0].Count != 600 {
+		t.Errorf("%d bytes, %d lines, statuses %v", text.Len(), len(said.Lines), said.Statuses)
 	}
 }
