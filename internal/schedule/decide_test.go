@@ -255,7 +255,12 @@ func TestStaleChanges(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	s, slots := fixture(t, func(d *Definition) { d.Hooks = []string{"a", "b"} })
+	s, slots := fixture(t, func(d *Definition) {
+		d.Hooks = strings.Split("abcdefghij", "")
+		if len(d.Hooks) != maxHooks {
+			t.Fatalf("%d hooks, want %d", len(d.Hooks), maxHooks)
+		}
+	})
 	big := []byte(`{"x":"` + strings.Repeat("y", MaxCompared/2) + `"}`)
 	now := at(t, "2026-11-02T02:00:00Z")
 	for range maxHistory + 20 {
@@ -269,11 +274,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 		s.End(run, Result{State: Done, Tasks: Tasks{Valid: 1}, Problems: problems, Why: strings.Repeat("w", 1e6)})
 		s.Called(run, Call{Hook: "a", State: CallDone}, big)
-		s.Called(run, Call{Hook: "b", State: CallFailed, Why: strings.Repeat("w", 1e6)}, nil)
+		for _, hook := range s.Hooks[1:] {
+			s.Called(run, Call{Hook: hook, State: CallFailed, Why: strings.Repeat("w", 1e6)}, nil)
+		}
 		now = now.AddDate(0, 0, 1)
 	}
 	text, err := json.Marshal(s)
-	if err != nil || len(s.History) != maxHistory || len(text) > 2<<20 {
+	if err != nil || len(s.History) != maxHistory || len(text) > maxStored {
 		t.Errorf("%d entries, %d bytes, %v", len(s.History), len(text), err)
 	}
 	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != maxHistory {

@@ -36,7 +36,7 @@ const (
 	maxWithin  = 7 * 24 * time.Hour
 	maxFlags   = 100
 	maxFlag    = 4 << 10
-	maxStored  = 2 << 20 // bytes of a schedule with its history
+	maxStored  = 6 << 20 // bytes of a schedule with its history, more than the other limits allow
 	maxRunID   = 200     // bytes
 )
 
