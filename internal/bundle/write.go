@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -134,14 +135,23 @@ func (f source) innocent() error {
 	if strings.HasSuffix(f.Name, ".hlog") {
 		return nil
 	}
-	text, err := os.ReadFile(f.path)
+	file, err := os.Open(f.path)
 	if err != nil {
 		return err
 	}
-	if plan.Redact(string(text)) != string(text) {
-		return fmt.Errorf("%s may contain a password; nothing was written; replace it with ***", f.path)
+	defer file.Close()
+	for r := bufio.NewReader(file); ; { // by line: the snapshots of a long task do not fit into memory
+		line, err := r.ReadString('\n')
+		if plan.Redact(line) != line {
+			return fmt.Errorf("%s may contain a password; nothing was written; replace it with ***", f.path)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // payloads lists the files that the matrix had agents read. Secrets (${file:…}) are not among them.
