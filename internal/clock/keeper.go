@@ -51,7 +51,7 @@ func (k *keeper) arm() {
 	}
 	if at := k.alarms[0].at; k.armed == 0 || at < k.armed {
 		k.armed = at
-		k.ticker.set(host(at))
+		k.ticker.set(max(1, host(at))) // with a simulated offset, host(1) is negative
 	}
 }
 
