@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -323,20 +322,6 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 				"want 0.1 %% at most with a raw clock, and more than 1 %% without", raw, looks, outside, later)
 		}
 	}
-}
-
-// The difference of a host's two clocks is computed from readings before and after.
-func TestSlew(t *testing.T) {
-	first, bound := Slew()
-	second, more := Slew()
-	if apart := second - first; bound < 0 || more < 0 || max(apart, -apart) > bound+more+int64(time.Second) {
-		t.Errorf("the clocks are %d ± %d and then %d ± %d ns apart", first, bound, second, more)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		if ahead, bound := Slew(); ahead != 0 || bound != 0 {
-			t.Errorf("on a bubble's clock it is %d ± %d", ahead, bound)
-		}
-	})
 }
 
 func TestOffsetsKnowNothingAtFirst(t *testing.T) {

@@ -188,8 +188,12 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		!strings.Contains(err.Error(), "use one of nightly") {
 		t.Errorf("%v", err)
 	}
-	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {
-		t.Error("a bounded answer is empty")
+	scheduledRun(t, root, 1, 20, 1, nothing)
+	fresh(t, s)
+	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10})
+	if len(a.Cells) != 20 || len(a.Cells[0].Points) != 1 || a.MorePoints != 20 {
+		t.Errorf("at most 10 points of 20 cells with 2 each: %d cells, the first with %d points, %d more; want 20, 1 and 20",
+			len(a.Cells), len(a.Cells[0].Points), a.MorePoints)
 	}
 }
 

@@ -100,8 +100,8 @@ func TestConnConformance(t *testing.T) {
 func TestNoConditionsGiveTheBareConnection(t *testing.T) {
 	address := serve(t, echo)
 	for _, c := range []Conditions{{}, {Buffer: 1, Seed: 3}, {Latency: -1, Jitter: -1, Bandwidth: -1}} {
-		if near := dialTo(t, address, c); near.(*net.TCPConn) == nil {
-			t.Errorf("%+v: got a %T, want what the base dials", c, near)
+		if _, bare := dialTo(t, address, c).(*net.TCPConn); !bare {
+			t.Errorf("%+v: got a wrapped connection, want what the base dials", c)
 		}
 	}
 	if _, wrapped := dialTo(t, address, Conditions{Latency: 1}).(*net.TCPConn); wrapped {
