@@ -361,3 +361,19 @@ func (c cutCounter) Cut() {
 	c.cuts.Add(1)
 	c.Conn.Cut()
 }
+
+// Consumers that fail for the same reason are reported once.
+func TestEqualErrorsOccurOnce(t *testing.T) {
+	err := each([]string{"refused", "", "reset", "refused"}, func(text string) error {
+		if text == "" {
+			return nil
+		}
+		return errors.New(text)
+	})
+	if want := "refused\nreset"; err == nil || err.Error() != want {
+		t.Errorf("the error is %q, want %q", err, want)
+	}
+	if err := each([]string{"", ""}, func(string) error { return nil }); err != nil {
+		t.Errorf("without a failure the error is %q", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,7 +166,7 @@ func (e *Engine) Nodes() (publishers, consumers map[string]int) {
 	return publishers, consumers
 }
 
-// each calls f for all elements, at most 8 at a time, and joins the errors.
+// each calls f for all elements, at most 8 at a time, and joins the errors. Errors with equal texts occur once.
 func each[T any](all []T, f func(T) error) error {
 	const atATime = 8
 	var (
@@ -181,7 +182,14 @@ func each[T any](all []T, f func(T) error) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	seen := map[string]bool{}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		if err == nil || seen[err.Error()] {
+			return true
+		}
+		seen[err.Error()] = true
+		return false
+	})...)
 }
 
 // Run generates the load: warm-up and measurement. It then waits for outstanding confirms, at most for the drain
