@@ -52,8 +52,8 @@ With --observe it generates no load. It measures the resources that a broker's p
 against that broker. NAME is the name of the broker in matrices, or of its driver. TEXT is a part of its command line.
 
 On SIGTERM or Ctrl-C an idle agent exits at once. A busy agent finishes the task in flight first; it waits until the
-deadline of the task, or for --stop-within. A second signal ends it at once. SIGUSR1 stops the agent in the same way, but
-it also executes tasks that are assigned meanwhile. Use SIGUSR1 to upgrade agents during a run.`,
+deadline of the task, or for --stop-within. A second signal ends it at once. After SIGUSR1 the controller assigns no
+further task; the agent executes those that were assigned before and exits. Use SIGUSR1 to upgrade agents during a run.`,
 		Example: `  lockstep-agent --server nats://bench-1:4222
   lockstep-agent --server nats://bench-1:4222 --name load-3
   lockstep-agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
