@@ -66,9 +66,6 @@ func (m *Merged) Add(s Snapshot) bool {
 	}
 	m.seen[i] = struct{}{}
 	m.begin = max(m.begin, s.Begin)
-	if m.base != 0 {
-		s = s.shifted(m.base)
-	}
 	for i := range s.Windows {
 		m.addWindow(&s.Windows[i])
 	}
@@ -362,7 +359,6 @@ type Accounting struct {
 	MissingConfirmed uint64 // confirmed, not returned, neither received nor dropped
 	Duplicated       uint64 // deliveries of messages that any consumer of the subscription had received before
 	Reordered        uint64
-	Redelivered      uint64
 	Corrupt          uint64
 	Foreign          uint64
 }
@@ -381,8 +377,7 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 			counts[c] += n
 		}
 	}
-	t.Reordered, t.Redelivered = positive(counts[Reordered]), positive(counts[Redelivered])
-	t.Corrupt, t.Foreign = positive(counts[Corrupt]), positive(counts[Foreign])
+	t.Reordered, t.Corrupt, t.Foreign = positive(counts[Reordered]), positive(counts[Corrupt]), positive(counts[Foreign])
 	// A message that two owners recorded as unique was received twice. The sum is negative while a part of the record
 	// is missing.
 	t.Duplicated = positive(counts[Duplicated] + counts[Unique] - int64(t.Received))
@@ -533,8 +528,9 @@ func (m *Merged) End() time.Duration {
 	return time.Duration((end + second - 1) / second * second)
 }
 
-// Rebase makes all times of the record count from the time from after T0, which must be whole seconds. It also applies
-// to snapshots that are added later. It is used when the measurement does not begin at T0. It may be called repeatedly.
+// Rebase makes all times of the record count from the time from after T0, which must be whole seconds. It is used when
+// the measurement does not begin at T0. It may be called repeatedly, but only when the record is complete: times of
+// snapshots that are added later remain relative to T0.
 func (m *Merged) Rebase(from time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -544,7 +540,7 @@ func (m *Merged) Rebase(from time.Duration) {
 	}
 	m.base = int64(from)
 	m.shift(by)
-	for _, g := range m.groups { // later snapshots reach groups already shifted
+	for _, g := range m.groups {
 		g.mu.Lock()
 		g.shift(by)
 		g.mu.Unlock()

@@ -1,13 +1,12 @@
 package record
 
 // shift moves the times of samples to a later origin. times returns the fields of a sample that are times.
-func shift[T any](samples []T, by int64, times func(*T) []*int64) []T {
+func shift[T any](samples []T, by int64, times func(*T) []*int64) {
 	for i := range samples {
 		for _, at := range times(&samples[i]) {
 			*at -= by
 		}
 	}
-	return samples
 }
 
 func eventTimes(e *Event) []*int64       { return []*int64{&e.At} }

@@ -288,34 +288,6 @@ func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	return nil
 }
 
-// shifted returns the snapshot with by subtracted from all its times. s is not changed.
-func (s Snapshot) shifted(by int64) Snapshot {
-	s.At -= by
-	s.Windows = append([]Window(nil), s.Windows...)
-	for i := range s.Windows {
-		s.Windows[i].shift(by)
-	}
-	if s.Host.At != 0 {
-		s.Host.At -= by
-	}
-	s.Events = shift(append([]Event(nil), s.Events...), by, eventTimes)
-	s.Probes = shift(append([]ProbeSample(nil), s.Probes...), by, probeTimes)
-	s.Bindings = append([]BindingDelivery(nil), s.Bindings...)
-	for i, r := range s.Bindings {
-		s.Bindings[i] = r.shifted(by)
-	}
-	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
-		shiftLast(s.LastDelivery, by)
-	s.FirstDelivery, s.LastInterrupted = shiftLast(s.FirstDelivery, by), shiftLast(s.LastInterrupted, by)
-	s.LastForeign = shiftLast(s.LastForeign, by)
-	s.Clocks = shift(append([]ClockSample(nil), s.Clocks...), by, clockTimes)
-	s.Gaps = shift(append([]Gap(nil), s.Gaps...), by, gapTimes)
-	if !s.Epoch.IsZero() {
-		s.Epoch = s.Epoch.Add(time.Duration(by))
-	}
-	return s
-}
-
 // ProbeSample is one metric that the broker reported about itself.
 type ProbeSample struct {
 	At    int64   `json:"at"`             // ns since T0
