@@ -451,9 +451,7 @@ func (h *Hist) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, data), nil
 }
 
-// UnmarshalText decodes the result of MarshalText.
-func (h *Hist) UnmarshalText(text []byte) error { return h.unmarshal(text, newBudget(len(text))) }
-
+// unmarshal decodes the result of MarshalText.
 func (h *Hist) unmarshal(text []byte, left *budget) error {
 	data, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {

@@ -278,15 +278,19 @@ func FuzzHistUnmarshal(f *testing.F) {
 func TestHistIsTextInJSON(t *testing.T) {
 	h := NewHist()
 	h.Record(123)
-	data, err := json.Marshal(map[string]*Hist{"x": h})
+	data, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back map[string]*Hist
-	if err := json.Unmarshal(data, &back); err != nil || back["x"].Max() != 123 {
-		t.Errorf("%s came back as %+v: %v", data, back["x"], err)
+	var text string
+	var back Hist
+	if err := json.Unmarshal(data, &text); err != nil {
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(`{"x":"?"}`), &back); err == nil {
+	if err := back.unmarshal([]byte(text), newBudget(len(text))); err != nil || back.Max() != 123 {
+		t.Errorf("%s came back as %+v: %v", data, back, err)
+	}
+	if err := back.unmarshal([]byte("?"), newBudget(1)); err == nil {
 		t.Error("bad base64 accepted")
 	}
 }

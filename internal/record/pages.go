@@ -116,15 +116,7 @@ func (s SetPages) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON decodes the result of MarshalJSON. Other data is an error.
-func (s *SetPages) UnmarshalJSON(data []byte) error {
-	var j setPagesJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return fmt.Errorf("read set: %w", err)
-	}
-	return s.read(j, newBudget(len(data)))
-}
-
+// read takes over decoded pages. They are only decoded with their Snapshot, which bounds the memory for them.
 func (s *SetPages) read(j setPagesJSON, left *budget) error {
 	k := j.SetKey
 	if k.Publisher < 0 || k.Publisher >= maxIndex || k.Subscription < 0 || k.Subscription >= maxIndex {

@@ -161,7 +161,8 @@ func windowOf(t, measure int64) (index int, start, length int64) {
 	return index + int(n), start, length
 }
 
-type windowJSON struct {
+// windowJSON is the stored form of a window. H is *Hist, or histText while it is read.
+type windowJSON[H any] struct {
 	Index     int               `json:"index"`
 	Measured  bool              `json:"measured,omitempty"`
 	Start     int64             `json:"start"`
@@ -169,12 +170,12 @@ type windowJSON struct {
 	Counts    map[Counter]int64 `json:"counts,omitempty"`
 	Published []int64           `json:"published,omitempty"`
 	Delivered []int64           `json:"delivered,omitempty"`
-	Hists     map[Series]*Hist  `json:"hists,omitempty"`
+	Hists     map[Series]H      `json:"hists,omitempty"`
 }
 
 // MarshalJSON omits counters that are zero. Histograms are base64.
 func (w Window) MarshalJSON() ([]byte, error) {
-	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{},
+	j := windowJSON[*Hist]{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{},
 		Hists:     map[Series]*Hist{},
 		Published: w.Published, Delivered: w.Delivered}
 	if w.Length != second {
@@ -193,17 +194,7 @@ func (w Window) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// windowText is windowJSON with encoded histograms.
-type windowText struct {
-	Index     int                 `json:"index"`
-	Measured  bool                `json:"measured"`
-	Start     int64               `json:"start"`
-	Length    int64               `json:"length"`
-	Counts    map[Counter]int64   `json:"counts"`
-	Published []int64             `json:"published"`
-	Delivered []int64             `json:"delivered"`
-	Hists     map[Series]histText `json:"hists"`
-}
+type windowText = windowJSON[histText]
 
 // histText is a histogram in the format of Hist.MarshalText.
 type histText []byte
@@ -213,15 +204,7 @@ func (t *histText) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON decodes the result of MarshalJSON. Unknown names are an error.
-func (w *Window) UnmarshalJSON(data []byte) error {
-	var j windowText
-	if err := json.Unmarshal(data, &j); err != nil {
-		return fmt.Errorf("read window: %w", err)
-	}
-	return w.read(j, newBudget(len(data)))
-}
-
+// read takes over a decoded window. Windows are only decoded with their Snapshot, which bounds the memory for them.
 func (w *Window) read(j windowText, left *budget) error {
 	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length, Published: j.Published,
 		Delivered: j.Delivered}

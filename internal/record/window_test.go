@@ -44,7 +44,7 @@ func TestWindowJSON(t *testing.T) {
 	w.Publish(1, 12)
 	w.Deliver(3)
 	w.Record(EndToEnd, 5000)
-	data, err := json.Marshal(w)
+	data, err := json.Marshal(Snapshot{Windows: []Window{w}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,20 +58,27 @@ func TestWindowJSON(t *testing.T) {
 			t.Errorf("%s says %s, and there is none", data, not)
 		}
 	}
-	var back Window
-	if err := json.Unmarshal(data, &back); err != nil {
+	var s Snapshot
+	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatal(err)
 	}
+	back := s.Windows[0]
 	if back.Index != w.Index || back.Start != w.Start || back.Length != w.Length || back.Measured ||
 		back.Counts != w.Counts ||
 		!slices.Equal(back.Published, []int64{0, 12}) || !slices.Equal(back.Delivered, []int64{0, 0, 0, 1}) ||
 		back.Hists[EndToEnd].Max() != 5000 || back.Hists[Publish] != nil {
 		t.Errorf("came back as %+v", back)
 	}
-	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"publish":"AA=="}}`,
-		`{"length":-1}`,
-		`{"length":1000000001}`, `{"delivered":[` + strings.Repeat("0,", maxFlows) + `0]}`, `[]`} {
-		if err := json.Unmarshal([]byte(bad), &back); err == nil || !strings.HasPrefix(err.Error(), "read window") {
+	for bad, want := range map[string]string{
+		`{"counts":{"snet":1}}`:        `"snet"`,
+		`{"hists":{"sedn":""}}`:        `"sedn"`,
+		`{"hists":{"publish":"AA=="}}`: "read window 0: ",
+		`{"length":-1}`:                "read window 0: ",
+		`{"length":1000000001}`:        "read window 0: ",
+		`[]`:                           "cannot unmarshal array",
+		`{"delivered":[` + strings.Repeat("0,", maxFlows) + `0]}`: "read window 0: ",
+	} {
+		if err := json.Unmarshal([]byte(`{"windows":[`+bad+`]}`), &s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", bad, err)
 		}
 	}
