@@ -107,12 +107,12 @@ func (o *compareOptions) check() error {
 			faults = append(faults, fmt.Errorf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", only))
 		}
 	}
-	return errors.Join(faults...)
+	return usageErrors(faults)
 }
 
 func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	if err := o.check(); err != nil {
-		return exit{ExitBadMatrix, err}
+		return err
 	}
 	var all []compare.Recorded
 	var twice error
@@ -185,7 +185,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) error {
 	switch o.format {
 	case "md":
-		return report.NewCompared(c).Markdown(w, c)
+		return report.NewCompared(c).Markdown(w)
 	case "csv":
 		return report.CompareCSV(w, c)
 	case "json":
@@ -193,7 +193,7 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 	case "html":
 		return page.WriteComparison(w, c)
 	}
-	return report.NewCompared(c).Text(w, c, width)
+	return report.NewCompared(c).Text(w, width)
 }
 
 // verdict returns an error with the exit code of --fail-on-regression. It names the cells that were not compared.

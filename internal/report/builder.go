@@ -366,7 +366,7 @@ func (b *builder) achieved() map[point]string {
 	texts := map[point]string{}
 	for x, all := range numbers {
 		if latency[x.axis] && len(all) > 0 {
-			texts[x] = "(" + format(plan.Seconds, stats.Median(all)) + ")"
+			texts[x] = "(" + Format(plan.Seconds, stats.Median(all)) + ")"
 		}
 	}
 	return texts

@@ -15,16 +15,7 @@ import (
 // CompareCSV writes one line per cell, value and side other than the base. Numbers are unrounded in the value's unit,
 // and ratios are factors. A cell that was left out has a line with the finding "left out" and the reason as its note.
 func CompareCSV(w io.Writer, c compare.Comparison) error {
-	var axes []string
-	for _, v := range c.Values {
-		for _, r := range v.Rows {
-			for _, x := range r.At {
-				if !slices.Contains(axes, x.Axis) {
-					axes = append(axes, x.Axis)
-				}
-			}
-		}
-	}
+	axes := axesOf(c.Values...)
 	out := csv.NewWriter(w)
 	head := slices.Concat([]string{"value", "unit", "better", "cell", "name"}, axes,
 		[]string{"base", "side", "base.repetitions", "repetitions", "base.median", "median",

@@ -20,6 +20,7 @@ type Compared struct {
 	Tables  []Table
 	Left    []string
 	Found   []string // one line per difference
+	Method  []string // the test and the intervals, in two lines
 	Summary string
 }
 
@@ -28,7 +29,8 @@ const maxLeft = 40
 
 // NewCompared formats a comparison.
 func NewCompared(c compare.Comparison) Compared {
-	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Summary: foundSummary(c)}
+	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Method: method(c),
+		Summary: foundSummary(c)}
 	for i, s := range c.Sides {
 		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name,
 			s.Started.UTC().Format(time.DateTime+" UTC"), display.Count(s.Cells, "cell"), s.Repetitions)
@@ -75,6 +77,9 @@ var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is bett
 // and side, so that its width stays the same.
 func valueTable(c compare.Comparison, v compare.Value) Table {
 	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v), whole: true}
+	if len(t.Axes) == 0 {
+		t.Axes = []string{"cell"}
+	}
 	n := &notes{}
 	change := []string{"change", sure(c) + " interval", "p", "finding"}
 	if len(c.Sides) > 2 {
@@ -90,17 +95,16 @@ func valueTable(c compare.Comparison, v compare.Value) Table {
 	return t
 }
 
-// axesOf returns the axes of a value's cells, or "cell" if there are none.
-func axesOf(v compare.Value) (axes []string) {
-	for _, r := range v.Rows {
-		for _, at := range r.At {
-			if !slices.Contains(axes, at.Axis) {
-				axes = append(axes, at.Axis)
+// axesOf returns the axes of the cells of values.
+func axesOf(values ...compare.Value) (axes []string) {
+	for _, v := range values {
+		for _, r := range v.Rows {
+			for _, at := range r.At {
+				if !slices.Contains(axes, at.Axis) {
+					axes = append(axes, at.Axis)
+				}
 			}
 		}
-	}
-	if len(axes) == 0 {
-		return []string{"cell"}
 	}
 	return axes
 }
@@ -142,17 +146,9 @@ func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 
 func sure(c compare.Comparison) string { return fmt.Sprintf("%.4g %%", 100*(1-c.Alpha)) }
 
-// placeFields returns the fields of a row's coordinates.
+// placeFields returns the fields of a row's coordinates. A row without coordinates has its name instead.
 func placeFields(r compare.Row, axes []string) []Field {
-	fields := make([]Field, len(axes))
-	for i, axis := range axes {
-		fields[i].Text = "–"
-		for _, x := range r.At {
-			if x.Axis == axis {
-				fields[i].Text = x.Text()
-			}
-		}
-	}
+	fields := placeOf(r.At).fields(axes)
 	if len(r.At) == 0 {
 		fields[0].Text = r.Name
 	}
@@ -232,7 +228,7 @@ func signedNumber(unit plan.Unit, x float64) string {
 	if unit == plan.Text {
 		unit = plan.PerSecond
 	}
-	if text := format(unit, x); x < 0 || text == format(unit, 0) {
+	if text := Format(unit, x); x < 0 || text == Format(unit, 0) {
 		return text
 	} else {
 		return "+" + text
@@ -274,7 +270,7 @@ func method(c compare.Comparison) []string {
 }
 
 // Text writes a comparison for a terminal of the given width in columns; 0: no limit.
-func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
+func (x Compared) Text(w io.Writer, width int) error {
 	out := bufio.NewWriter(w)
 	for _, line := range x.Sides {
 		fmt.Fprintln(out, display.Clean(line))
@@ -300,7 +296,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	section("Not compared", x.Left)
 	section("Found", x.Found)
 	fmt.Fprintln(out)
-	for _, line := range method(c) {
+	for _, line := range x.Method {
 		fmt.Fprintln(out, line)
 	}
 	fmt.Fprintf(out, "\n%s\n", x.Summary)
@@ -308,7 +304,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 }
 
 // Markdown writes a comparison in GitHub's Markdown.
-func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
+func (x Compared) Markdown(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	section := func(title string, lines []string) {
 		if len(lines) > 0 {
@@ -316,7 +312,7 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 				fmt.Fprintf(out, "\n### %s\n\n", title)
 			}
 			for _, line := range lines {
-				fmt.Fprintf(out, "- %s\n", escape(line))
+				fmt.Fprintf(out, "- %s\n", MarkdownText(line))
 			}
 		}
 	}
@@ -331,12 +327,9 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 	section("Not compared", x.Left)
 	section("Found", x.Found)
 	fmt.Fprintln(out)
-	for _, line := range method(c) {
-		fmt.Fprintf(out, "- %s\n", escape(line))
+	for _, line := range x.Method {
+		fmt.Fprintf(out, "- %s\n", MarkdownText(line))
 	}
-	fmt.Fprintf(out, "\n%s\n", escape(x.Summary))
+	fmt.Fprintf(out, "\n%s\n", MarkdownText(x.Summary))
 	return out.Flush()
 }
-
-// Method describes the test and the intervals in two lines.
-func (x Compared) Method(c compare.Comparison) []string { return method(c) }

@@ -82,10 +82,10 @@ func TestGoldenComparison(t *testing.T) {
 	c, three := comparison(t), comparisonOf(t, "20260102-a", "20260103-b", "20260104-c")
 	x := NewCompared(c)
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"comparison.txt":             func(b *bytes.Buffer) error { return x.Text(b, c, 0) },
-		"comparison-80.txt":          func(b *bytes.Buffer) error { return x.Text(b, c, 80) },
-		"comparison.md":              func(b *bytes.Buffer) error { return x.Markdown(b, c) },
-		"comparison-three-sides.txt": func(b *bytes.Buffer) error { return NewCompared(three).Text(b, three, 0) },
+		"comparison.txt":             func(b *bytes.Buffer) error { return x.Text(b, 0) },
+		"comparison-80.txt":          func(b *bytes.Buffer) error { return x.Text(b, 80) },
+		"comparison.md":              func(b *bytes.Buffer) error { return x.Markdown(b) },
+		"comparison-three-sides.txt": func(b *bytes.Buffer) error { return NewCompared(three).Text(b, 0) },
 	} {
 		var out bytes.Buffer
 		if err := write(&out); err != nil {
@@ -145,7 +145,7 @@ func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	}
 	x := NewCompared(c)
 	var out bytes.Buffer
-	if err := x.Text(&out, c, 80); err != nil {
+	if err := x.Text(&out, 80); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(out.String(), "\x1b\x07") {

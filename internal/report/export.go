@@ -22,7 +22,7 @@ func writeMarkdown(w io.Writer, tables []Table) error {
 			out.WriteByte('\n')
 		}
 		if t.Title != "" {
-			fmt.Fprintf(out, "### %s\n\n", escape(t.Title))
+			fmt.Fprintf(out, "### %s\n\n", MarkdownText(t.Title))
 		}
 		text := t.Layout().text(true)
 		rule := make([]string, len(text.Head))
@@ -45,11 +45,11 @@ func writeMarkdown(w io.Writer, tables []Table) error {
 			out.WriteByte('\n')
 		}
 		for i, note := range t.Notes {
-			fmt.Fprintf(out, "- %s %s\n", superscripts([]int{i + 1}), escape(note))
+			fmt.Fprintf(out, "- %s %s\n", superscripts([]int{i + 1}), MarkdownText(note))
 		}
 		for _, remark := range t.Remarks {
 			text := strings.TrimLeft(remark, " ")
-			fmt.Fprintf(out, "%s- %s\n", strings.Repeat(" ", len(remark)-len(text)), escape(text))
+			fmt.Fprintf(out, "%s- %s\n", strings.Repeat(" ", len(remark)-len(text)), MarkdownText(text))
 		}
 		if t.Chart != nil {
 			if lines := t.Chart.lines(0); len(lines) > 0 {
@@ -63,7 +63,7 @@ func writeMarkdown(w io.Writer, tables []Table) error {
 func markdownRow(out *bufio.Writer, cells []string) {
 	escaped := make([]string, len(cells))
 	for i, c := range cells {
-		escaped[i] = escape(c)
+		escaped[i] = MarkdownText(c)
 	}
 	fmt.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
 }
@@ -71,10 +71,8 @@ func markdownRow(out *bufio.Writer, cells []string) {
 var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "\r", " ",
 	"\n", " ")
 
-func escape(text string) string { return escapes.Replace(text) }
-
 // MarkdownText escapes a text for one line of Markdown.
-func MarkdownText(text string) string { return escape(text) }
+func MarkdownText(text string) string { return escapes.Replace(text) }
 
 // writeCSV writes one line per value of each table. The columns are the table's number and title, then every axis of
 // any table, which is empty if this table does not have it. Then follow value, number, unit, flags (separated by
@@ -172,19 +170,19 @@ func writeJSON(w io.Writer, tables []Table) error {
 
 // markdownHead writes what Results writes before the tables.
 func markdownHead(out *bytes.Buffer, run plan.Run, outcomes []plan.Outcome) {
-	fmt.Fprintf(out, "## %s\n\n", escape(title(run, outcomes)))
+	fmt.Fprintf(out, "## %s\n\n", MarkdownText(title(run, outcomes)))
 	for _, f := range Facts(run, outcomes) {
 		if f.Name != "" {
-			fmt.Fprintf(out, "- **%s:** %s\n", escape(f.Name), escape(f.Text))
+			fmt.Fprintf(out, "- **%s:** %s\n", MarkdownText(f.Name), MarkdownText(f.Text))
 		} else {
-			fmt.Fprintf(out, "  - %s\n", escape(f.Text))
+			fmt.Fprintf(out, "  - %s\n", MarkdownText(f.Text))
 		}
 	}
 	for i, line := range before(run, outcomes) {
 		if i == 0 {
 			out.WriteByte('\n')
 		}
-		fmt.Fprintf(out, "- %s\n", escape(line))
+		fmt.Fprintf(out, "- %s\n", MarkdownText(line))
 	}
 	out.WriteByte('\n')
 }
@@ -205,7 +203,7 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 		if i == 0 {
 			markdown.WriteByte('\n')
 		}
-		fmt.Fprintf(&markdown, "- %s\n", escape(line))
+		fmt.Fprintf(&markdown, "- %s\n", MarkdownText(line))
 	}
 	judged, err := writeJUnit(run, outcomes)
 	if err != nil {

@@ -200,7 +200,7 @@ func TestFlagsInRowsOfSeveralCells(t *testing.T) {
 // all numbers of its row have its flags.
 func TestLayout(t *testing.T) {
 	number := func(unit plan.Unit, x float64, flags ...plan.Flag) Field {
-		return Field{Text: format(unit, x), Number: &x, Unit: unit, Flags: flags, Value: "v"}
+		return Field{Text: Format(unit, x), Number: &x, Unit: unit, Flags: flags, Value: "v"}
 	}
 	rate, latency := plan.PerSecond, plan.Seconds
 	table := Table{Axes: []string{"mode", "threads"}, Head: []string{"mode", "threads", "Rate", "p50", "p99"},

@@ -8,9 +8,6 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// Format formats a number of a unit as in tables.
-func Format(unit plan.Unit, x float64) string { return format(unit, x) }
-
 // Show formats a value as in tables, with its unit and error bound. Without a number it returns the reason.
 func Show(info plan.ValueInfo, v plan.Value) string {
 	if v.NA != "" {
@@ -19,7 +16,7 @@ func Show(info plan.ValueInfo, v plan.Value) string {
 	return strings.TrimSpace(show(info, v) + " " + display.PlusMinus(v.Number, v.Bound))
 }
 
-// show formats a value like format, with its sign.
+// show formats a value like Format, with its sign.
 func show(info plan.ValueInfo, v plan.Value) string {
 	switch s := signOf(info, v); {
 	case s == lowerBound && v.Number >= 3600:
@@ -27,7 +24,7 @@ func show(info plan.ValueInfo, v plan.Value) string {
 	case s == belowResolution:
 		return string(s) + limit(plan.Resolution)
 	default:
-		return string(s) + format(info.Unit, v.Number)
+		return string(s) + Format(info.Unit, v.Number)
 	}
 }
 
@@ -68,9 +65,9 @@ func limit(seconds float64) string {
 	return display.Decimals(seconds*1e6, 0) + " µs"
 }
 
-// format formats a number with three significant digits, and in full from 100 on. It includes the unit if headings do
+// Format formats a number with three significant digits, and in full from 100 on. It includes the unit if headings do
 // not.
-func format(unit plan.Unit, x float64) string {
+func Format(unit plan.Unit, x float64) string {
 	switch unit {
 	case plan.Seconds:
 		return display.Seconds(x)

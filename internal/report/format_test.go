@@ -39,8 +39,8 @@ func TestFormat(t *testing.T) {
 		{plan.Ratio, 0.0675, "6.8 %"},
 		{plan.Seconds, -0.002, "-2.00 ms"},
 	} {
-		if got := format(c.unit, c.x); got != c.want {
-			t.Errorf("format(%s, %v) = %q, want %q", c.unit, c.x, got, c.want)
+		if got := Format(c.unit, c.x); got != c.want {
+			t.Errorf("Format(%s, %v) = %q, want %q", c.unit, c.x, got, c.want)
 		}
 	}
 }

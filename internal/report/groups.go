@@ -2,32 +2,30 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// groupAxis is the axis that distinguishes the groups of cells in tables. It is not an axis of the matrix.
-const groupAxis = "group"
+// GroupAxis is the axis that distinguishes the groups of cells in tables. It is not an axis of the matrix.
+const GroupAxis = "group"
 
 // noGroup is the value on that axis of a cell without groups.
 const noGroup = "–"
 
 // byGroup reports whether a table has each group by itself.
 func byGroup(run plan.Run, t plan.Table) bool {
-	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), groupAxis) &&
-		!slices.Contains(run.Axes, groupAxis)
+	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), GroupAxis) &&
+		!slices.Contains(run.Axes, GroupAxis)
 }
 
 // perGroup returns a run in which each group is a cell, on an additional axis, with an outcome of its own.
 func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) {
 	on := func(at []plan.Coordinate, group string) []plan.Coordinate {
-		value, _ := json.Marshal(group) // a string cannot fail
-		return append(slices.Clip(at), plan.Coordinate{Axis: groupAxis, Value: value})
+		return append(slices.Clip(at), plan.Coordinate{Axis: GroupAxis, Value: encoded(group)})
 	}
 	out := run
-	out.Axes = append(slices.Clip(run.Axes), groupAxis)
+	out.Axes = append(slices.Clip(run.Axes), GroupAxis)
 	out.Cells, out.Excluded = nil, nil
 	var names []string
 	for _, c := range run.Cells {
@@ -77,7 +75,7 @@ func lacking(run plan.Run, names []string) (out []plan.Excluded) {
 	return out
 }
 
-// grouped reports whether any cell has groups.
-func grouped(run plan.Run) bool {
+// Grouped reports whether any cell has groups. A table that names GroupAxis shows each group by itself.
+func Grouped(run plan.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return len(c.Workload.Groups) > 0 })
 }

@@ -133,7 +133,7 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 		return text
 	}
 	text := fmt.Sprintf("%s %s against run %s (medians %s → %s", name, changeText(x, unit), base.Run,
-		format(unit, then.Median), format(unit, now.Median))
+		Format(unit, then.Median), Format(unit, now.Median))
 	if d.Violated {
 		return fmt.Sprintf("%s, p = %.2g)", text, d.P)
 	}

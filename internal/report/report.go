@@ -63,8 +63,8 @@ func requestedTables(run plan.Run) []plan.Table {
 		return run.Tables
 	}
 	t := plan.Table{Rows: run.Axes, Values: []string{"publish.rate", "consume.rate", "publish.p99"}}
-	if grouped(run) {
-		t.Rows = append(slices.Clip(t.Rows), groupAxis)
+	if Grouped(run) {
+		t.Rows = append(slices.Clip(t.Rows), GroupAxis)
 	}
 	return []plan.Table{t}
 }

@@ -44,7 +44,7 @@ func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
 func Together(studies []Study, marks []string) Study {
 	all := Study{repeats: map[string]often{}}
 	for i, s := range studies {
-		on := plan.Coordinate{Axis: RunAxis, Value: text(marks[i])}
+		on := plan.Coordinate{Axis: RunAxis, Value: encoded(marks[i])}
 		all.Run.Repeat, all.Run.Strict = max(all.Run.Repeat, s.Run.Repeat), all.Run.Strict || s.Run.Strict
 		all.Run.Name = cmp.Or(all.Run.Name, s.Run.Name)
 		all.Run.Metrics = all.Run.Metrics.Join(s.Run.Metrics...)
@@ -94,7 +94,7 @@ func (s *Study) square() {
 	whole := func(at []plan.Coordinate) []plan.Coordinate {
 		for _, axis := range s.Run.Axes {
 			if !slices.ContainsFunc(at, func(c plan.Coordinate) bool { return c.Axis == axis }) {
-				at = append(slices.Clip(at), plan.Coordinate{Axis: axis, Value: text("–")})
+				at = append(slices.Clip(at), plan.Coordinate{Axis: axis, Value: encoded("–")})
 			}
 		}
 		return at
@@ -106,9 +106,6 @@ func (s *Study) square() {
 		s.Run.Excluded[i].Coordinates = whole(s.Run.Excluded[i].Coordinates)
 	}
 }
-
-// text encodes the value of a coordinate. Strings cannot fail.
-func text(s string) json.RawMessage { return encoded(s) }
 
 func encoded(v any) []byte {
 	out, _ := json.Marshal(v) // of plain data
@@ -151,9 +148,3 @@ func (s Study) builder(parted bool) *builder {
 	}
 	return b
 }
-
-// Grouped reports whether any cell has groups. A table that names GroupAxis shows each group by itself.
-func (s Study) Grouped() bool { return grouped(s.Run) }
-
-// GroupAxis is the axis that distinguishes the groups of cells in tables.
-const GroupAxis = groupAxis

@@ -53,7 +53,7 @@ func WriteComparison(w io.Writer, c compare.Comparison) error {
 	// nolint:gosec // our own
 	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides,
 		Besides: tableViews(x.Besides, false),
-		Tables:  tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method(c), Summary: x.Summary,
+		Tables:  tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method, Summary: x.Summary,
 		Data: c}
 	var names []string
 	for _, s := range c.Sides {

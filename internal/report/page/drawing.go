@@ -67,7 +67,7 @@ type spot struct {
 // spots returns the study's cells. It reads them from a table, so that drawings and tables cannot differ.
 func spots(study report.Study) (axes []string, all []spot) {
 	axes = slices.Clone(study.Run.Axes)
-	if study.Grouped() && !slices.Contains(axes, report.GroupAxis) {
+	if report.Grouped(study.Run) && !slices.Contains(axes, report.GroupAxis) {
 		axes = append(axes, report.GroupAxis)
 	}
 	var values []string
