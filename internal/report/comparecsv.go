@@ -53,7 +53,7 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 	a, b := r.Sides[0], r.Sides[i+1]
 	full := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	line := []string{v.Name, string(v.Unit), string(v.Better), r.Cell, r.Name}
-	for _, f := range placeFields(r, axes) {
+	for _, f := range placeOf(r.At).fields(axes) {
 		line = append(line, strings.TrimPrefix(f.Text, "–"))
 	}
 	bounds := func(s stats.Interval) []string {

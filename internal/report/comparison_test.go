@@ -177,3 +177,24 @@ func TestOneCellIsNotCells(t *testing.T) {
 		t.Errorf("%q, %q", x.Sides, x.Summary)
 	}
 }
+
+// Along the only axis of a run, the one row has no coordinates.
+func TestCSVOfTheOnlyCell(t *testing.T) {
+	run := plan.Run{ID: "r", Repeat: 6, Axes: []string{"broker"}}
+	var outcomes []plan.Outcome
+	for i, broker := range []string{"rabbit", "kafka"} {
+		c := plan.Cell{ID: broker, Index: i, Coordinates: at(broker, "", 1, "")[:1], Workload: plan.Default()}
+		run.Cells = append(run.Cells, c)
+		for k := range 6 {
+			outcomes = append(outcomes, outcome(c, k+1, scheduledRuns(i, k, "fast")))
+		}
+	}
+	c, err := compare.Compare([]compare.Recorded{{Run: run, Outcomes: outcomes}}, compare.Options{By: "broker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := CompareCSV(&out, c); err != nil || !strings.Contains(out.String(), ",the only cell,rabbit,kafka,6,6,") {
+		t.Errorf("%v:\n%s", err, &out)
+	}
+}
