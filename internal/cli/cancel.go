@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/report/page"
 	"example.org/lockstep/lockstep/internal/runs"
 	"example.org/lockstep/lockstep/internal/wire"
@@ -102,7 +103,7 @@ func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit
 
 // tasksOf returns the number of tasks with an outcome, as text.
 func tasksOf(s wire.RunState) string {
-	text := fmt.Sprintf("%d of %s%d tasks have an outcome", s.Done, atMost(s.AtMost), s.Tasks)
+	text := fmt.Sprintf("%d of %s%d tasks have an outcome", s.Done, display.AtMost(s.AtMost), s.Tasks)
 	if s.Failed > 0 {
 		text += fmt.Sprintf(", %d of them not valid", s.Failed)
 	}
@@ -137,24 +138,31 @@ RUN is an id, a unique prefix of one, or latest.`,
 	return c
 }
 
-// pullRun copies the record of a run and returns as text how many tasks it has.
-func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (string, error) {
+// pull copies the record of a run into a directory below root.
+func pull(ctx context.Context, conn *wire.Client, name, root, hint string) (p controller.Pulled, err error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	if err := writable(root); err != nil {
-		return "", err
+		return p, err
 	}
-	p, err := controller.Pull(ctx, conn, state.Run, root)
+	p, err = controller.Pull(ctx, conn, state.Run, root)
 	switch {
 	case errors.Is(err, wire.ErrNoRecord) && !state.Over():
-		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl runs attach %s%s", state.Run, state.State,
+		err = fmt.Errorf("run %s is %s and has no record yet; follow it: ctl runs attach %s%s", state.Run, state.State,
 			state.Run, hint)
 	case err != nil && state.Copied:
-		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s",
+		err = errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s",
 			onHost(ctx, conn), state.Run))
-	case err != nil:
+	}
+	return p, err
+}
+
+// pullRun copies the record of a run and returns as text how many tasks it has.
+func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (string, error) {
+	p, err := pull(ctx, conn, name, root, hint)
+	if err != nil {
 		return "", err
 	}
 	if err := keep(p.Dir); err != nil {
@@ -167,7 +175,7 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 	if p.End != nil {
 		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
 	}
-	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, atMost(p.AtMost), p.Of,
+	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, display.AtMost(p.AtMost), p.Of,
 		why, p.Dir), nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/matrix"
 )
 
@@ -115,22 +116,16 @@ func vetCommand() *cobra.Command {
 				if err == nil {
 					err = executable(file, run)
 				}
+				if err == nil && len(run.Cells) == 0 {
+					err = nothingLeft(run)
+				}
 				if err != nil {
 					fmt.Fprintln(c.ErrOrStderr(), err)
 					bad = true
 					continue
 				}
-				if len(run.Cells) == 0 {
-					fmt.Fprintln(c.ErrOrStderr(), nothingLeft(run))
-					bad = true
-					continue
-				}
-				cells := "cells"
-				if len(run.Cells) == 1 {
-					cells = "cell"
-				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, no errors\n", file, len(run.Cells), cells,
-					len(run.Excluded))
+				fmt.Fprintf(c.OutOrStdout(), "%s: %s, %d excluded, no errors\n", file,
+					display.Count(len(run.Cells), "cell"), len(run.Excluded))
 				for _, note := range repetitionNotes(run) {
 					fmt.Fprintf(c.OutOrStdout(), "%s: note: %s\n", file, note)
 				}

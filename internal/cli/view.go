@@ -25,20 +25,8 @@ func newView(s wire.Submission) view {
 
 // heading returns the line that announces the run.
 func (v *view) heading() string {
-	tasks := "tasks"
-	if v.run.Pace.Tasks() == 1 {
-		tasks = "task"
-	}
-	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.run.Run.Name, atMost(v.run.Pace.AtMost()), v.run.Pace.Tasks(), tasks,
-		v.run.Pace.Planned().Round(time.Second), v.run.Run.ID)
-}
-
-// atMost returns the prefix of a number of tasks that is an upper bound.
-func atMost(open bool) string {
-	if open {
-		return "at most "
-	}
-	return ""
+	return fmt.Sprintf("%s: %s%s, about %v, run %s", v.run.Run.Name, display.AtMost(v.run.Pace.AtMost()),
+		display.Count(v.run.Pace.Tasks(), "task"), v.run.Pace.Planned().Round(time.Second), v.run.Run.ID)
 }
 
 // phase returns the phase of an attempt as text, and the elapsed part of warm-up and measurement, from 0 to 1.
@@ -168,7 +156,7 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 // progressText returns the progress of the run as text.
 func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 	done, of := v.run.Pace.All()
-	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.run.Pace.AtMost()), of)
+	text := fmt.Sprintf("%d of %s%d tasks", done, display.AtMost(v.run.Pace.AtMost()), of)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict

@@ -142,3 +142,11 @@ func Count(n int, thing string) string {
 	}
 	return Decimals(float64(n), 0) + " " + thing
 }
+
+// AtMost returns the prefix of a number that may be an upper bound.
+func AtMost(bound bool) string {
+	if bound {
+		return "at most "
+	}
+	return ""
+}

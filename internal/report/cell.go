@@ -39,10 +39,7 @@ func oftenOf(rounds *sampling.Rounds, id string) often {
 
 // of returns the number of repetitions as text.
 func (o often) of() string {
-	if o.open {
-		return fmt.Sprintf("at most %d", o.repeat)
-	}
-	return fmt.Sprint(o.repeat)
+	return fmt.Sprint(display.AtMost(o.open), o.repeat)
 }
 
 // name returns the name of the cell for people.
@@ -261,7 +258,7 @@ func throughput(c *cell, f *Field, n *notes) {
 	if agree && !slices.Contains(f.Flags, plan.Backlog) {
 		return
 	}
-	f.Text += " / " + format(plan.PerSecond, stats.Median(consumed))
+	f.Text += " / " + Format(plan.PerSecond, stats.Median(consumed))
 	if subscriptions > 1 {
 		f.Notes = append(f.Notes, n.add("publish rate / consume rate of one subscription")...)
 	}
@@ -275,7 +272,7 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 	}
 	texts := make([]string, len(numbers))
 	for i, x := range numbers {
-		texts[i] = format(unit, x)
+		texts[i] = Format(unit, x)
 	}
 	return "repetitions: " + strings.Join(texts, ", ")
 }
@@ -533,7 +530,7 @@ func stepField(metrics plan.Metrics, s plan.Step, name string) Field {
 	f := Field{Text: "–", Value: name, Unit: info.Unit}
 	switch v, has := s.Values[name]; {
 	case has && v.NA == "":
-		f.Number, f.Text = &v.Number, format(info.Unit, v.Number)
+		f.Number, f.Text = &v.Number, Format(info.Unit, v.Number)
 	case v.NA == string(plan.Backlog):
 		f.Flags = []plan.Flag{plan.Backlog}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/sampling"
 )
@@ -14,13 +15,9 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	for _, o := range outcomes {
 		n[o.Verdict]++
 	}
-	tasks := "tasks"
 	total, most := total(run, outcomes)
-	if total == 1 {
-		tasks = "task"
-	}
-	text := fmt.Sprintf("%s%d %s: %d valid, %d invalid, %d unknown", most, total, tasks, n[plan.Valid], n[plan.Invalid],
-		n[plan.Unknown])
+	text := fmt.Sprintf("%s%s: %d valid, %d invalid, %d unknown", most, display.Count(total, "task"), n[plan.Valid],
+		n[plan.Invalid], n[plan.Unknown])
 	if missing := total - len(outcomes); missing > 0 {
 		text += fmt.Sprintf(", %d not run", missing)
 	}
@@ -30,10 +27,7 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 // total returns the number of tasks of a run. most is "at most " if that is an upper bound, else empty.
 func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
 	rounds := sampling.Of(run, outcomes)
-	if rounds.Open() {
-		most = "at most "
-	}
-	return rounds.Tasks(), most
+	return rounds.Tasks(), display.AtMost(rounds.Open())
 }
 
 // NotRun returns the number of tasks without an outcome, as text; empty: none.
