@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/lockstep/lockstep/internal/bundle"
-	"example.org/lockstep/lockstep/internal/controller"
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/runs"
 )
@@ -67,24 +65,14 @@ func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, 
 	if s.url == "" {
 		return runs.Open(folder, name)
 	}
-	if err := s.need(); err != nil {
-		return nil, err
-	}
 	conn, err := s.dial(c.Context())
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	state, err := findRun(c.Context(), conn, name)
+	p, err := pull(c.Context(), conn, name, folder, s.hint())
 	if err != nil {
 		return nil, err
-	}
-	if err := writable(folder); err != nil {
-		return nil, err
-	}
-	p, err := controller.Pull(c.Context(), conn, state.Run, folder)
-	if err != nil {
-		return nil, fmt.Errorf("copy the run's record: %w", err)
 	}
 	if !p.Complete() {
 		fmt.Fprintf(c.ErrOrStderr(), "incomplete: %d of %d tasks have an outcome\n", p.Done, p.Of)
@@ -116,30 +104,29 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	return err
 }
 
-// opened is a bundle with its open file, which the caller closes.
-type opened struct {
-	*bundle.Bundle
-	file *os.File
-}
-
-func openBundle(name string) (opened, error) {
+// openBundle opens a bundle, and creates a folder for its files. done closes the bundle and removes the folder.
+func openBundle(name string) (b *bundle.Bundle, dir string, done func(), err error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return opened{}, fmt.Errorf("open bundle: %w", err)
+		return nil, "", nil, fmt.Errorf("open bundle: %w", err)
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return opened{}, errors.Join(fmt.Errorf("open bundle: %w", err), file.Close())
+		return nil, "", nil, errors.Join(fmt.Errorf("open bundle: %w", err), file.Close())
 	}
-	b, err := bundle.Open(file, info.Size(), bundle.DefaultLimits())
+	b, err = bundle.Open(file, info.Size(), bundle.DefaultLimits())
 	if err != nil {
 		err = errors.Join(fmt.Errorf("%s: %w", name, err), file.Close())
 		if errors.Is(err, bundle.ErrAltered) {
 			err = exit{ExitAltered, err}
 		}
-		return opened{}, err
+		return nil, "", nil, err
 	}
-	return opened{b, file}, nil
+	if dir, err = os.MkdirTemp("", "lockstep-bundle-*"); err != nil {
+		return nil, "", nil, errors.Join(file.Close(),
+			fmt.Errorf("create a folder for the unpacked bundle: %w; set TMPDIR to another folder", err))
+	}
+	return b, dir, func() { file.Close(); os.RemoveAll(dir) }, nil
 }
 
 func bundleVerify() *cobra.Command {
@@ -158,28 +145,18 @@ Exit codes:
 		Example: "  ctl bundle verify 20260102-150405-quick-3f9c" + bundleEnd,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			b, err := openBundle(args[0])
+			b, dir, done, err := openBundle(args[0])
 			if err != nil {
 				return err
 			}
-			defer b.file.Close()
-			v, err := verifyBundle(c.Context(), b)
+			defer done()
+			v, err := bundle.Verify(c.Context(), b, dir, version())
 			if err != nil {
 				return err
 			}
 			return printVerification(c.OutOrStdout(), args[0], v)
 		},
 	}
-}
-
-func verifyBundle(ctx context.Context, b opened) (bundle.Verification, error) {
-	dir, err := os.MkdirTemp("", "lockstep-verify-*")
-	if err != nil {
-		return bundle.Verification{}, fmt.Errorf("create a folder for the unpacked bundle: %w; set TMPDIR to another folder",
-			err)
-	}
-	defer os.RemoveAll(dir)
-	return bundle.Verify(ctx, b.Bundle, dir, version())
 }
 
 // maxLines limits the printed lines per kind: one altered snapshot can change a hundred values.

@@ -80,7 +80,7 @@ RUN is an id, a unique prefix of one, or latest.`,
   ctl runs attach 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeFleetRuns(&o.server),
-		RunE:              func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
+		RunE:              o.server.onFleet(o.attach),
 	}
 	o.server.addChoice(c, "")
 	runsFlag(c, &o.runs)

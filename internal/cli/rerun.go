@@ -71,16 +71,11 @@ Exit codes: those of ctl run, and 6 if a file of the bundle is altered.`,
 
 // readRerun reads a bundle and checks all of its digests.
 func readRerun(path string) (*rerun, error) {
-	b, err := openBundle(path)
+	b, dir, done, err := openBundle(path)
 	if err != nil {
 		return nil, err
 	}
-	defer b.file.Close()
-	dir, err := os.MkdirTemp("", "lockstep-rerun-*")
-	if err != nil {
-		return nil, fmt.Errorf("create a folder for the unpacked bundle: %w; set TMPDIR to another folder", err)
-	}
-	defer os.RemoveAll(dir)
+	defer done()
 	altered, err := b.Unpack(dir)
 	if err != nil {
 		return nil, err

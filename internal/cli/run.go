@@ -550,17 +550,9 @@ func queue(ctx context.Context, conn *wire.Client, run string) (words string, be
 	return fmt.Sprintf("run %s is queued: %s", run, state.Waiting), false
 }
 
-func (o *runOptions) attach(c *cobra.Command, name string) error {
-	if err := o.server.need(); err != nil {
-		return err
-	}
+func (o *runOptions) attach(c *cobra.Command, conn *wire.Client, args []string) error {
 	ctx := c.Context()
-	conn, err := o.server.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	state, err := findRun(ctx, conn, name)
+	state, err := findRun(ctx, conn, args[0])
 	if err != nil {
 		return err
 	}
