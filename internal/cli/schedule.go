@@ -36,23 +36,7 @@ docs/reference/schedules.md describes clock changes, missed runs, overlapping ru
 		scheduleEdit("pause", "Pause a schedule; an active run continues", pauseSchedule),
 		scheduleEdit("resume", "Resume a paused schedule, from the next slot", resumeSchedule),
 		scheduleEdit("run", "Start a run now, even if the schedule is paused", askSchedule),
-		scheduleEdit("remove", "Remove a schedule with its history; an active run continues", nil))
-}
-
-// onSchedules is serverFlags.onFleet for commands about schedules.
-func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client,
-	[]string) error) func(*cobra.Command, []string) error {
-	run := s.onFleet(func(c *cobra.Command, conn *wire.Client,
-		args []string) error {
-		return do(c.Context(), c, conn, args)
-	})
-	return func(c *cobra.Command, args []string) error {
-		if s.url == "" {
-			return exit{ExitBadMatrix,
-				errors.New("no server given: schedules need a fleet; pass --server or --context, or set LOCKSTEP_SERVER")}
-		}
-		return run(c, args)
-	}
+		scheduleEdit("remove", "Remove a schedule with its history; an active run continues", removeSchedule))
 }
 
 // addOptions are the flags of ctl schedule add.
@@ -76,10 +60,7 @@ ${env:NAME}, which are resolved on the hosts of the agents.`,
   ctl schedule add --name weekly --cron @weekly --overlap queue-one --hook compare matrices/full.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 	}
-	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Client,
-		args []string) error {
-		return o.add(ctx, c, conn, args[0])
-	})
+	c.RunE = o.server.onFleet(o.add)
 	f := c.Flags()
 	f.StringVar(&o.define.Name, "name", "", "set the `name` of the schedule (default: the name of the matrix)")
 	f.StringVar(&o.define.Cron, "cron", "",
@@ -99,7 +80,8 @@ ${env:NAME}, which are resolved on the hosts of the agents.`,
 	return c
 }
 
-func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Client, file string) error {
+func (o *addOptions) add(c *cobra.Command, conn *wire.Client, args []string) error {
+	ctx, file := c.Context(), args[0]
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
@@ -113,8 +95,8 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	if wrong == nil && len(run.Cells) == 0 {
 		wrong = nothingLeft(run)
 	}
-	d.Name = cmp.Or(d.Name, run.Name)
-	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, m),
+	d.Name = cmp.Or(d.Name, run.Name, "unknown") // an unreadable matrix has no name
+	if err := errors.Join(wrong, d.Check(), noSecrets(file, m),
 		unknownHooks(ctx, conn, d.Hooks)); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
@@ -131,15 +113,6 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 		fmt.Fprintln(c.ErrOrStderr(), "the InfluxDB of the matrix is not used: scheduled runs write no points to it")
 	}
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
-}
-
-// check checks the flags. named reports whether the matrix could be read, which has the default name.
-func (o *addOptions) check(named bool) error {
-	d := o.define
-	if d.Name == "" && !named {
-		d.Name = "unknown"
-	}
-	return d.Check()
 }
 
 // expandText loads and expands a matrix. The matrix is nil if it cannot be loaded.
@@ -251,17 +224,14 @@ func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err er
 	return fmt.Errorf("no schedule %s; use one of %s", name, strings.Join(names, ", "))
 }
 
-// scheduleEdit returns a command that changes one schedule. Without change, it removes the schedule.
+// scheduleEdit returns a command that changes one schedule.
 func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Client,
 	string) error) *cobra.Command {
 	var server serverFlags
-	if change == nil {
-		change = removeSchedule
-	}
 	c := &cobra.Command{Use: name + " NAME", Short: short, Example: "  ctl schedule " + name + " nightly",
 		Args: arguments(cobra.ExactArgs(1))}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
-		return change(ctx, c, conn, args[0])
+	c.RunE = server.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
+		return change(c.Context(), c, conn, args[0])
 	})
 	server.addChoice(c, "")
 	return c

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -21,8 +20,8 @@ func scheduleList() *cobra.Command {
 	var format string
 	c := &cobra.Command{Use: "list", Short: "List schedules with their next slot and last result",
 		Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, _ []string) error {
-		all, err := conn.Schedules(ctx)
+	c.RunE = server.onFleet(func(c *cobra.Command, conn *wire.Client, _ []string) error {
+		all, err := conn.Schedules(c.Context())
 		if err != nil {
 			return err
 		}
@@ -56,10 +55,10 @@ func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, t
 	var format string
 	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly",
 		Args: arguments(cobra.ExactArgs(1))}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
-		kept, err := conn.Schedule(ctx, args[0])
+	c.RunE = server.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
+		kept, err := conn.Schedule(c.Context(), args[0])
 		if err != nil {
-			return unknownSchedule(ctx, conn, args[0], err)
+			return unknownSchedule(c.Context(), conn, args[0], err)
 		}
 		if format == "json" {
 			return printJSON(c.OutOrStdout(), data(kept.Schedule))
