@@ -82,10 +82,7 @@ func agentNames(names []string) error {
 			faults = append(faults, fmt.Errorf("add agent: %w", err))
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
-		return exit{ExitBadMatrix, err}
-	}
-	return nil
+	return usageErrors(faults)
 }
 
 func fleetAdd() *cobra.Command {

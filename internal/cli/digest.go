@@ -73,9 +73,8 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
 		faults = append(faults, errors.New("no run given: pass its id, a unique prefix of one, a path, or latest"))
 	}
-	faults = append(faults, o.influx.check())
-	if errors.Join(faults...) != nil {
-		return exit{ExitBadMatrix, errors.Join(faults...)}
+	if err := usageErrors(append(faults, o.influx.check())); err != nil {
+		return err
 	}
 	record, root, err := o.record(args)
 	if err != nil {

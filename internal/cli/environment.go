@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,6 @@ func fromEnvironment(c *cobra.Command) {
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		// fails only for an unknown flag
-		c.Flags().Visit(func(f *pflag.Flag) { _ = c.Flags().SetAnnotation(f.Name, typed, nil) })
 		var faults []string
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			value, ok := os.LookupEnv(variable(f.Name))
@@ -46,31 +45,20 @@ func fromEnvironment(c *cobra.Command) {
 	}
 }
 
-// typed is the annotation of flags that the command line sets, as opposed to the environment.
-const typed = "typed"
-
 // preferTyped resolves flags that exclude each other. If the command line sets one of them, it clears those that only
 // the environment sets.
 func preferTyped(c *cobra.Command, flags ...string) {
-	var given, notGiven []*pflag.Flag
-	for _, name := range flags {
-		f := c.Flags().Lookup(name)
-		if _, is := f.Annotations[typed]; is {
-			given = append(given, f)
-			continue
-		}
-		notGiven = append(notGiven, f)
-	}
-	if len(given) == 0 {
+	if !slices.ContainsFunc(flags, c.Flags().Changed) {
 		return
 	}
-	for _, f := range notGiven {
-		_ = f.Value.Set("") // a text flag accepts any value
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); !f.Changed {
+			_ = f.Value.Set("") // a text flag accepts any value
+		}
 	}
 }
 
 func setFlag(f *pflag.Flag, value string) error {
-	f.Changed = true
 	several, is := f.Value.(pflag.SliceValue)
 	if !is {
 		return f.Value.Set(value)

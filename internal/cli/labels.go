@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -35,10 +34,7 @@ func labels(given []string) (map[string]string, error) {
 		}
 		all[name] = value
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, exit{ExitBadMatrix, err}
-	}
-	return all, nil
+	return all, usageErrors(faults)
 }
 
 // unlabelled returns an error if a cell requires labels: agents in this process have none.

@@ -34,10 +34,7 @@ func observed(given []string) (map[string]plan.Processes, error) {
 		}
 		all[name] = append(all[name], p)
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, exit{ExitBadMatrix, err}
-	}
-	return all, nil
+	return all, usageErrors(faults)
 }
 
 // observation parses one value of --observe.
