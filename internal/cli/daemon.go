@@ -251,14 +251,9 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := readCommands("hooks", file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks: %w", err)}
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o002 != 0 {
-		return nil, exit{ExitBadMatrix, errors.Join(err,
-			fmt.Errorf("read hooks: every user of this host can write to %s and thereby run commands; run chmod o-w on it",
-				file))}
+		return nil, err
 	}
 	all, err := matrix.Hooks(file, text)
 	if err != nil {

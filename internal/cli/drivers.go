@@ -34,18 +34,9 @@ func withDrivers(c *cobra.Command) {
 
 // addDrivers starts and registers the drivers of a file. remove unregisters and stops them.
 func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func(), err error) {
-	text, err := os.ReadFile(file)
+	text, err := readCommands("the drivers file", file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the drivers file: %w", err)}
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the drivers file: %w", err)}
-	}
-	if info.Mode().Perm()&0o002 != 0 {
-		return nil,
-			exit{ExitBadMatrix,
-				fmt.Errorf("read the drivers file: every user of this host can write to %s and thereby run commands; run chmod o-w on it", file)}
+		return nil, err
 	}
 	named, err := matrix.Commands(file, text)
 	if err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +21,26 @@ func faultTargets(file string) ([]plan.Target, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := readCommands("the faults file", file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the faults file: %w", err)}
+		return nil, err
 	}
 	return matrix.Targets(file, text)
+}
+
+// readCommands reads a file with commands that this host runs. name is that of the file in errors. A file that every
+// user can write is an error, except on Windows, where permissions are not bits of the mode.
+func readCommands(name, file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(file)
+	}
+	if err == nil && info.Mode().Perm()&0o002 != 0 && runtime.GOOS != "windows" {
+		err = fmt.Errorf("every user of this host can write to %s and thereby run commands; run chmod o-w on it", file)
+	}
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read %s: %w", name, err)}
+	}
+	return text, nil
 }

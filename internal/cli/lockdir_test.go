@@ -72,6 +72,23 @@ func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 	}
 }
 
+// Every user of the host could run commands through such a file.
+func TestFilesOfCommandsThatEveryUserCanWriteAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "open.cue")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o602)); err != nil {
+		t.Fatal(err)
+	}
+	for flag, program := range map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{
+		"--faults": Agent, "--hooks": Controller} {
+		var out strings.Builder
+		code := program(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--dir", t.TempDir(), flag, file}, nil,
+			&out, &out)
+		if code != ExitBadMatrix || !strings.Contains(out.String(), "run chmod o-w on it") {
+			t.Errorf("%s: code %d: %s", flag, code, out.String())
+		}
+	}
+}
+
 // All invalid permissions for matrices are reported at once, from the command line and the environment.
 func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
 	t.Setenv("LOCKSTEP_ENV", "BROKER_PASSWORD, LOCKSTEP_TOKEN")
