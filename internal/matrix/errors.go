@@ -29,7 +29,7 @@ func (f Error) Error() string {
 	return b.String()
 }
 
-// Errors are all errors, in the order of their positions. It is the error type of Load and Expand.
+// Errors are all errors, in the order of their positions. It is the error type of Load and Matrix.Run.
 type Errors []Error
 
 // Error returns one line per error.

@@ -299,19 +299,10 @@ func TestSharedEvaluationsChangeNothing(t *testing.T) {
 	}
 }
 
-// Goroutines that remain after a caller has stopped would accumulate. The bubble fails if any remains.
+// Goroutines that remain after a cancelled expansion would accumulate. The bubble fails if any remains.
 func TestExpandStops(t *testing.T) {
 	m := loaded(t, string(large(1000)), Narrow{})
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		for _, err := range m.expand(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n++; n == 10 {
-				break
-			}
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := m.Run(ctx); !errors.Is(err, context.Canceled) {

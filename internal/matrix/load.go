@@ -201,7 +201,7 @@ func (l *loader) probe(m *Matrix, unzipped bool) {
 			return
 		}
 	}
-	w := &worker{m: m, declared: map[question]drivers.Declaration{}}
+	w := newWorker(m)
 	if w.use(l.doc.ctx, l.doc.root, l.doc.schema) != nil {
 		return
 	}

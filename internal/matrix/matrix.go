@@ -1,5 +1,5 @@
 // Package matrix loads a CUE matrix file and expands it into cells, in the order of the matrix. It reports all errors
-// at once, in plain words and with positions. No other package uses CUE; the results are plain data.
+// at once, in plain words and with positions. No other package of the programs uses CUE; the results are plain data.
 package matrix
 
 import (
@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"path/filepath"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cuelang.org/go/cue"
@@ -39,13 +39,6 @@ type Narrow struct {
 	Filter []string // axis=value[,value]: keeps only these combinations; several filters of one axis add up
 }
 
-// Combination is one combination of axis values: a cell to run, or the reason why it is not run. Exactly one is not
-// nil.
-type Combination struct {
-	Cell     *plan.Cell
-	Excluded *plan.Excluded
-}
-
 // Matrix is a loaded matrix without errors. It is immutable and safe for concurrent use.
 type Matrix struct {
 	source  source
@@ -61,7 +54,7 @@ type Matrix struct {
 }
 
 // Load parses, narrows and checks a matrix, and its short form. Errors have type Errors, which contains all of them.
-// Errors that only some combinations have may come from Expand instead. file is used in messages and in the record.
+// Errors that only some combinations have may come from Run instead. file is used in messages and in the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, errs := load(source{file: file, text: text, narrow: n})
 	if hasQuickForm(file, text) {
@@ -296,141 +289,39 @@ func setDefault(m map[string]any, name string, text json.RawMessage) {
 	}
 }
 
-// chunk is a sequence of combinations that one worker evaluates.
-type chunk struct {
-	combos  [][]int
-	results []result
-	done    chan struct{}
-}
-
+// result is the result of one combination: a cell, or the reason why it is not run, or errors.
 type result struct {
-	Combination
-	errs Errors
+	cell     *plan.Cell
+	excluded *plan.Excluded
+	errs     Errors
 }
 
-// chunkSize is the maximum number of combinations in a chunk. The first chunks are smaller, so that the first cell is
-// ready early.
-const chunkSize = 128
+// maxBlock is the maximum number of combinations that a worker evaluates at a time.
+const maxBlock = 128
 
-// expand yields the combinations in the order of the matrix, the first axis outermost. It evaluates ahead on all cores.
-// After a combination with an error it stops yielding, but evaluates the rest. It then ends with all errors as one
-// error of type Errors. When ctx ends, it ends with an error that wraps ctx's.
-func (m *Matrix) expand(ctx context.Context) iter.Seq2[Combination, error] {
-	return func(yield func(Combination, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		found, seen, index := newFindings(nil), map[string][]int{}, 0
-		for c := range m.start(ctx, &wg) {
-			select {
-			case <-c.done:
-			case <-ctx.Done():
-			}
-			if ctx.Err() != nil { // chunks that were done after that may be incomplete
-				yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
-				return
-			}
-			for i, r := range c.results {
-				m.collect(r, c.combos[i], seen, found)
-				if len(found.list) > 0 {
-					continue
-				}
-				if r.Cell != nil {
-					r.Cell.Index = index
-					index++
-				}
-				if !yield(r.Combination, nil) {
-					return
-				}
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
-		case len(found.list) > 0:
-			yield(Combination{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets)))
-		}
-	}
-}
-
-// start starts the evaluation and returns the chunks in order.
-func (m *Matrix) start(ctx context.Context, wg *sync.WaitGroup) <-chan *chunk {
+// expand evaluates combinations on all cores. The results are incomplete if ctx has ended.
+func (m *Matrix) expand(ctx context.Context, combos [][]int) []result {
+	results := make([]result, len(combos))
 	workers := runtime.GOMAXPROCS(0)
-	ordered, work := make(chan *chunk, 4*workers), make(chan *chunk)
-	wg.Go(func() {
-		defer close(ordered)
-		defer close(work)
-		m.chunks(func(c *chunk) bool {
-			select {
-			case ordered <- c:
-			case <-ctx.Done():
-				return false
-			}
-			select {
-			case work <- c:
-				return true
-			case <-ctx.Done():
-				return false
-			}
-		})
-	})
+	block := min(maxBlock, len(combos)/workers+1)
+	var taken atomic.Int64
+	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			var w *worker
-			for c := range work {
-				w = m.run(ctx, w, c)
-				close(c.done)
+			w := newWorker(m)
+			for {
+				end := int(taken.Add(int64(block)))
+				if end-block >= len(combos) {
+					return
+				}
+				for i := end - block; i < min(end, len(combos)) && ctx.Err() == nil; i++ {
+					results[i] = w.evaluate(combos[i])
+				}
 			}
 		})
 	}
-	return ordered
-}
-
-// chunks divides the space into chunks.
-func (m *Matrix) chunks(each func(*chunk) bool) {
-	size, c := 1, &chunk{done: make(chan struct{})}
-	for ordinal := range m.space.size() {
-		combo := m.space.at(ordinal)
-		if !m.space.kept(combo) {
-			continue
-		}
-		c.combos = append(c.combos, combo)
-		if len(c.combos) >= size {
-			if !each(c) {
-				return
-			}
-			size, c = min(2*size, chunkSize), &chunk{done: make(chan struct{})}
-		}
-	}
-	if len(c.combos) > 0 {
-		each(c)
-	}
-}
-
-// run evaluates a chunk. It creates w if needed, and returns it.
-func (m *Matrix) run(ctx context.Context, w *worker, c *chunk) *worker {
-	c.results = make([]result, len(c.combos))
-	for i, combo := range c.combos {
-		if ctx.Err() != nil {
-			return w
-		}
-		if p := m.skipped(combo); p != nil {
-			c.results[i].Excluded = &plan.Excluded{Coordinates: m.space.coordinates(combo), Kind: "skipped",
-				Reason: "by the pattern " + p.text + " at " + p.place}
-			continue
-		}
-		if w == nil {
-			var err error
-			if w, err = newWorker(m); err != nil {
-				c.results[i].errs = Errors{{File: m.source.file, Message: err.Error()}}
-				w = nil
-				continue
-			}
-		}
-		c.results[i].Combination, c.results[i].errs = w.evaluate(combo)
-	}
-	return w
+	wg.Wait()
+	return results
 }
 
 func (m *Matrix) skipped(combo []int) *pattern {
@@ -447,12 +338,12 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 	for _, f := range r.errs {
 		found.add(f, m.space.name(combo))
 	}
-	if r.Cell == nil {
+	if r.cell == nil {
 		return
 	}
-	twin, twice := seen[r.Cell.ID]
+	twin, twice := seen[r.cell.ID]
 	if !twice {
-		seen[r.Cell.ID] = combo
+		seen[r.cell.ID] = combo
 		return
 	}
 	var names []string
@@ -468,21 +359,35 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
 }
 
-// Run collects the result of Expand into a run without an id and a start time.
+// Run expands the matrix, the first axis outermost, into a run without an id and a start time. Errors of combinations
+// have type Errors, which contains all of them. When ctx ends, the error wraps ctx's.
 func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
-	run := m.base
-	simulates := false
-	for c, err := range m.expand(ctx) {
-		switch {
-		case err != nil:
-			return plan.Run{}, err
-		case c.Cell != nil:
-			run.Cells = append(run.Cells, *c.Cell)
-			run.Agents = max(run.Agents, c.Cell.Agents())
-			simulates = simulates || c.Cell.Workload.Network != plan.Network{}
-		default:
-			run.Excluded = append(run.Excluded, *c.Excluded)
+	var combos [][]int
+	for ordinal := range m.space.size() {
+		if combo := m.space.at(ordinal); m.space.kept(combo) {
+			combos = append(combos, combo)
 		}
+	}
+	results := m.expand(ctx, combos)
+	if ctx.Err() != nil {
+		return plan.Run{}, fmt.Errorf("expand matrix: %w", ctx.Err())
+	}
+	run, found, seen := m.base, newFindings(nil), map[string][]int{}
+	simulates := false
+	for i, r := range results {
+		m.collect(r, combos[i], seen, found)
+		switch {
+		case r.cell != nil:
+			r.cell.Index = len(run.Cells)
+			run.Cells = append(run.Cells, *r.cell)
+			run.Agents = max(run.Agents, r.cell.Agents())
+			simulates = simulates || r.cell.Workload.Network != plan.Network{}
+		case r.excluded != nil:
+			run.Excluded = append(run.Excluded, *r.excluded)
+		}
+	}
+	if len(found.list) > 0 {
+		return plan.Run{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets))
 	}
 	for i := range run.Cells { // cells without latency must be comparable with the others
 		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}

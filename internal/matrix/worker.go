@@ -40,9 +40,9 @@ type question struct {
 
 var axisPath = cue.ParsePath("axis")
 
-func newWorker(m *Matrix) (*worker, error) {
-	w := &worker{m: m, declared: map[question]drivers.Declaration{}}
-	return w, w.renew()
+// newWorker returns a worker that creates its context when needed.
+func newWorker(m *Matrix) *worker {
+	return &worker{m: m, declared: map[question]drivers.Declaration{}}
 }
 
 // renew replaces the context.
@@ -57,43 +57,44 @@ func (w *worker) renew() error {
 
 // use takes the template from a matrix that is already built.
 func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
-	w.ctx, w.used, w.trees = ctx, 0, map[string]map[string]any{}
-	w.schema, w.cell = lookupDefinition(schema, "#Cell"), root.LookupPath(cue.ParsePath("cell"))
-	if !w.cell.Exists() {
-		w.cell = w.ctx.CompileString("{axis: _}")
-	}
-	w.values = make([][]ast.Expr, len(w.m.space.axes))
+	values := make([][]ast.Expr, len(w.m.space.axes))
 	for a, x := range w.m.space.axes {
 		for _, v := range x.values {
 			expr, err := parser.ParseExpr("axis "+x.name, string(v.json))
 			if err != nil && v.json != nil {
 				return fmt.Errorf("read axis %s: %w", x.name, err)
 			}
-			w.values[a] = append(w.values[a], expr)
+			values[a] = append(values[a], expr)
 		}
+	}
+	w.ctx, w.used, w.trees, w.values = ctx, 0, map[string]map[string]any{}, values
+	w.schema, w.cell = lookupDefinition(schema, "#Cell"), root.LookupPath(cue.ParsePath("cell"))
+	if !w.cell.Exists() {
+		w.cell = w.ctx.CompileString("{axis: _}")
 	}
 	return nil
 }
 
 // examine evaluates a combination and collects its errors only.
 func (w *worker) examine(combo []int, found *findings) {
-	if w.m.skipped(combo) == nil {
-		_, errs := w.evaluate(combo)
-		for _, f := range errs {
-			found.add(f, w.m.space.name(combo))
-		}
+	for _, f := range w.evaluate(combo).errs {
+		found.add(f, w.m.space.name(combo))
 	}
 }
 
-// evaluate returns the cell of a combination, or the reason why it is n/a, or the errors.
-func (w *worker) evaluate(combo []int) (Combination, Errors) {
+// evaluate returns the result of a combination.
+func (w *worker) evaluate(combo []int) result {
+	if p := w.m.skipped(combo); p != nil {
+		return result{excluded: &plan.Excluded{Coordinates: w.m.space.coordinates(combo), Kind: "skipped",
+			Reason: "by the pattern " + p.text + " at " + p.place}}
+	}
 	tree, errs := w.tree(combo)
 	if len(errs) > 0 {
-		return Combination{}, errs
+		return result{errs: errs}
 	}
 	w.m.nameAxes(tree, combo)
 	if wrong := w.m.expandSideBySide(tree); len(wrong) > 0 {
-		return Combination{}, w.locate(wrong, combo)
+		return result{errs: w.locate(wrong, combo)}
 	}
 	own, problems := w.m.groupBrokers(tree)
 	broker, missing := w.m.broker(tree, own)
@@ -130,22 +131,22 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 		errs = w.m.validateRepeat(work)
 	}
 	if len(problems) > 0 || len(errs) > 0 {
-		return Combination{}, append(w.locate(problems, combo), errs...)
+		return result{errs: append(w.locate(problems, combo), errs...)}
 	}
 	if broker == nil {
-		return Combination{}, nil // reported already
+		return result{} // reported already
 	}
 	if problems := w.unsupportedExisting(broker, work); len(problems) > 0 {
-		return Combination{}, w.locate(problems, combo)
+		return result{errs: w.locate(problems, combo)}
 	}
-	c := w.declare(combo, broker, work)
-	if c.Cell != nil {
-		c.Cell.Retry, c.Cell.Require = retry, rules
-		if problems := tooLarge(c.Cell); len(problems) > 0 {
-			return Combination{}, w.locate(problems, combo)
+	r := w.declare(combo, broker, work)
+	if r.cell != nil {
+		r.cell.Retry, r.cell.Require = retry, rules
+		if problems := tooLarge(r.cell); len(problems) > 0 {
+			return result{errs: w.locate(problems, combo)}
 		}
 	}
-	return c, nil
+	return r
 }
 
 // maxTrees limits the evaluations that a worker caches.
@@ -158,7 +159,7 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	if known, ok := w.trees[key]; ok && key != "" {
 		return clone(known), nil
 	}
-	if w.used++; w.used > recycleAfter {
+	if w.used++; w.ctx == nil || w.used > recycleAfter {
 		if err := w.renew(); err != nil {
 			return nil, Errors{{File: w.m.source.file, Message: err.Error()}}
 		}
@@ -289,7 +290,7 @@ func inconsistent(w plan.Workload) []problem {
 }
 
 // declare gets the driver's declaration for a cell. It returns the cell, or the reason why it is excluded.
-func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combination {
+func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) result {
 	coordinates, id := w.m.space.coordinates(combo), plan.CellID(b.Name, work)
 	var d drivers.Declaration
 	var reasons []string
@@ -299,10 +300,10 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 		d, reasons = w.declarePart(b, work)
 	}
 	if len(reasons) > 0 {
-		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a",
+		return result{excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a",
 			Reason: strings.Join(reasons, "; ")}}
 	}
-	return Combination{Cell: &plan.Cell{
+	return result{cell: &plan.Cell{
 		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
 		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody,
 		InProcess: d.Capabilities.InProcess, Resilience: string(d.Resilience), Notes: d.Notes,
