@@ -38,7 +38,7 @@ type Result struct {
 	Used []string
 }
 
-// Fault is an error in an input.
+// Error is an error in an input.
 type Error struct {
 	File string
 	Line int
