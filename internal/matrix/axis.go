@@ -111,17 +111,9 @@ func (s space) noAxis(name string) string {
 	return msg + " (available: " + strings.Join(s.names(), ", ") + ")"
 }
 
-// axisReader reads the axes and the zipped axes.
-type axisReader struct {
-	doc      *document
-	brokers  map[string]*plan.Broker
-	space    space
-	unzipped bool // zipped axes have different lengths
-}
-
 // readAxes reads the field axes.
-func (r *axisReader) readAxes() {
-	it, err := r.doc.root.LookupPath(cue.ParsePath("axes")).Fields()
+func (l *loader) readAxes() {
+	it, err := l.doc.root.LookupPath(cue.ParsePath("axes")).Fields()
 	if err != nil {
 		return // no axes, or reported by the validation
 	}
@@ -133,114 +125,114 @@ func (r *axisReader) readAxes() {
 		}
 		path := join("axes", a.name)
 		for i := 0; list.Next(); i++ {
-			a.values = append(a.values, r.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
+			a.values = append(a.values, l.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
 		}
 		if len(a.values) == 0 {
-			r.doc.add(a.place, path, "it has no values; give at least one, or remove the axis")
+			l.doc.add(a.place, path, "it has no values; give at least one, or remove the axis")
 			continue
 		}
-		r.space.axes = append(r.space.axes, a)
+		l.space.axes = append(l.space.axes, a)
 	}
 }
 
-func (r *axisReader) readValue(a axis, v cue.Value, path string) value {
+func (l *loader) readValue(a axis, v cue.Value, path string) value {
 	out := value{place: place(v), keep: true}
 	text, err := v.MarshalJSON()
 	if err != nil {
 		out.bad = true
 		var x validator
-		x.validate(r.target(a.name), v, path)
-		r.doc.errors = append(r.doc.errors, x.errors...)
+		x.validate(l.axisSchema(a.name), v, path)
+		l.doc.errors = append(l.doc.errors, x.errors...)
 		return out
 	}
 	out.json = text
 	out.text = plan.Coordinate{Value: text}.Text()
 	if a.name == "broker" {
-		out.bad = out.bad || !r.isBroker(v, path)
-	} else if schema := r.target(a.name); schema.Exists() {
+		out.bad = out.bad || !l.isBroker(v, path)
+	} else if schema := l.axisSchema(a.name); schema.Exists() {
 		var x validator
 		x.validate(schema, v, path)
-		r.doc.errors = append(r.doc.errors, x.errors...)
+		l.doc.errors = append(l.doc.errors, x.errors...)
 		out.bad = out.bad || len(x.errors) > 0
 	}
 	return out
 }
 
-func (r *axisReader) isBroker(v cue.Value, path string) bool {
+func (l *loader) isBroker(v cue.Value, path string) bool {
 	name, err := v.String()
-	if _, ok := r.brokers[name]; ok && err == nil {
+	if _, ok := l.brokers[name]; ok && err == nil {
 		return true
 	}
-	r.doc.add(place(v), path, noBroker(r.brokers, show(v), name))
+	l.doc.add(place(v), path, noBroker(l.brokers, show(v), name))
 	return false
 }
 
-// target returns the schema of the field that a standard axis sets. For other axes it returns a schema that allows
+// axisSchema returns the schema of the field that a standard axis sets. For other axes it returns a schema that allows
 // everything.
-func (r *axisReader) target(name string) cue.Value {
+func (l *loader) axisSchema(name string) cue.Value {
 	paths := standardAxes()[name]
 	if paths == nil {
-		return r.doc.ctx.CompileString("_")
+		return l.doc.ctx.CompileString("_")
 	}
-	schema := lookupDefinition(r.doc.schema, "#Cell")
+	schema := lookupDefinition(l.doc.schema, "#Cell")
 	for part := range strings.SplitSeq(paths[0], ".") {
 		schema = lookup(schema, cue.Str(part))
 	}
 	return schema
 }
 
-// group combines the axes that vary together.
-func (r *axisReader) group() {
+// groupAxes combines the axes that vary together.
+func (l *loader) groupAxes() {
 	partner := map[int]int{} // axis to its zip
-	for z, names := range r.readZips() {
+	for z, names := range l.readZips() {
 		for _, name := range names {
-			if a := r.space.find(name); a >= 0 {
+			if a := l.space.find(name); a >= 0 {
 				partner[a] = z
 			}
 		}
 	}
 	placed := map[int]int{} // zip to its group
-	for a := range r.space.axes {
+	for a := range l.space.axes {
 		z, zipped := partner[a]
 		if g, ok := placed[z]; zipped && ok {
-			r.space.groups[g] = append(r.space.groups[g], a)
+			l.space.groups[g] = append(l.space.groups[g], a)
 			continue
 		}
 		if zipped {
-			placed[z] = len(r.space.groups)
+			placed[z] = len(l.space.groups)
 		}
-		r.space.groups = append(r.space.groups, []int{a})
+		l.space.groups = append(l.space.groups, []int{a})
 	}
-	for _, g := range r.space.groups {
-		r.checkDuplicates(g)
+	for _, g := range l.space.groups {
+		l.checkDuplicates(g)
 	}
-	if n := r.space.size(); n > maxCombinations {
-		r.doc.add(r.doc.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes",
+	if n := l.space.size(); n > maxCombinations {
+		l.doc.add(l.doc.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes",
 			fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
 	}
 }
 
 // checkDuplicates reports values, or combinations of values of zipped axes, that occur twice.
-func (r *axisReader) checkDuplicates(group []int) {
-	first := r.space.axes[group[0]]
+func (l *loader) checkDuplicates(group []int) {
+	first := l.space.axes[group[0]]
 	known := map[string]bool{}
 	for i, v := range first.values {
 		key := ""
 		for _, a := range group {
-			key += r.space.axes[a].values[i].text + "\x00"
+			key += l.space.axes[a].values[i].text + "\x00"
 		}
 		if known[key] && v.json != nil {
-			r.doc.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is duplicated; remove one")
+			l.doc.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is duplicated; remove one")
 		}
 		known[key] = true
 	}
 }
 
 // readZips reads and checks the field zip.
-func (r *axisReader) readZips() [][]string {
+func (l *loader) readZips() [][]string {
 	var out [][]string
 	used := map[string]bool{}
-	for i, v := range elements(r.doc.root.LookupPath(cue.ParsePath("zip"))) {
+	for i, v := range elements(l.doc.root.LookupPath(cue.ParsePath("zip"))) {
 		var names []string
 		length, path := -1, fmt.Sprintf("zip[%d]", i)
 		sizes := []string{}
@@ -250,26 +242,26 @@ func (r *axisReader) readZips() [][]string {
 			if err != nil {
 				continue // reported by the validation
 			}
-			a := r.space.find(name)
+			a := l.space.find(name)
 			switch {
 			case a < 0:
-				if !r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
-					r.doc.add(x.Pos(), path, r.space.noAxis(name))
+				if !l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+					l.doc.add(x.Pos(), path, l.space.noAxis(name))
 				}
 				continue
 			case used[name]:
-				r.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in another zip; name it once", name))
+				l.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in another zip; name it once", name))
 				continue
 			}
 			used[name] = true
-			n := len(r.space.axes[a].values)
+			n := len(l.space.axes[a].values)
 			sizes = append(sizes, fmt.Sprintf("%s has %d", name, n))
 			equal, length = equal && (length < 0 || n == length), n
 			names = append(names, name)
 		}
 		if !equal {
-			r.doc.add(v.Pos(), path, "zipped axes need the same number of values: "+strings.Join(sizes, ", "))
-			r.unzipped = true
+			l.doc.add(v.Pos(), path, "zipped axes need the same number of values: "+strings.Join(sizes, ", "))
+			l.unzipped = true
 			continue
 		}
 		out = append(out, names)

@@ -13,32 +13,24 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// brokerReader reads the brokers, with the options of their drivers.
-type brokerReader struct {
-	doc     *document
-	brokers map[string]*plan.Broker // nil: an error was reported
-	secrets []plan.Secret
-	metrics plan.Metrics // of the drivers
-}
-
 // readBrokers reads the field brokers, and validates the options of each with its driver's schema.
-func (r *brokerReader) readBrokers() {
-	it, err := r.doc.root.LookupPath(cue.ParsePath("brokers")).Fields()
+func (l *loader) readBrokers() {
+	it, err := l.doc.root.LookupPath(cue.ParsePath("brokers")).Fields()
 	if err != nil {
 		return // reported by the validation
 	}
 	for it.Next() {
 		name := it.Selector().Unquoted()
-		r.brokers[name] = r.readBroker(name, it.Value())
+		l.brokers[name] = l.readBroker(name, it.Value())
 	}
-	if len(r.brokers) == 0 {
-		r.doc.add(place(r.doc.root.LookupPath(cue.ParsePath("brokers"))), "brokers",
+	if len(l.brokers) == 0 {
+		l.doc.add(place(l.doc.root.LookupPath(cue.ParsePath("brokers"))), "brokers",
 			`it is empty; give at least one, as in brokers: local: {driver: "nats", options: embedded: true}`)
 	}
 }
 
 // readBroker returns nil if it reported an error.
-func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
+func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 	path := join("brokers", name)
 	driver := v.LookupPath(cue.ParsePath("driver"))
 	wanted, err := driver.String()
@@ -47,16 +39,16 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 	}
 	d, err := drivers.Lookup(wanted)
 	if err != nil {
-		r.doc.add(place(driver), path+".driver", noDriver(wanted))
+		l.doc.add(place(driver), path+".driver", noDriver(wanted))
 		return nil
 	}
-	r.metrics = r.metrics.Join(d.Info().Metrics...)
-	before := len(r.doc.errors)
+	l.metrics = l.metrics.Join(d.Info().Metrics...)
+	before := len(l.doc.errors)
 	b := &plan.Broker{Name: name, Driver: wanted}
-	r.readOptions(b, d.Info(), v)
+	l.readOptions(b, d.Info(), v)
 	b.Version, _ = v.LookupPath(cue.ParsePath("version")).String()
 	b.Via, _ = v.LookupPath(cue.ParsePath("via")).String()
-	r.secrets = append(r.secrets, plan.SecretsOf(path+".via", b.Via, false)...)
+	l.secrets = append(l.secrets, plan.SecretsOf(path+".via", b.Via, false)...)
 	process := v.LookupPath(cue.ParsePath("process"))
 	if process.Exists() {
 		text, err := process.MarshalJSON()
@@ -64,11 +56,11 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 			return nil // reported by the validation
 		}
 	}
-	if len(r.doc.errors) > before {
+	if len(l.doc.errors) > before {
 		return nil
 	}
 	if d := d.Info().Declare(plan.Unfilled(b.Options), useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
-		r.doc.add(place(v), path+".options", strings.Join(d.Rejections, "; "))
+		l.doc.add(place(v), path+".options", strings.Join(d.Rejections, "; "))
 		return nil
 	}
 	return b
@@ -92,21 +84,21 @@ func brokersThere(brokers map[string]*plan.Broker) string {
 }
 
 // readOptions reads the options, with the driver's defaults, and the paths of those that are secret.
-func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
+func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
 	v, path := broker.LookupPath(cue.ParsePath("options")), join("brokers", b.Name)+".options"
-	schema := r.doc.ctx.CompileString(info.Schema,
+	schema := l.doc.ctx.CompileString(info.Schema,
 		cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
-		r.doc.add(place(v), path, "the schema of driver "+info.Name+" is invalid: "+schema.Err().Error())
+		l.doc.add(place(v), path, "the schema of driver "+info.Name+" is invalid: "+schema.Err().Error())
 		return
 	}
 	whole := schema
 	if v.Exists() {
 		whole = schema.Unify(v)
 	} else {
-		v = r.doc.ctx.CompileString("{}", cue.Filename(inheritedFile))
+		v = l.doc.ctx.CompileString("{}", cue.Filename(inheritedFile))
 	}
-	r.findSecrets(b, whole, path, "", false)
+	l.findSecrets(b, whole, path, "", false)
 	x := validator{fallback: place(broker)}
 	if x.validate(schema, v, path); len(x.errors) == 0 {
 		var err error
@@ -114,26 +106,26 @@ func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue
 			x.add(v, path, err.Error())
 		}
 	}
-	r.doc.errors = append(r.doc.errors, x.errors...)
+	l.doc.errors = append(l.doc.errors, x.errors...)
 }
 
 // findSecrets finds the secret strings in options. The attribute @secret() marks a field and all its descendants, in a
 // driver's schema or in the matrix. in is the path within the options, as in plan.Broker.Secret.
-func (r *brokerReader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
+func (l *loader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
 	if attribute := v.Attribute("secret"); !marked && attribute.Err() == nil {
 		marked = true
 		b.Secret = append(b.Secret, in)
 	}
 	if text, err := v.String(); err == nil {
-		r.secrets = append(r.secrets, plan.SecretsOf(path, text, marked)...)
+		l.secrets = append(l.secrets, plan.SecretsOf(path, text, marked)...)
 	} else if items, err := v.List(); err == nil {
 		for items.Next() {
-			r.findSecrets(b, items.Value(), path, in, marked)
+			l.findSecrets(b, items.Value(), path, in, marked)
 		}
 	} else if fields, err := v.Fields(); err == nil {
 		for fields.Next() {
 			if at := fields.Selector(); at.IsString() { // an invalid matrix may have other kinds of fields
-				r.findSecrets(b, fields.Value(), join(path, at.Unquoted()),
+				l.findSecrets(b, fields.Value(), join(path, at.Unquoted()),
 					strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
 			}
 		}

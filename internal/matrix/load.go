@@ -34,13 +34,14 @@ func (d *document) add(pos token.Pos, path, message string) {
 
 // loader reads one matrix, part by part.
 type loader struct {
-	doc     *document
-	space   space
-	groups  groupNames              // names of the template's groups
-	brokers map[string]*plan.Broker // nil: an error was reported
-	secrets []plan.Secret           // of all brokers, and of influx
-	skip    []pattern
-	metrics plan.Metrics // of the drivers
+	doc      *document
+	space    space
+	unzipped bool                    // zipped axes have different lengths
+	groups   groupNames              // names of the template's groups
+	brokers  map[string]*plan.Broker // nil: an error was reported
+	secrets  []plan.Secret           // of all brokers, and of influx
+	skip     []pattern
+	metrics  plan.Metrics // of the drivers
 }
 
 // load reads a matrix as far as possible. It returns the secrets that it found even if there are errors.
@@ -51,27 +52,19 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	if !doc.root.Exists() {
 		return nil, nil, doc.errors
 	}
-	l := &loader{doc: doc}
-	brokers := brokerReader{doc: doc, brokers: map[string]*plan.Broker{}}
-	brokers.readBrokers()
-	l.brokers, l.secrets = brokers.brokers, brokers.secrets
-	l.metrics = brokers.metrics
+	l := &loader{doc: doc, brokers: map[string]*plan.Broker{}}
+	l.readBrokers()
 	l.validate()
-	axes := axisReader{doc: doc, brokers: l.brokers}
-	axes.readAxes()
-	axes.group()
-	l.space = axes.space
+	l.readAxes()
+	l.groupAxes()
 	l.checkAxisNames()
-	skip := skipReader{doc: doc, space: l.space}
-	skip.readSkip()
-	l.skip = skip.skip
+	l.readSkip()
 	l.readOnly()
 	l.readGroups()
-	tables := tableChecker{doc: doc, space: l.space, groups: l.groups, metrics: l.metrics}
-	tables.checkTables()
-	m := l.matrix(tables)
+	l.checkTables()
+	m := l.matrix()
 	l.checkUnused(m.refers)
-	l.probe(m, axes.unzipped)
+	l.probe(m)
 	if len(doc.errors) > 0 {
 		for i := range doc.errors {
 			if doc.errors[i].File == "" {
@@ -193,7 +186,7 @@ func noValue(text, axis string, texts []string) string {
 
 // probe evaluates the template for a first combination, and then once for each other value of each axis. It finds most
 // errors before the expansion.
-func (l *loader) probe(m *Matrix, unzipped bool) {
+func (l *loader) probe(m *Matrix) {
 	first := make([]int, len(l.space.axes))
 	for a, x := range l.space.axes {
 		first[a] = slices.IndexFunc(x.values, func(v value) bool { return !v.bad })
@@ -206,7 +199,7 @@ func (l *loader) probe(m *Matrix, unzipped bool) {
 		return
 	}
 	groups := l.space.groups
-	if unzipped {
+	if l.unzipped {
 		groups = nil
 		for a := range l.space.axes {
 			groups = append(groups, []int{a})
@@ -253,8 +246,7 @@ func (l *loader) readGroups() {
 }
 
 // matrix returns the parts that the loader has read as a Matrix.
-func (l *loader) matrix(tables tableChecker) *Matrix {
-	r := runReader{doc: l.doc, metrics: l.metrics}
+func (l *loader) matrix() *Matrix {
 	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
 		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
 	for _, b := range l.brokers {
@@ -265,13 +257,11 @@ func (l *loader) matrix(tables tableChecker) *Matrix {
 			m.drivers[b.Driver] = d.Info().Declare
 		}
 	}
-	m.base = plan.Run{Version: plan.RecordFormat, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
-		Settle: r.duration("settle", 0),
-		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx(),
-		Metrics: l.metrics}
-	m.base.Repeat, m.base.Until = r.repeat()
+	m.base = plan.Run{Version: plan.RecordFormat, Name: l.name(), Tables: l.tables(), Order: l.order(),
+		Settle: l.duration("settle", 0), Grace: l.duration("grace", time.Minute), Source: l.record(),
+		Axes: l.space.names(), Influx: l.influx(), Metrics: l.metrics}
+	m.base.Repeat, m.base.Until = l.repeat()
 	m.untilAt = place(l.doc.root.LookupPath(untilPath))
-	l.secrets = append(l.secrets, r.secrets...)
 	m.base.Strict, _ = l.doc.root.LookupPath(cue.ParsePath("strict")).Bool()
 	return m
 }

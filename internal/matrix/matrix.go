@@ -138,20 +138,13 @@ func (m *Matrix) Literals() []string {
 	return slices.Compact(paths)
 }
 
-// runReader reads the parts of a matrix that are the same for all cells.
-type runReader struct {
-	doc     *document
-	metrics plan.Metrics
-	secrets []plan.Secret
-}
-
-func (r *runReader) name() string {
-	s, _ := r.doc.root.LookupPath(cue.ParsePath("name")).String() // validated before
+func (l *loader) name() string {
+	s, _ := l.doc.root.LookupPath(cue.ParsePath("name")).String() // validated before
 	return s
 }
 
-func (r *runReader) duration(field string, def time.Duration) plan.Duration {
-	s, err := r.doc.root.LookupPath(cue.ParsePath(field)).String()
+func (l *loader) duration(field string, def time.Duration) plan.Duration {
+	s, err := l.doc.root.LookupPath(cue.ParsePath(field)).String()
 	if err != nil {
 		return plan.Duration(def)
 	}
@@ -159,29 +152,29 @@ func (r *runReader) duration(field string, def time.Duration) plan.Duration {
 	return plan.Duration(d)
 }
 
-func (r *runReader) order() plan.Order {
-	seed, err := r.doc.root.LookupPath(cue.ParsePath("order.random")).Uint64()
+func (l *loader) order() plan.Order {
+	seed, err := l.doc.root.LookupPath(cue.ParsePath("order.random")).Uint64()
 	return plan.Order{Random: err == nil, Seed: seed}
 }
 
 // influx returns the InfluxDB target, or nil.
-func (r *runReader) influx() *plan.Influx {
-	v := r.doc.root.LookupPath(cue.ParsePath("influx"))
+func (l *loader) influx() *plan.Influx {
+	v := l.doc.root.LookupPath(cue.ParsePath("influx"))
 	var i plan.Influx
 	if !v.Exists() || v.Decode(&i) != nil { // errors were reported
 		return nil
 	}
-	r.secrets = append(r.secrets, i.Secrets()...)
+	l.secrets = append(l.secrets, i.Secrets()...)
 	return &i
 }
 
 // record returns the source of the matrix, including its secrets.
-func (r *runReader) record() plan.Source {
-	sum := sha256.Sum256(r.doc.source.text)
-	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]),
-		Text:  string(r.doc.source.text),
-		Quick: r.doc.narrow.Quick, Set: slices.Clone(r.doc.narrow.Set), Filter: slices.Clone(r.doc.narrow.Filter)}
-	if path, err := filepath.Abs(r.doc.file); err == nil {
+func (l *loader) record() plan.Source {
+	sum := sha256.Sum256(l.doc.source.text)
+	s := plan.Source{File: filepath.Base(l.doc.file), Path: l.doc.file, SHA256: hex.EncodeToString(sum[:]),
+		Text:  string(l.doc.source.text),
+		Quick: l.doc.narrow.Quick, Set: slices.Clone(l.doc.narrow.Set), Filter: slices.Clone(l.doc.narrow.Filter)}
+	if path, err := filepath.Abs(l.doc.file); err == nil {
 		s.Path = path
 	}
 	return s
@@ -396,8 +389,8 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 }
 
 // repeat returns the number of repetitions, or their maximum and the stop rule.
-func (r *runReader) repeat() (n int, until *plan.StopRule) {
-	given := r.doc.root.LookupPath(cue.ParsePath("repeat"))
+func (l *loader) repeat() (n int, until *plan.StopRule) {
+	given := l.doc.root.LookupPath(cue.ParsePath("repeat"))
 	if n, err := given.Int64(); err == nil {
 		return int(n), nil
 	}
@@ -405,9 +398,9 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	if err != nil { // errors were reported, or until is missing
 		return 1, nil
 	}
-	u, err := rules.ParseStopRule(text, r.metrics)
+	u, err := rules.ParseStopRule(text, l.metrics)
 	if err != nil {
-		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
+		l.doc.add(place(l.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}
 	maximum, missing := given.LookupPath(cue.ParsePath("max")).Int64()
 	if missing != nil {
@@ -415,7 +408,7 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	}
 	if minimum := sampling.MinRepetitions(u); err == nil && int(maximum) < minimum {
 		at := given.LookupPath(cue.ParsePath("max"))
-		r.doc.add(place(at), "repeat.max",
+		l.doc.add(place(at), "repeat.max",
 			fmt.Sprintf("%d repetitions can never end early: an interval at %g %% needs %d; give at least %d (recommended: %d), or a lower confidence: %q",
 				maximum, 100*u.Confidence, minimum, minimum, 2*minimum, "ci < 5% at 80%"))
 	}

@@ -25,23 +25,16 @@ func (p pattern) subsumes(combo []int) bool {
 	return true
 }
 
-// skipReader reads the patterns of combinations that are skipped.
-type skipReader struct {
-	doc   *document
-	space space
-	skip  []pattern
-}
-
 // readSkip reads the field skip.
-func (r *skipReader) readSkip() {
-	for i, v := range elements(r.doc.root.LookupPath(cue.ParsePath("skip"))) {
+func (l *loader) readSkip() {
+	for i, v := range elements(l.doc.root.LookupPath(cue.ParsePath("skip"))) {
 		if v.Validate() != nil {
 			continue // reported by the validation
 		}
 		path := fmt.Sprintf("skip[%d]", i)
 		it, err := v.Fields()
 		if err != nil || !hasFields(v) {
-			r.doc.add(v.Pos(), path,
+			l.doc.add(v.Pos(), path,
 				show(v)+" is no pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
 			continue
 		}
@@ -50,31 +43,31 @@ func (r *skipReader) readSkip() {
 			pos.Column()), fits: map[int][]bool{}}
 		ok := true
 		for it.Next() {
-			ok = r.readSkipField(p, it.Selector().Unquoted(), it.Value(), path) && ok
+			ok = l.readSkipField(p, it.Selector().Unquoted(), it.Value(), path) && ok
 		}
 		if ok {
-			r.skip = append(r.skip, p)
+			l.skip = append(l.skip, p)
 		}
 	}
 }
 
-func (r *skipReader) readSkipField(p pattern, name string, v cue.Value, path string) bool {
-	a := r.space.find(name)
+func (l *loader) readSkipField(p pattern, name string, v cue.Value, path string) bool {
+	a := l.space.find(name)
 	if a < 0 {
-		if !r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
-			r.doc.add(v.Pos(), path, r.space.noAxis(name))
+		if !l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+			l.doc.add(v.Pos(), path, l.space.noAxis(name))
 		}
 		return false
 	}
-	values := elements(r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))))
+	values := elements(l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))))
 	fits := make([]bool, len(values))
 	for i, x := range values {
 		fits[i] = v.Subsume(x) == nil
 	}
 	p.fits[a] = fits
 	// A value that the axis of the file does not have is a mistake. A narrowed axis may lack it.
-	if v.IsConcrete() && !slices.Contains(fits, true) && len(r.doc.narrow.Set) == 0 && !r.doc.narrow.Quick {
-		r.doc.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, r.space.axes[a].texts()))
+	if v.IsConcrete() && !slices.Contains(fits, true) && len(l.doc.narrow.Set) == 0 && !l.doc.narrow.Quick {
+		l.doc.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, l.space.axes[a].texts()))
 		return false
 	}
 	return true

@@ -9,76 +9,68 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// tableChecker checks the tables of a matrix: their axes, groups and values must exist.
-type tableChecker struct {
-	doc     *document
-	space   space
-	groups  groupNames
-	metrics plan.Metrics
-}
-
-// checkTables checks the names that the tables use.
-func (c *tableChecker) checkTables() {
-	for i, t := range elements(c.doc.root.LookupPath(cue.ParsePath("tables"))) {
+// checkTables checks the axes, groups and values of the tables.
+func (l *loader) checkTables() {
+	for i, t := range elements(l.doc.root.LookupPath(cue.ParsePath("tables"))) {
 		path := fmt.Sprintf("tables[%d]", i)
 		shown := map[string]bool{}
 		for _, part := range []string{"split", "rows", "columns"} {
 			for _, x := range elements(t.LookupPath(cue.ParsePath(part))) {
-				c.checkTableAxis(x, join(path, part), shown)
+				l.checkTableAxis(x, join(path, part), shown)
 			}
 		}
 		values := t.LookupPath(cue.ParsePath("values"))
 		for _, x := range elements(values) {
-			if name, err := x.String(); err == nil && !c.isValue(name) {
-				c.doc.add(x.Pos(), join(path, "values"), c.noTableValue(name))
+			if name, err := x.String(); err == nil && !l.isValue(name) {
+				l.doc.add(x.Pos(), join(path, "values"), l.noTableValue(name))
 			}
 		}
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
-			c.doc.add(place(values), join(path, "values"),
+			l.doc.add(place(values), join(path, "values"),
 				"it is empty; give at least one value, as in [\"publish.rate\"]")
 		}
-		c.checkHeadings(t, path)
-		if best := c.checkBest(t, path); !best && len(shown) > 0 {
-			c.checkHidden(t, path, shown)
+		l.checkHeadings(t, path)
+		if best := l.checkBest(t, path); !best && len(shown) > 0 {
+			l.checkHidden(t, path, shown)
 		}
 	}
 }
 
-func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
+func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
 	name, err := x.String()
 	if err != nil {
 		return // reported by the validation
 	}
 	if shown[name] {
-		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is duplicated in the table; remove one", name))
+		l.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is duplicated in the table; remove one", name))
 	}
 	shown[name] = true
-	if !c.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() &&
-		(name != groupAxis || !c.groups.any()) {
-		c.doc.add(x.Pos(), path, c.space.noAxis(name))
+	if !l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() &&
+		(name != groupAxis || !l.groups.any()) {
+		l.doc.add(x.Pos(), path, l.space.noAxis(name))
 	}
 }
 
 // checkHidden reports axes that a table does not show, so that it would mix their values.
-func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bool) {
+func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
 	for name := range shown {
-		if c.space.find(name) < 0 && name != groupAxis {
+		if l.space.find(name) < 0 && name != groupAxis {
 			return // reported already; it may be a misspelt axis
 		}
 	}
-	for _, group := range c.space.groups {
+	for _, group := range l.space.groups {
 		names, kept, seen := []string{}, 0, false
 		for _, a := range group {
-			names = append(names, c.space.axes[a].name)
-			seen = seen || shown[c.space.axes[a].name]
+			names = append(names, l.space.axes[a].name)
+			seen = seen || shown[l.space.axes[a].name]
 		}
-		for _, v := range c.space.axes[group[0]].values {
+		for _, v := range l.space.axes[group[0]].values {
 			if v.keep {
 				kept++
 			}
 		}
 		if !seen && kept > 1 {
-			c.doc.add(t.Pos(), path,
+			l.doc.add(t.Pos(), path,
 				fmt.Sprintf("axis %s has %d values, but the table does not show it; name it in split, rows or columns",
 					strings.Join(names, " or "), kept))
 		}
@@ -86,21 +78,21 @@ func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bo
 }
 
 // checkHeadings reports headings for unknown names, which would have no effect.
-func (c *tableChecker) checkHeadings(t cue.Value, path string) {
+func (l *loader) checkHeadings(t cue.Value, path string) {
 	it, err := t.LookupPath(cue.ParsePath("headings")).Fields()
 	if err != nil {
 		return // missing, or reported by the validation
 	}
 	for it.Next() {
-		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) &&
-			(name != groupAxis || !c.groups.any()) {
-			c.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value of the table; remove it", name))
+		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !l.isValue(name) &&
+			(name != groupAxis || !l.groups.any()) {
+			l.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value of the table; remove it", name))
 		}
 	}
 }
 
 // checkBest checks a table of best cells. It reports whether the table is one.
-func (c *tableChecker) checkBest(t cue.Value, path string) bool {
+func (l *loader) checkBest(t cue.Value, path string) bool {
 	var chosen []string
 	for _, which := range []string{"highest", "lowest"} {
 		x := t.LookupPath(cue.ParsePath(which))
@@ -110,12 +102,12 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 		}
 		chosen = append(chosen, which)
 		switch {
-		case !c.isValue(name):
-			c.doc.add(x.Pos(), join(path, which), c.noTableValue(name))
+		case !l.isValue(name):
+			l.doc.add(x.Pos(), join(path, which), l.noTableValue(name))
 		case len(chosen) > 1:
-			c.doc.add(x.Pos(), join(path, which), "the table also has highest; use a second table for lowest")
+			l.doc.add(x.Pos(), join(path, which), "the table also has highest; use a second table for lowest")
 		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
-			c.doc.add(x.Pos(), join(path, which),
+			l.doc.add(x.Pos(), join(path, which),
 				"a table of best cells has no columns; name the axes in rows or split, or remove them")
 		}
 	}
@@ -152,13 +144,13 @@ func noTableValue(name string, metrics plan.Metrics) string {
 }
 
 // tables returns the tables of the matrix, or a default table.
-func (c *tableChecker) tables() []plan.Table {
+func (l *loader) tables() []plan.Table {
 	var out []plan.Table
-	if err := c.doc.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
+	if err := l.doc.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
 		return out
 	}
-	rows := c.space.names()
-	if c.groups.any() {
+	rows := l.space.names()
+	if l.groups.any() {
 		rows = append(rows, groupAxis)
 	}
 	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99",
@@ -166,24 +158,24 @@ func (c *tableChecker) tables() []plan.Table {
 }
 
 // isValue reports whether tables can show a value with this name, of the cell or of a group.
-func (c *tableChecker) isValue(name string) bool {
+func (l *loader) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
-	_, known := c.metrics.ValueNamed(value)
-	return known && !strings.Contains(value, "/") && (group == "" || c.groups.has(group))
+	_, known := l.metrics.ValueNamed(value)
+	return known && !strings.Contains(value, "/") && (group == "" || l.groups.has(group))
 }
 
 // noTableValue returns the message for a name that isValue rejects.
-func (c *tableChecker) noTableValue(name string) string {
+func (l *loader) noTableValue(name string) string {
 	group, value := plan.SplitGroup(name)
 	switch {
-	case group == "" || c.groups.has(group):
-		return noTableValue(value, c.metrics)
-	case !c.groups.any():
+	case group == "" || l.groups.has(group):
+		return noTableValue(value, l.metrics)
+	case !l.groups.any():
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; use %q", name, value)
 	}
 	msg := fmt.Sprintf("unknown group %q", group)
-	if near := plan.ClosestMatch(group, c.groups.names); near != "" {
+	if near := plan.ClosestMatch(group, l.groups.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
 	}
-	return msg + " (available: " + strings.Join(c.groups.names, ", ") + ")"
+	return msg + " (available: " + strings.Join(l.groups.names, ", ") + ")"
 }
