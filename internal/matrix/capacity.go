@@ -14,31 +14,26 @@ func validateSearch(w plan.Workload, metrics plan.Metrics) []problem {
 	if s == nil || len(w.Groups) > 0 { // a search with groups is reported by inconsistentParts
 		return nil
 	}
-	var out []problem
-	report := func(wrong bool, path, format string, args ...any) {
-		if wrong {
-			out = append(out, problem{path, fmt.Sprintf(format, args...)})
-		}
-	}
+	var out problems
 	p := w.Publishers
 	const sets = "the search sets the rate; remove "
-	report(p.Rate > 0, "publishers.rate", sets+"publishers.rate, or give it as search.from")
-	report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
-	report(p.Count > 0, "publishers.count", "steps of a search have a fixed duration; remove publishers.count")
-	report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime",
+	out.report(p.Rate > 0, "publishers.rate", sets+"publishers.rate, or give it as search.from")
+	out.report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
+	out.report(p.Count > 0, "publishers.count", "steps of a search have a fixed duration; remove publishers.count")
+	out.report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime",
 		"publishers that disconnect send less than the rate of a step; remove it")
 	join, leave := w.Consumers.Lifetime.ConnectAt, w.Consumers.Lifetime.DisconnectAt
-	report(join > 0, "consumers.lifetime.connectAt",
+	out.report(join > 0, "consumers.lifetime.connectAt",
 		"steps of a search are shorter than the verification, and consumers that connect at a fixed time would change the load; remove it")
-	report(leave > 0, "consumers.lifetime.disconnectAt",
+	out.report(leave > 0, "consumers.lifetime.disconnectAt",
 		"steps of a search are shorter than the verification, and consumers that disconnect at a fixed time would change the load; remove it")
-	report(len(w.Faults) > 0, "search",
+	out.report(len(w.Faults) > 0, "search",
 		"a fault makes the condition fail independently of capacity; remove faults or search")
-	report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
-	report(s.Steps < s.Repeats+2, "search.steps", "%d steps are too few for a search with %d repeats; give at least %d",
+	out.report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
+	out.report(s.Steps < s.Repeats+2, "search.steps", "%d steps are too few for a search with %d repeats; give at least %d",
 		s.Steps, s.Repeats, s.Repeats+2)
 	why := unmeasured(s.While, w, metrics)
-	report(why != "", "search.while", "%s", why)
+	out.report(why != "", "search.while", "%s", why)
 	return out
 }
 

@@ -8,65 +8,46 @@ import (
 
 // validateFaults returns the errors of a cell's faults.
 func validateFaults(w plan.Workload) []problem {
-	var out []problem
+	var out problems
 	for i, f := range w.Faults {
 		path := fmt.Sprintf("faults[%d]", i)
-		report := func(wrong bool, field, format string, args ...any) {
-			if wrong {
-				out = append(out, problem{path + field, fmt.Sprintf(format, args...)})
-			}
-		}
 		connections := f.Kind == plan.FaultCut || f.Kind == plan.FaultStall || f.Kind == plan.FaultSlow
-		report(connections && f.Target != "", ".target",
+		out.report(connections && f.Target != "", path+".target",
 			"%s affects connections; remove target, or use kill, pause, restart or isolate", f.Kind)
-		report(!connections && f.Target == "", "",
+		out.report(!connections && f.Target == "", path,
 			"%s needs a target; name an entry of the --faults file of an agent on the broker's host", f.Kind)
-		report(!connections && f.On != "all", ".on",
+		out.report(!connections && f.On != "all", path+".on",
 			"%s affects the broker, not the connections of %s; remove on", f.Kind, f.On)
-		report(!connections && f.Share < 1, ".share",
+		out.report(!connections && f.Share < 1, path+".share",
 			"%s affects the broker, not a share of connections; remove share", f.Kind)
-		report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, "",
+		out.report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, path,
 			"slow has no effect; set latency, bandwidth, or both")
-		report(f.Kind != plan.FaultSlow && f.Latency != 0, ".latency", "only slow has it; remove it")
-		report(f.Kind != plan.FaultSlow && f.Bandwidth != 0, ".bandwidth", "only slow has it; remove it")
-		report(f.At+f.For > w.Measure, "",
+		out.report(f.Kind != plan.FaultSlow && f.Latency != 0, path+".latency", "only slow has it; remove it")
+		out.report(f.Kind != plan.FaultSlow && f.Bandwidth != 0, path+".bandwidth", "only slow has it; remove it")
+		out.report(f.At+f.For > w.Measure, path,
 			"it ends at %s, after the end of the measurement, %s; begin earlier or raise measure", f.At+f.For,
 			w.Measure)
 		out = append(out, roles(w, f, path)...)
 		for k, g := range w.Faults[:i] {
-			report(meet(f, g), "", "it overlaps with faults[%d] (%s); begin at %s or later", k, g, g.At+g.For)
+			out.report(meet(f, g), path, "it overlaps with faults[%d] (%s); begin at %s or later", k, g, g.At+g.For)
 		}
 	}
-	if len(w.Faults) > 0 && len(w.Groups) > 0 {
-		out = append(out,
-			problem{"faults",
-				"a cell with groups cannot have faults; use one cell per group, or remove faults"})
-	}
-	if len(w.Faults) > 0 && w.Search != nil {
-		out = append(out, problem{"faults", "a search cannot have faults; remove faults or search"})
-	}
+	out.report(len(w.Faults) > 0 && len(w.Groups) > 0, "faults",
+		"a cell with groups cannot have faults; use one cell per group, or remove faults")
+	out.report(len(w.Faults) > 0 && w.Search != nil, "faults", "a search cannot have faults; remove faults or search")
 	return out
 }
 
 // roles returns the errors of the fields that select the connections of a fault.
 func roles(w plan.Workload, f plan.Fault, path string) []problem {
-	var out []problem
-	if f.On != "all" && w.Consumers.Colocate {
-		out = append(out,
-			problem{path + ".on",
-				"with consumers.colocate each agent has connections of publishers and consumers; remove on or colocate"})
-	}
-	if f.On == "consumers" && w.Consumers.Nodes == 0 {
-		out = append(out, problem{path + ".on", "the cell has no consumers; use publishers"})
-	}
-	if f.On == "publishers" && w.Publishers.Nodes == 0 {
-		out = append(out, problem{path + ".on", "the cell has no publishers; use consumers"})
-	}
-	if f.Share < 1 && (w.Publishers.Mode == "connection-per-message" ||
-		w.Publishers.Mode == "connection-per-message-confirm") && f.On != "consumers" {
-		out = append(out, problem{path + ".share",
-			"in mode " + w.Publishers.Mode + " there are no lasting connections; remove share"})
-	}
+	var out problems
+	out.report(f.On != "all" && w.Consumers.Colocate, path+".on",
+		"with consumers.colocate each agent has connections of publishers and consumers; remove on or colocate")
+	out.report(f.On == "consumers" && w.Consumers.Nodes == 0, path+".on", "the cell has no consumers; use publishers")
+	out.report(f.On == "publishers" && w.Publishers.Nodes == 0, path+".on", "the cell has no publishers; use consumers")
+	mode := w.Publishers.Mode
+	out.report(f.Share < 1 && (mode == "connection-per-message" || mode == "connection-per-message-confirm") &&
+		f.On != "consumers", path+".share", "in mode %s there are no lasting connections; remove share", mode)
 	return out
 }
 

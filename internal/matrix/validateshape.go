@@ -11,58 +11,51 @@ import (
 // validateShape returns the errors of sizes, payloads, keys, processing, refusals and lifetimes, of a cell without
 // groups or of one group.
 func validateShape(w plan.Workload) []problem {
-	var out []problem
-	report := func(wrong bool, path, format string, args ...any) {
-		if wrong {
-			out = append(out, problem{path, fmt.Sprintf(format, args...)})
-		}
-	}
+	var out problems
 	p, c := w.Publishers, w.Consumers
-	validateSteady(report, w)
-	validateMessage(report, w.Message)
+	validateSteady(&out, w)
+	validateMessage(&out, w.Message)
 	if c.Nodes > 0 {
-		validateConsumers(report, c, w.Drain.Idle)
-		validateLifetime(report, "consumers", c.Lifetime, w.Measure, p.Count)
+		validateConsumers(&out, c, w.Drain.Idle)
+		validateLifetime(&out, "consumers", c.Lifetime, w.Measure, p.Count)
 	}
-	validateLifetime(report, "publishers", p.Lifetime, w.Measure, p.Count)
+	validateLifetime(&out, "publishers", p.Lifetime, w.Measure, p.Count)
 	return out
 }
 
-type reporter func(wrong bool, path, format string, args ...any)
-
-func validateMessage(report reporter, m plan.Message) {
-	report(m.Size == 0, "message.size", "the list is empty; give at least one {size} or {min, max}")
+func validateMessage(out *problems, m plan.Message) {
+	out.report(m.Size == 0, "message.size", "the list is empty; give at least one {size} or {min, max}")
 	for i, s := range m.Sizes {
-		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list is incomplete; give size, or min and max",
+		out.report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list is incomplete; give size, or min and max",
 			i+1)
-		report(s.Min > s.Max && s.Max > 0, "message.size", "min %d is above max %d; swap them", s.Min, s.Max)
+		out.report(s.Min > s.Max && s.Max > 0, "message.size", "min %d is above max %d; swap them", s.Min, s.Max)
 	}
 	pay, isDefault := m.Payload, plan.Default().Message.Payload.Repeat
-	report(pay.Repeat != isDefault && pay.Kind != plan.PayloadCompressible, "message.payload.repeat",
+	out.report(pay.Repeat != isDefault && pay.Kind != plan.PayloadCompressible, "message.payload.repeat",
 		"%v has no effect with kind %q; set kind: \"compressible\"", pay.Repeat, pay.Kind)
-	report(pay.Kind == plan.PayloadFile && !filepath.IsAbs(pay.File), "message.payload.file",
+	out.report(pay.Kind == plan.PayloadFile && !filepath.IsAbs(pay.File), "message.payload.file",
 		"%q is no absolute path; give one on the hosts of the agents that publish", pay.File)
-	report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file",
+	out.report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file",
 		"%q has no effect with kind %q; set kind: \"file\"", pay.File, pay.Kind)
-	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew",
+	out.report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew",
 		"%v has no effect without message.keys.count; set it", m.Keys.Skew)
 }
 
-func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
+func validateConsumers(out *problems, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
-	report(s.Min > s.Max && s.Mean == 0, "consumers.process", "min %s is above max %s; swap them", s.Min, s.Max)
-	report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process",
+	out.report(s.Min > s.Max && s.Mean == 0, "consumers.process", "min %s is above max %s; swap them", s.Min, s.Max)
+	out.report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process",
 		"it has a mean, %s, and also bounds; give {mean}, or {min, max}", s.Mean)
 	batch := c.Batch
 	if c.Prefetch > 0 {
 		batch = min(batch, c.Prefetch)
 	}
 	if takes := longest(s, batch); s.Min <= s.Max {
-		report(takes >= silence, "consumers.process",
+		out.report(takes >= silence, "consumers.process",
 			"a consumer may process %s for up to %s without receiving, and drain.idle is %s: waiting messages would count as lost; lower consumers.batch or raise drain.idle",
 			display.Count(batch, "message"), takes, silence)
 	}
-	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack",
+	out.report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack",
 		"%v needs acknowledgements, and consumers.ack is \"automatic\"; set consumers.ack: \"each\"", c.Nack)
 }
 
@@ -75,21 +68,21 @@ func longest(s plan.DurationDist, batch int) plan.Duration {
 	return s.Max * plan.Duration(batch)
 }
 
-func validateLifetime(report reporter, role string, p plan.Lifetime, measure plan.Duration, byCount uint64) {
+func validateLifetime(out *problems, role string, p plan.Lifetime, measure plan.Duration, byCount uint64) {
 	if p == (plan.Lifetime{}) {
 		return
 	}
 	at := role + ".lifetime"
-	report(byCount > 0, at,
+	out.report(byCount > 0, at,
 		"%s have lifetimes, and publishers.count ends the measurement; use measure instead", role)
-	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".connectAt", "%s is not before the measurement ends, at %s; lower it",
+	out.report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".connectAt", "%s is not before the measurement ends, at %s; lower it",
 		p.ConnectAt, measure)
-	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".disconnectAt",
+	out.report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".disconnectAt",
 		"%s is not before the measurement ends, at %s; remove it to stay connected until the end", p.DisconnectAt, measure)
-	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".disconnectAt", "%s is not after connectAt, %s; raise it", p.DisconnectAt,
+	out.report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".disconnectAt", "%s is not after connectAt, %s; raise it", p.DisconnectAt,
 		p.ConnectAt)
-	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away is %s; give both or neither", p.Stay, p.Away)
-	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay",
+	out.report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away is %s; give both or neither", p.Stay, p.Away)
+	out.report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay",
 		"%s after connectAt, %s, is not before the measurement ends, at %s: no client would disconnect; lower it", p.Stay, p.ConnectAt, measure)
 }
 

@@ -174,8 +174,17 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	return tree, errs
 }
 
-// problem is an error in a filled cell, without its position.
+// problem is an error in a filled cell or in an entry of a file, without its position.
 type problem struct{ path, message string }
+
+type problems []problem
+
+// report adds a problem if wrong is true.
+func (p *problems) report(wrong bool, path, format string, args ...any) {
+	if wrong {
+		*p = append(*p, problem{path, fmt.Sprintf(format, args...)})
+	}
+}
 
 // locate adds the positions to problems.
 func (w *worker) locate(problems []problem, combo []int) Errors {
@@ -248,42 +257,37 @@ func duplicateFields(tree map[string]any) []problem {
 
 // inconsistent returns errors for values that are valid separately but not together.
 func inconsistent(w plan.Workload) []problem {
-	var out []problem
-	report := func(wrong bool, path, format string, args ...any) {
-		if wrong {
-			out = append(out, problem{path, fmt.Sprintf(format, args...)})
-		}
-	}
+	var out problems
 	p, c := w.Publishers, w.Consumers
-	report(p.Batch.Min > p.Batch.Max, "publishers.batch", "min %d is above max %d; swap them", p.Batch.Min, p.Batch.Max)
-	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s; lower it or raise drain.timeout",
+	out.report(p.Batch.Min > p.Batch.Max, "publishers.batch", "min %d is above max %d; swap them", p.Batch.Min, p.Batch.Max)
+	out.report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s; lower it or raise drain.timeout",
 		w.Drain.Idle, w.Drain.Timeout)
-	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile",
+	out.report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile",
 		"publishers.rate, %v, is also set; remove one of them", p.Rate)
-	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile,
+	out.report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile,
 		func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile",
 		"no stage has a rate above 0; set one")
-	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
+	out.report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
 		"%q needs intended send times; set publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
-	report(readers > 0 && readers < queues, "topology.queues",
+	out.report(readers > 0 && readers < queues, "topology.queues",
 		"%d queues but only %s per subscription: some queues would have no consumer; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
 	if c.Colocate && c.Nodes > 0 {
-		report(p.Nodes != c.Nodes, "consumers.nodes",
+		out.report(p.Nodes != c.Nodes, "consumers.nodes",
 			"%d, and publishers.nodes is %d: with consumers.colocate each agent receives its own messages; make them equal", c.Nodes,
 			p.Nodes)
-		report(queues%c.Nodes != 0, "topology.queues",
+		out.report(queues%c.Nodes != 0, "topology.queues",
 			"%d do not divide among %s: with consumers.colocate each agent has its own queues; give a multiple of consumers.nodes",
 			queues, display.Count(c.Nodes, "agent"))
-		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn",
+		out.report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn",
 			"one agent sends through new bindings to all queues, but with consumers.colocate each agent receives only its own messages; use one node")
 	}
-	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
+	out.report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; lower it", c.AckEvery, c.Prefetch)
-	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
+	out.report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
 		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for an interval, and waiting messages would count as lost; raise it",
 		w.Drain.Idle, c.AckInterval)
-	validateExisting(report, w)
+	validateExisting(&out, w)
 	out = append(out, validatePlacement(w)...)
 	out = append(out, validateFaults(w)...)
 	return out
