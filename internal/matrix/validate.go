@@ -1,7 +1,9 @@
 package matrix
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -108,18 +110,50 @@ func (x *validator) fields(schema, v cue.Value, path string) {
 	}
 }
 
-// readFile reads a CUE or JSON file whose value is of a definition in the schema.
-func readFile(file string, text []byte, definition string) (v cue.Value, fields map[string]any, errs Errors) {
+// readNamed reads a CUE or JSON file whose value is of a definition in the schema. It returns the named entries of its
+// field in, or of the whole file, sorted by name. Fields that an entry does not set have the values of defaults. check
+// completes an entry, and returns its errors with paths below it. none is the error of a file without entries.
+func readNamed[T any](file string, text []byte, definition, in string, defaults T, check func(string, *T) []problem,
+	none string) (entries []T, err error) {
 	ctx := cuecontext.New()
-	v = ctx.CompileBytes(text, cue.Filename(file))
+	v := ctx.CompileBytes(text, cue.Filename(file))
 	if err := v.Err(); err != nil {
-		return v, nil, tidy(file, cueErrors(file, err), nil)
+		return nil, tidy(file, cueErrors(file, err), nil)
 	}
 	var x validator
 	x.validate(lookupDefinition(schemaIn(ctx), definition), v, "")
+	if in != "" {
+		v = v.LookupPath(cue.ParsePath(in))
+	}
 	data, _ := plainData(v)
-	fields, _ = data.(map[string]any)
-	return v, fields, x.errors
+	named, _ := data.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		path, at := join(in, name), place(v.LookupPath(cue.MakePath(cue.Str(name))))
+		ofEntry := func(f Error) bool { return f.Path == path || strings.HasPrefix(f.Path, path+".") }
+		if slices.ContainsFunc(x.errors, ofEntry) {
+			continue // report errors of fields first
+		}
+		entry := defaults
+		raw, err := json.Marshal(named[name])
+		if err == nil {
+			err = json.Unmarshal(raw, &entry)
+		}
+		if err != nil {
+			x.errors = append(x.errors, errorAt(at, path, err.Error()))
+			continue
+		}
+		for _, p := range check(name, &entry) {
+			x.errors = append(x.errors, errorAt(at, path+p.path, p.message))
+		}
+		entries = append(entries, entry)
+	}
+	if len(named) == 0 && len(x.errors) == 0 {
+		x.errors = append(x.errors, errorAt(v.Pos(), in, none))
+	}
+	if len(x.errors) > 0 {
+		return nil, tidy(file, x.errors, nil)
+	}
+	return entries, nil
 }
 
 // evaluation reports an error of a value that does not depend on the schema.
