@@ -173,22 +173,17 @@ func Cells(then, now plan.Run) []string {
 // options lists the changed options of brokers with the same name.
 func options(then, now plan.Run) []string {
 	before := map[string]plan.Broker{}
-	for _, c := range then.Cells {
-		for _, b := range c.Brokers() {
-			before[b.Name] = b
-		}
+	for _, b := range then.Brokers() {
+		before[b.Name] = b
 	}
 	var all []string
-	for _, c := range now.Cells {
-		for _, b := range c.Brokers() {
-			old, had := before[b.Name]
-			delete(before, b.Name)
-			if !had {
-				continue
-			}
-			for _, d := range differences("", generic(old.Options), generic(b.Options)) {
-				all = append(all, "options of broker "+b.Name+": "+d.at+": "+d.was+", now "+d.is)
-			}
+	for _, b := range now.Brokers() {
+		old, had := before[b.Name]
+		if !had {
+			continue
+		}
+		for _, d := range differences("", generic(old.Options), generic(b.Options)) {
+			all = append(all, "options of broker "+b.Name+": "+d.at+": "+d.was+", now "+d.is)
 		}
 	}
 	return all

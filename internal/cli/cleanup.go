@@ -245,10 +245,8 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 		}
 		return byKey[b.Key()]
 	}
-	for _, cell := range run.Cells {
-		for _, broker := range cell.Brokers() {
-			add(broker)
-		}
+	for _, broker := range run.Brokers() {
+		add(broker)
 	}
 	attempts := map[string][]string{} // by task: names at a broker contain the attempt
 	for _, m := range marks {

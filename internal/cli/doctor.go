@@ -125,16 +125,7 @@ func recordsCheck(folder string) check {
 
 // brokerChecks connects to each broker of a run, all at the same time.
 func brokerChecks(ctx context.Context, run plan.Run) []check {
-	var brokers []plan.Broker
-	seen := map[string]bool{}
-	for _, cell := range run.Cells {
-		for _, b := range cell.Brokers() {
-			if !seen[b.Key()] {
-				seen[b.Key()] = true
-				brokers = append(brokers, b)
-			}
-		}
-	}
+	brokers := run.Brokers()
 	checks := make([]check, len(brokers))
 	var describing sync.WaitGroup
 	for i, b := range brokers {

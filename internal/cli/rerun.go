@@ -255,22 +255,15 @@ const askLimit = 10 * time.Second
 // currentBrokers returns the current descriptions of the brokers. It appends a line to all for each broker without one.
 func currentBrokers(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 	var brokers []bundle.Broker
-	seen := map[string]bool{}
-	for _, c := range run.Cells {
-		for _, b := range c.Brokers() {
-			if seen[b.Name] {
-				continue
-			}
-			seen[b.Name] = true
-			asking, cancel := context.WithTimeout(ctx, askLimit)
-			s, err := agent.Describe(asking, b, drivers.FullAccess())
-			cancel()
-			if err != nil {
-				*all = append(*all, fmt.Sprintf("broker %s: cannot read its description: %v", b.Name, err))
-				continue
-			}
-			brokers = append(brokers, bundle.Broker{Name: b.Name, Driver: b.Driver, Subject: s})
+	for _, b := range run.Brokers() {
+		asking, cancel := context.WithTimeout(ctx, askLimit)
+		s, err := agent.Describe(asking, b, drivers.FullAccess())
+		cancel()
+		if err != nil {
+			*all = append(*all, fmt.Sprintf("broker %s: cannot read its description: %v", b.Name, err))
+			continue
 		}
+		brokers = append(brokers, bundle.Broker{Name: b.Name, Driver: b.Driver, Subject: s})
 	}
 	return brokers
 }

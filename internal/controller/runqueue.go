@@ -396,26 +396,19 @@ const (
 // on one host share its cores. A broker without hosts is identified by its driver and its options without secrets.
 func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[string]string {
 	own, _ := net.InterfaceAddrs() // on an error, addresses of this host count as different
-	brokers, seen := map[string]string{}, map[string]bool{}
-	for _, cell := range run.Cells {
-		for _, b := range cell.Brokers() {
-			key := b.Key()
-			if seen[key] {
+	brokers := map[string]string{}
+	for _, b := range run.Brokers() {
+		hosts := b.Hosts()
+		if len(hosts) == 0 {
+			brokers[b.Driver+" "+string(b.Redacted().Options)] = b.Name
+		}
+		for _, host := range hosts {
+			if brokers[host] != "" {
 				continue
 			}
-			seen[key] = true
-			hosts := b.Hosts()
-			if len(hosts) == 0 {
-				brokers[b.Driver+" "+string(b.Redacted().Options)] = b.Name
-			}
-			for _, host := range hosts {
-				if brokers[host] != "" {
-					continue
-				}
-				brokers[host] = b.Name
-				for _, address := range addresses(ctx, host, own, lookup) {
-					brokers[address] = b.Name
-				}
+			brokers[host] = b.Name
+			for _, address := range addresses(ctx, host, own, lookup) {
+				brokers[address] = b.Name
 			}
 		}
 	}

@@ -251,6 +251,20 @@ func (c Cell) Brokers() (all []Broker) {
 	return all
 }
 
+// Brokers returns the brokers of a run, each once, in the order of its cells.
+func (r Run) Brokers() (all []Broker) {
+	seen := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, b := range c.Brokers() {
+			if key := b.Name + " " + b.Key(); !seen[key] {
+				seen[key] = true
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
 // Hosts returns the hosts in the broker's options and its proxy: names and addresses in lower case, without ports,
 // sorted, each once. It returns none if they name none.
 func (b Broker) Hosts() (hosts []string) {
