@@ -178,7 +178,7 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 // often as required, with at most one failure.
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerSharedHost, plan.AnswerUnknown}
+	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.Answer(plan.SharedHost), plan.AnswerUnknown}
 	for range 1500 {
 		s := aSearch()
 		s.Steps = 1 + random.IntN(200)
@@ -230,7 +230,8 @@ func TestSearchAlwaysEnds(t *testing.T) {
 
 // A limit of the load generator is never reported as the limit of the broker.
 func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
-	for _, limit := range []plan.Answer{plan.AnswerClientBound, plan.AnswerSharedHost, plan.AnswerHostBusy} {
+	for _, flag := range []plan.Flag{plan.ClientBound, plan.SharedHost, plan.HostBusy} {
+		limit := plan.Answer(flag)
 		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
 			if m.rate > 180_000 {
 				return limit
@@ -249,7 +250,7 @@ func TestSearchForgivesAMomentOfTheGenerator(t *testing.T) {
 	for moment := range 15 {
 		r, _ := chase(t, aSearch(), func(m trial, n int) plan.Answer {
 			if n == moment {
-				return plan.AnswerClientBound
+				return plan.Answer(plan.ClientBound)
 			}
 			return holds(m.rate <= 20_000)
 		})

@@ -60,11 +60,11 @@ func TestAnswerOfAStep(t *testing.T) {
 			"p99 is 2.00 ms ± 200 µs, not < 1700us"},
 		{"guarantee", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken guarantee"},
 		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
-		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound,
+		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.Answer(plan.ClientBound),
 			"client-bound: the agents: 1 connections"},
 		{"CPUs shared with the broker", 500, func(x *world) {
 			x.samples = []record.HostSample{busyHost(0), busyHost(time.Second)}
-		}, "", plan.AnswerSharedHost, "shared-host: "},
+		}, "", plan.Answer(plan.SharedHost), "shared-host: "},
 		{"a broken guarantee of a client at its limit", 1000,
 			func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed,
 			"broken guarantee"},

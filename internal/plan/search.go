@@ -73,19 +73,15 @@ const (
 	StepVerify  StepKind = "verify"  // repeats the highest rate that held, with the cell's own measurement
 )
 
-// Answer is the result of a step.
+// Answer is the result of a step. It is a flag if the condition failed, but not because of the broker alone. The limit
+// of the broker is then unknown.
 type Answer string
 
-// The answers.
+// The answers that are no flags.
 const (
 	AnswerHeld    Answer = "held"
 	AnswerFailed  Answer = "failed"  // or it is unknown whether the condition holds
 	AnswerUnknown Answer = "unknown" // the step has no usable numbers
-
-	// The condition failed, but not because of the broker alone. The broker's limit is unknown.
-	AnswerClientBound Answer = Answer(ClientBound)
-	AnswerSharedHost  Answer = Answer(SharedHost)
-	AnswerHostBusy    Answer = Answer(HostBusy)
 )
 
 // Limit returns the flag of a step that failed because of the load generator or its host; empty for other answers.

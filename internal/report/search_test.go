@@ -44,7 +44,7 @@ func capacities() (plan.Run, []plan.Outcome) {
 		{Capacity: 20_000, Low: 19_990, Fails: 20_400, Verified: 3, Verifications: 4, Sure: true, Steps: found},
 		{Capacity: 20_000, Low: 19_990, Verified: 3, Verifications: 3, Sure: true, Bound: plan.ClientBound,
 			Why: "client-bound at 40,000/s: capacity is at least 20,000/s",
-			Steps: append(found[:2:2], step(40_000, plan.StepBracket, plan.AnswerClientBound,
+			Steps: append(found[:2:2], step(40_000, plan.StepBracket, plan.Answer(plan.ClientBound),
 				"client-bound: agent a used 2.00 of its host's 2 cores; "+slow))},
 		{Sure: true, Fails: 1, Why: "no rate is sustained, down to 1/s: " + slow,
 			Steps: []plan.Step{step(1, plan.StepBracket, plan.AnswerFailed, slow)}},
