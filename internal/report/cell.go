@@ -171,8 +171,6 @@ var explanations = map[string]string{
 	judge.NAFireAndForget: "fire-and-forget: no confirms",
 	judge.NANoConfirms:    "no confirms in this mode",
 	judge.NAClosedLoop:    "closed loop: no intended send times",
-	judge.NANoConsumers:   "no consumers",
-	judge.NANoPublishers:  "no publishers",
 }
 
 func explain(why string) string {
