@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/translate"
 )
 
@@ -55,7 +56,11 @@ func importFrom(use, short, example string, files int,
 			for _, lost := range result.Lost {
 				fmt.Fprintln(c.ErrOrStderr(), lost)
 			}
-			return writeMatrix(out, result.Matrix, c.OutOrStdout())
+			formatted, err := matrix.Format(result.Matrix)
+			if err != nil {
+				return fmt.Errorf("write matrix: %w", err)
+			}
+			return writeMatrix(out, formatted, c.OutOrStdout())
 		},
 	}
 	fileFlag(c, &out, "write to new `file` (default: standard output)")

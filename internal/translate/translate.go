@@ -31,7 +31,7 @@ func (l Lost) String() string {
 
 // Result is a translation.
 type Result struct {
-	Matrix string // CUE; contains what was lost as a comment
+	Matrix string // CUE, not formatted; contains what was lost as a comment
 	Lost   []Lost
 	// Used are the keys that the matrix represents, each as "file:line: key". Every key of the inputs is in Used or in
 	// Lost.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cuelang.org/go/cue/format"
 	"github.com/goccy/go-yaml"
 )
 
@@ -76,7 +77,13 @@ func translated(t *testing.T, names []string) *Result {
 
 func TestGolden(t *testing.T) {
 	for _, in := range inputs {
-		t.Run(in.golden, func(t *testing.T) { golden(t, in.golden, translated(t, in.files).Matrix) })
+		t.Run(in.golden, func(t *testing.T) {
+			text, err := format.Source([]byte(translated(t, in.files).Matrix))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, in.golden, string(text))
+		})
 	}
 }
 
@@ -199,12 +206,12 @@ func TestSecretsAreNotListed(t *testing.T) {
 // name they share one queue.
 func TestQueuesWithoutNames(t *testing.T) {
 	for params, want := range map[string][]string{
-		`"consumer-count": 4`: {"subscriptions: 4", "threads:  1",
-			"queues:        1"},
-		`"consumer-count": 2, "consumer-channel-count": 3`: {"subscriptions: 6", "threads:  1"},
-		`"consumer-count": 4, "queue-names": ["q"]`:        {"subscriptions: 1", "threads:  4"},
-		`"consumer-count": 4, "queue-pattern": "q-%d", "queue-sequence-to": 2`: {"subscriptions: 1", "threads:  4",
-			"queues:        2"},
+		`"consumer-count": 4`: {"subscriptions: 4", "threads: 1",
+			"queues: 1"},
+		`"consumer-count": 2, "consumer-channel-count": 3`: {"subscriptions: 6", "threads: 1"},
+		`"consumer-count": 4, "queue-names": ["q"]`:        {"subscriptions: 1", "threads: 4"},
+		`"consumer-count": 4, "queue-pattern": "q-%d", "queue-sequence-to": 2`: {"subscriptions: 1", "threads: 4",
+			"queues: 2"},
 		`"consumer-count": 0`:                       {"maxLength: 1", "nodes: 0"},
 		`"consumer-count": 0, "queue-names": ["q"]`: {"nodes: 0", "subscriptions: 1"},
 	} {
@@ -237,16 +244,16 @@ func TestPrefetchAloneIsOneAxis(t *testing.T) {
 // Settings that a driver file omits have the defaults of Kafka's Java producer, not those of Lockstep's driver.
 func TestDefaultsOfTheJavaProducer(t *testing.T) {
 	for producer, want := range map[string][]string{
-		"acks=all": {"idempotence:       true",
-			"batchBytes:        16384"},
-		"acks=1": {"idempotence:       false", "inFlight:          5",
-			"batchBytes:        16384"},
-		"acks=all\n  retries=0":                {"inFlight:          5"},
-		"acks=all\n  enable.idempotence=false": {"inFlight:          5"},
-		"acks=all\n  max.in.flight.requests.per.connection=2": {"inFlight:          2",
+		"acks=all": {"idempotence: true",
+			"batchBytes: 16384"},
+		"acks=1": {"idempotence: false", "inFlight: 5",
+			"batchBytes: 16384"},
+		"acks=all\n  retries=0":                {"inFlight: 5"},
+		"acks=all\n  enable.idempotence=false": {"inFlight: 5"},
+		"acks=all\n  max.in.flight.requests.per.connection=2": {"inFlight: 2",
 			"so idempotence is disabled"},
-		"acks=all\n  max.in.flight.requests.per.connection=20": {"inFlight:          20"},
-		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes:        65536",
+		"acks=all\n  max.in.flight.requests.per.connection=20": {"inFlight: 20"},
+		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes: 65536",
 			"so idempotence is disabled"},
 	} {
 		driver := "name: k\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver\n" +
@@ -260,7 +267,7 @@ func TestDefaultsOfTheJavaProducer(t *testing.T) {
 				t.Errorf("%q: no %q in\n%s", producer, line, r.Matrix)
 			}
 		}
-		if strings.Contains(r.Matrix, "idempotence:       true") != (producer == "acks=all") {
+		if strings.Contains(r.Matrix, "idempotence: true") != (producer == "acks=all") {
 			t.Errorf("%q: idempotence in\n%s", producer, r.Matrix)
 		}
 	}
@@ -305,8 +312,13 @@ func FuzzInputs(f *testing.F) {
 		} {
 			result, err := try()
 			var all Errors
-			if err == nil && result.Matrix == "" || err != nil && (!errors.As(err, &all) || len(all) == 0) {
+			if err != nil && (!errors.As(err, &all) || len(all) == 0) {
 				t.Errorf("%v, %v", result, err)
+			}
+			if err == nil {
+				if _, err := format.Source([]byte(result.Matrix)); err != nil || result.Matrix == "" {
+					t.Errorf("%v in\n%s", err, result.Matrix)
+				}
 			}
 		}
 	})

@@ -65,9 +65,9 @@ func literal(v any) string {
 	return fmt.Sprint(v)
 }
 
-// write writes fields, one per line, indented by depth. Values of adjacent plain fields are aligned.
-func write(b *strings.Builder, fields []field, depth int) {
-	for i, f := range fields {
+// write writes fields, one per line, without indentation.
+func write(b *strings.Builder, fields []field) {
+	for _, f := range fields {
 		path, v := label(f.name)+":", f.value
 		for {
 			inner, isTable := v.([]field)
@@ -76,43 +76,17 @@ func write(b *strings.Builder, fields []field, depth int) {
 			}
 			path, v = path+" "+label(inner[0].name)+":", inner[0].value
 		}
-		b.WriteString(strings.Repeat("\t", depth) + path + " ")
 		if inner, isTable := v.([]field); isTable && len(inner) > 0 {
-			b.WriteString("{\n")
-			write(b, inner, depth+1)
-			b.WriteString(strings.Repeat("\t", depth) + "}\n")
+			b.WriteString(path + " {\n")
+			write(b, inner)
+			b.WriteString("}\n")
 			continue
 		}
-		if plain(f) {
-			b.WriteString(strings.Repeat(" ", width(fields, i)-len(path)))
-		}
-		b.WriteString(literal(v) + "\n")
+		b.WriteString(path + " " + literal(v) + "\n")
 	}
 }
 
-// plain reports whether the value of a field is on one line.
-func plain(f field) bool {
-	_, isTable := f.value.([]field)
-	return !isTable
-}
-
-// width returns the length of the longest name among the adjacent plain fields.
-func width(fields []field, i int) int {
-	from, to := i, i
-	for from > 0 && plain(fields[from-1]) {
-		from--
-	}
-	for to < len(fields) && plain(fields[to]) {
-		to++
-	}
-	width := 0
-	for _, f := range fields[from:to] {
-		width = max(width, len(label(f.name))+1)
-	}
-	return width
-}
-
-// matrix writes a whole file.
+// matrix writes a whole file, without alignment.
 func matrix(from string, lost []Lost, fields []field) string {
 	var b strings.Builder
 	b.WriteString("// " + from + "\n")
@@ -127,7 +101,7 @@ func matrix(from string, lost []Lost, fields []field) string {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		write(&b, []field{f}, 0)
+		write(&b, []field{f})
 	}
 	return b.String()
 }
