@@ -186,7 +186,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		return result{}, errors.Join(why, x.event(ctx, e))
 	}
 	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure,
-		outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
+		outcome: judged(x.log, x.leader.conn.MaxEntry(), a.task, a.merged, a.facts)}, nil
 }
 
 // newAttempt returns an attempt with these agents and with the observers of the cell's brokers.
@@ -516,17 +516,15 @@ func (a *attempt) teardown(ctx context.Context) {
 	}
 }
 
-// maxOutcome is the maximum size of an outcome in bytes. An event of the record contains one.
-const maxOutcome = wire.MaxMessage / 4 * 3
-
 // judged judges an attempt. If reported data make the judge panic, or make an outcome that cannot be stored, the
-// outcome is unknown, with the error as the failure: such data must not end the run.
-func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
+// outcome is unknown, with the error as the failure: such data must not end the run. maxEntry is the maximum size of a
+// message in the record, in bytes. Events contain outcomes.
+func judged(log *slog.Logger, maxEntry int, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
 	err := wire.Guard(log, "judge task "+t.ID, func() error {
 		o = judge.Judge(t, m, f)
 		text, err := json.Marshal(o)
-		if err == nil && len(text) > maxOutcome {
-			err = fmt.Errorf("%d bytes exceed the limit of %d", len(text), maxOutcome)
+		if limit := maxEntry / 4 * 3; err == nil && len(text) > limit {
+			err = fmt.Errorf("%d bytes exceed the limit of %d", len(text), limit)
 		}
 		if err != nil {
 			err = fmt.Errorf("store outcome with the reports of its agents: %w", err)

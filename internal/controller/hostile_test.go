@@ -10,6 +10,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
@@ -71,10 +72,31 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 
 // TestAPanicOfTheJudgeIsAnOutcome judges a missing record.
 func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
-	o := judged(slog.New(slog.DiscardHandler), plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil,
+	o := judged(slog.New(slog.DiscardHandler), wire.MaxMessage, plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil,
 		judge.Facts{})
 	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
 		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
+	}
+}
+
+// TestOutcomesFitIntoTheRecord judges 36,000 events of broken links, for a server with the usual limit of 1 MiB and for
+// one with a very low limit.
+func TestOutcomesFitIntoTheRecord(t *testing.T) {
+	m := record.NewMerged()
+	for agent := range 20 {
+		s := record.Snapshot{Agent: fmt.Sprint("agent-", agent), Seq: 1}
+		for i := range 1800 {
+			s.Events = append(s.Events, record.Event{At: int64(i), Kind: record.EventGap, Nanos: 1,
+				Detail: fmt.Sprint("publisher ", i, " reconnected after 10ms; it had been closed by the broker")})
+		}
+		m.Add(s)
+	}
+	for limit, want := range map[int]bool{1<<20 - 2048: true, 1000: false} {
+		o := judged(slog.New(slog.DiscardHandler), limit, plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, m,
+			judge.Facts{})
+		if got := !strings.Contains(strings.Join(o.Reasons, " "), "exceed the limit"); got != want {
+			t.Errorf("with a limit of %d bytes, the outcome is stored: %v, want %v; reasons %q", limit, got, want, o.Reasons)
+		}
 	}
 }
 

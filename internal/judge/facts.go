@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -86,9 +87,33 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	return f
 }
 
+// maxLinkEvents limits the events of broken links in an outcome, which must fit into one message of the control plane.
+const maxLinkEvents = 2000
+
+// agentEvents returns the events of agents. The number of an agent's events of broken links is limited to its share of
+// maxLinkEvents. One more event then has the number of those that are only in the record.
 func agentEvents(m *record.Merged) []plan.Event {
 	var events []plan.Event
-	for _, e := range m.Events() {
+	all := m.Events()
+	ofLink := func(e record.Event) bool { return e.Kind == eventClosed || e.Kind == record.EventGap }
+	total, kept := map[string]int{}, map[string]int{} // events of broken links, by agent
+	for _, e := range all {
+		if ofLink(e) {
+			total[e.Agent]++
+		}
+	}
+	limit := maxLinkEvents / max(1, len(total))
+	for _, e := range all {
+		if ofLink(e) {
+			kept[e.Agent]++
+			switch n := kept[e.Agent] - limit; {
+			case n == 1:
+				e.Kind, e.Detail = eventClosed, fmt.Sprintf("%d more events of broken links: the record contains them",
+					total[e.Agent]-limit)
+			case n > 1:
+				continue
+			}
+		}
 		events = append(events, plan.Event{At: plan.Duration(e.At), Agent: e.Agent, Kind: e.Kind,
 			Detail: plan.Redact(e.Detail)})
 	}

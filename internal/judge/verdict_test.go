@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,42 @@ func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
 			"not opened again: 1"); told != (e.Kind == record.EventGap) {
 			t.Errorf("after %q the warnings are %q", e.Kind, o.Warnings)
 		}
+	}
+}
+
+// TestEventsOfBrokenLinksAreLimited breaks links 4,000 times at each of two agents. The outcome has one event with the
+// number of the others, and its values are those of the whole record, also when the task is judged again.
+func TestEventsOfBrokenLinksAreLimited(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	for _, agent := range []string{"a", "b"} {
+		s := record.Snapshot{Task: x.task.ID, Agent: agent, Seq: 1000}
+		for i := range 4000 {
+			s.Events = append(s.Events, record.Event{At: int64(i), Kind: "closed", Detail: "publisher 0: EOF"},
+				record.Event{At: int64(i), Kind: record.EventGap, Nanos: int64(i) * 1e6})
+		}
+		s.Events = append(s.Events, record.Event{At: 1, Kind: record.EventFault, Detail: "kill"})
+		x.merge.Add(s)
+	}
+	o := x.judge()
+	near(t, o, "gap.longest", 3.999)
+	var more []string
+	kinds := map[string]int{}
+	for _, e := range o.Events {
+		kinds[e.Kind]++
+		if strings.Contains(e.Detail, "more events") {
+			more = append(more, e.Agent+": "+e.Detail)
+		}
+	}
+	if n := kinds["closed"] + kinds["gap"]; n != maxLinkEvents+2 || kinds["fault"] != 2 {
+		t.Errorf("%d events of broken links, %d of faults; want %d and 2", n, kinds["fault"], maxLinkEvents+2)
+	}
+	if want := []string{"a: 7000 more events of broken links: the record contains them",
+		"b: 7000 more events of broken links: the record contains them"}; !slices.Equal(more, want) {
+		t.Errorf("the events are %q, want %q", more, want)
+	}
+	if again := Again(x.task, x.merge, o); !reflect.DeepEqual(again.Values, o.Values) || !reflect.DeepEqual(again.Events, o.Events) {
+		t.Errorf("judged again, the outcome has %d events instead of %d, or other values", len(again.Events), len(o.Events))
 	}
 }
 

@@ -192,32 +192,30 @@ type Snapshot struct {
 // the caller assigns a new Seq to the second. ok is false if the snapshot cannot be divided.
 func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 	first, second = s, s
+	first.Host, first.Clocks, first.Final = HostSample{}, nil, false
+	var windows, sets, probes, bindings, gaps, events int // numbers of those in the first
 	switch {
 	case len(s.Windows)+len(s.Sets) > 1:
-		w, p := (len(s.Windows)+1)/2, len(s.Sets)/2
-		first.Windows, second.Windows = s.Windows[:w:w], s.Windows[w:]
-		first.Sets, second.Sets = s.Sets[:p:p], s.Sets[p:]
+		windows, sets = (len(s.Windows)+1)/2, len(s.Sets)/2
 	case len(s.Sets) == 1 && len(s.Sets[0].Pages) > 1:
-		all := s.Sets[0]
-		n := len(all.Pages) / 2
-		first.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[:n:n]}}
-		second.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[n:]}}
+		key, pages := s.Sets[0].Key, s.Sets[0].Pages
+		n := len(pages) / 2
+		s.Sets, sets = []SetPages{{Key: key, Pages: pages[:n:n]}, {Key: key, Pages: pages[n:]}}, 1
 	case len(s.Bindings)+len(s.Probes) > 1:
-		b, p := (len(s.Bindings)+1)/2, len(s.Probes)/2
-		first.Bindings, second.Bindings = s.Bindings[:b:b], s.Bindings[b:]
-		first.Probes, second.Probes = s.Probes[:p:p], s.Probes[p:]
-		first.Host, first.Events, first.Clocks, first.Gaps, first.Final = HostSample{}, nil, nil, nil, false
-		return first, second, true
+		bindings, probes = (len(s.Bindings)+1)/2, len(s.Probes)/2
 	case len(s.Gaps) > 1:
-		g := len(s.Gaps) / 2
-		first.Gaps, second.Gaps = s.Gaps[:g:g], s.Gaps[g:]
-		first.Host, first.Events, first.Clocks, first.Final = HostSample{}, nil, nil, false
-		return first, second, true
+		gaps = len(s.Gaps) / 2
+	case len(s.Events) > 1:
+		events = len(s.Events) / 2
 	default:
 		return s, Snapshot{}, false
 	}
-	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Gaps, first.Final = HostSample{}, nil,
-		nil, nil, nil, nil, false
+	first.Windows, second.Windows = s.Windows[:windows:windows], s.Windows[windows:]
+	first.Sets, second.Sets = s.Sets[:sets:sets], s.Sets[sets:]
+	first.Probes, second.Probes = s.Probes[:probes:probes], s.Probes[probes:]
+	first.Bindings, second.Bindings = s.Bindings[:bindings:bindings], s.Bindings[bindings:]
+	first.Gaps, second.Gaps = s.Gaps[:gaps:gaps], s.Gaps[gaps:]
+	first.Events, second.Events = s.Events[:events:events], s.Events[events:]
 	return first, second, true
 }
 

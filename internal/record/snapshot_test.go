@@ -57,6 +57,42 @@ func TestSplitLosesNothing(t *testing.T) {
 	}
 }
 
+// Each part of a snapshot without sets is in one of the two, whatever is divided.
+func TestSplitRepeatsNothing(t *testing.T) {
+	c := NewCollector(0)
+	r := c.Recorder()
+	r.Window(0, true).Counts[Reconnects]++
+	r.Flush()
+	whole := Snapshot{Agent: "a"}
+	whole.Windows, _ = c.Take()
+	for i := range 9 {
+		whole.Events = append(whole.Events, Event{At: int64(i), Kind: EventGap})
+		whole.Gaps = append(whole.Gaps, Gap{Kind: GapConfirm, Owner: i})
+	}
+	whole.Bindings = []BindingDelivery{{Binding: 1, At: 9}}
+	m := NewMerged()
+	parts := []Snapshot{whole}
+	for seq := uint64(0); len(parts) > 0; {
+		first, second, ok := parts[0].Split()
+		if ok {
+			parts = append([]Snapshot{first, second}, parts[1:]...)
+			continue
+		}
+		if len(first.Events) > 1 || len(first.Gaps) > 1 {
+			t.Errorf("not divided: %d events, %d gaps", len(first.Events), len(first.Gaps))
+		}
+		seq++
+		first.Seq, parts = seq, parts[1:]
+		m.Add(first)
+	}
+	if n := m.Total(Reconnects); n != 1 || len(m.Events()) != 9 || len(m.Gaps()) != 9 {
+		t.Errorf("%d reconnects, %d events, %d gaps; want 1, 9, 9", n, len(m.Events()), len(m.Gaps()))
+	}
+	if first, others := m.BindingDeliveries(); len(first) != 1 || len(others) != 0 {
+		t.Errorf("%d and %d deliveries, want 1 and none", len(first), len(others))
+	}
+}
+
 // A second of a fast task fits into one message with space to spare.
 func TestSnapshotIsCompact(t *testing.T) {
 	c := NewCollector(0)

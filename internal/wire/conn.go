@@ -135,6 +135,9 @@ func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 // Local reports whether the control plane ends with this process.
 func (c *Conn) Local() bool { return c.local }
 
+// MaxEntry returns the maximum size of a message in a run's record, in bytes. It depends on the server.
+func (c *Conn) MaxEntry() int { return c.codec.entryLimit() }
+
 // RTT measures the round-trip time to the control plane's server.
 func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
