@@ -84,7 +84,9 @@ func (p *breakingPublisher) breaks() {
 }
 
 func (p *breakingPublisher) fail() {
-	p.spec.OnConfirms(p.tokens, drivers.ErrClosed)
+	if len(p.tokens) > 0 {
+		p.spec.OnConfirms(p.tokens, drivers.ErrClosed)
+	}
 	p.tokens = nil
 }
 

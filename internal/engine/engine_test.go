@@ -261,6 +261,66 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 	})
 }
 
+// A link that breaks is replaced at once, not when the next message is due: no message fails, with or without
+// resilience.
+func TestBrokenLinksAreReplacedBeforeTheNextMessage(t *testing.T) {
+	for _, mode := range []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each"} {
+		for _, resilience := range []drivers.Resilience{drivers.NoResilience, drivers.ByGuide} {
+			t.Run(mode+" "+string(resilience), bubbled(func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Rate = mode, 2, 2
+					w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
+				})
+				s.resilience = resilience
+				s.wrap = func(session drivers.Session) drivers.Session { return opening{session} }
+				s.during = func(name string) {
+					_ = clock.Until(t.Context(), clock.Now()+int64(2700*time.Millisecond))
+					loopback.Cut(name)
+				}
+				m := s.play(t.Context())
+				gaps := 0
+				for _, e := range m.Events() {
+					if e.Kind == record.EventGap {
+						if gaps++; e.Nanos > int64(100*time.Millisecond) {
+							t.Errorf("%s: %v without a link", e.Detail, time.Duration(e.Nanos))
+						}
+					}
+				}
+				if sent, failed := m.Total(record.Sent), m.Total(record.PublishErrors); sent != 10 || failed != 0 || gaps != 3 {
+					t.Errorf("%d sent, %d failed, %d gaps; want 10, 0, 3", sent, failed, gaps)
+				}
+			}))
+		}
+	}
+}
+
+// A broker that ends each connection at once is not contacted in a busy loop.
+func TestLinksThatBreakAtOnceArePaused(t *testing.T) {
+	for _, mode := range []string{"fire-and-forget", "confirm-window"} {
+		t.Run(mode, bubbled(func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Mode, w.Publishers.Rate, w.Warmup = mode, 1, 0
+				w.Measure = plan.Duration(10 * time.Second)
+			})
+			s.wrap = func(session drivers.Session) drivers.Session {
+				return publishers(session, func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
+					error) {
+					p, err := conn.Publisher(ctx, spec)
+					if err != nil {
+						return nil, err
+					}
+					b := &breakingPublisher{Publisher: p, of: &breaking{whole: 1000}, spec: spec}
+					time.AfterFunc(time.Millisecond, func() { b.Broke(drivers.ErrClosed) })
+					return b, nil
+				})
+			}
+			if n := s.play(t.Context()).Total(record.Reconnects); n < 10 || n > 200 {
+				t.Errorf("%d reconnects in 10 s, want between 10 and 200", n)
+			}
+		}))
+	}
+}
+
 // In open loop with virtual time, every message of the schedule is sent, and none is late.
 func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

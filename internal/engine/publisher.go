@@ -33,7 +33,7 @@ type publisher struct {
 	link     link[publishing]
 	window   *inflight     // confirmed modes
 	again    *again        // messages to be sent again; nil: none ever
-	progress uint64        // 1 + number of completed messages at the last backOff; 0: none
+	progress uint64        // 1 + number of completed or sent messages at the last backOff; 0: none
 	pause    time.Duration // of the last backOff
 	recorder recorder
 
@@ -48,7 +48,7 @@ type publisher struct {
 	lastActive int64 // when it was last active according to its lifetime
 
 	soft, hard context.Context // soft ends with the measurement, hard with the drain
-	// linked is hard, and with again also ends when the link breaks
+	// linked is hard, and also ends when the link breaks
 	linked context.Context
 	unlink context.CancelFunc
 }
@@ -212,9 +212,9 @@ func (p *publisher) finished() bool {
 }
 
 func (p *publisher) sendUnconfirmed() bool {
-	intended, send, more := p.pacer.wait(p.hard)
+	intended, send, more := p.pacer.wait(p.linked)
 	if !more {
-		return false
+		return p.cutOff()
 	}
 	if err := p.publish(0, p.body, intended, send); err != nil {
 		p.failed(err)
@@ -258,7 +258,7 @@ func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 	intended, send, more := p.pacer.wait(p.linked)
 	if !more {
 		p.window.undo(token)
-		return p.linked != p.hard && p.link.down.Load() && p.hard.Err() == nil, nil
+		return p.cutOff(), nil
 	}
 	s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
 	if err := p.publish(uint64(token), s.body[:cap(s.body)], intended, send); err != nil {
@@ -267,6 +267,9 @@ func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 	}
 	return true, nil
 }
+
+// cutOff reports whether the link broke while the publisher may still send.
+func (p *publisher) cutOff() bool { return p.link.down.Load() && p.hard.Err() == nil }
 
 // sendOverOwnConnection opens a connection for one message and closes it afterwards. Publish latency includes the dial.
 func (p *publisher) sendOverOwnConnection() bool {
@@ -482,10 +485,9 @@ func (p *publisher) awaitConfirms() bool {
 	}
 }
 
-// watchLink renews linked for the current link, so that a wait for the next send does not delay messages that are to be
-// sent again.
+// watchLink renews linked for the current link, so that a broken link is replaced before the next message is due.
 func (p *publisher) watchLink() {
-	if p.again == nil || p.perMessage() {
+	if p.perMessage() {
 		return
 	}
 	p.unlink()
@@ -500,35 +502,37 @@ func (p *publisher) watchLink() {
 }
 
 // restore replaces the broken link and sends the messages again whose confirm it did not deliver. It returns false if
-// there is no link when the publisher has to end. It pauses if the broker has confirmed nothing since the last time: a
-// message may be the reason that links break.
+// there is no link when the publisher has to end. It pauses if nothing was completed since the last time: a message may
+// be the reason that links break.
 func (p *publisher) restore() bool {
 	for p.link.down.Load() {
 		ctx := p.deadline()
 		if p.again != nil && p.window.outstanding() > 0 {
 			ctx = p.hard
 		}
-		if p.again != nil {
-			begin := p.e.timeline.now()
-			p.backOff(ctx)
-			p.pacer.waited(begin, p.e.timeline.now())
-		}
+		begin := p.e.timeline.now()
+		p.backOff(ctx)
+		p.pacer.waited(begin, p.e.timeline.now())
 		if !p.reconnect(ctx) {
 			return false
 		}
 		p.watchLink()
-		begin := p.e.timeline.now()
+		begin = p.e.timeline.now()
 		p.republish()
 		p.pacer.waited(begin, p.e.timeline.now())
 	}
 	return true
 }
 
-// backOff pauses for 10 ms, doubled up to a second, if nothing was confirmed since the last call. The caller records
-// the time.
+// backOff pauses for 10 ms, doubled up to a second, if no message was completed since the last call, or sent in an
+// unconfirmed mode. The caller records the time.
 func (p *publisher) backOff(ctx context.Context) {
 	const minPause, maxPause = 10 * time.Millisecond, time.Second
-	if n := p.window.tail.Load() + 1; n != p.progress {
+	n := p.sequence
+	if p.window != nil {
+		n = p.window.tail.Load()
+	}
+	if n++; n != p.progress {
 		p.progress, p.pause = n, 0
 		return
 	}
