@@ -64,6 +64,15 @@ func (w *recorder) append(s record.Snapshot) error {
 	return err
 }
 
+// copyFrom copies the record of an earlier attempt, so that the task's record is that of its outcome.
+func (w *recorder) copyFrom(earlier taskDir) error {
+	_, err := earlier.snapshots(w.append)
+	if err == nil {
+		err = os.WriteFile(w.dir.file(attemptFile), []byte(earlier.attempt()+"\n"), fileMode)
+	}
+	return err
+}
+
 // close syncs the snapshots and writes the histograms.
 func (w *recorder) close() error {
 	if err := errors.Join(w.file.Sync(), w.file.Close()); err != nil {

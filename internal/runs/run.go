@@ -297,13 +297,21 @@ func (r *Run) Finish(o plan.Outcome) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.writing[o.Task]
-	if w == nil { // the task failed before its first snapshot
+	counts := ""
+	if s := o.Search; s != nil && len(s.Steps) > 0 {
+		counts = s.Steps[len(s.Steps)-1].Attempt
+	}
+	earlier, ended := r.tasks(o.Task).stored(counts) // a search may end without an attempt of its next step
+	if w == nil || ended {                           // or the task failed before its first snapshot
 		if w, err = r.begin(o.Task); err != nil {
 			return err
 		}
+		if ended {
+			err = w.copyFrom(earlier)
+		}
 	}
 	delete(r.writing, o.Task)
-	err = w.close()
+	err = errors.Join(err, w.close())
 	o.Warnings = w.dir.warnings(o)
 	if err == nil {
 		err = writeOutcome(w.dir, o)

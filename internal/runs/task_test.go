@@ -155,6 +155,69 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	}
 }
 
+// A search that ends for lack of agents has the outcome of its last complete step. Its record is the record of that
+// step, although another attempt began after it.
+func TestSearchThatEndsEarlyHasTheRecordOfItsLastStep(t *testing.T) {
+	for _, lost := range []string{"the attempt ended", "the attempt was interrupted"} {
+		t.Run(lost, func(t *testing.T) {
+			r := create(t, t.TempDir(), "run-1")
+			task := r.Plan().Tasks()[0]
+			for _, attempt := range []string{"one", "two"} {
+				if err := r.BeginAttempt(task.ID, attempt); err != nil {
+					t.Fatal(err)
+				}
+				s := recorded(task)
+				if attempt == "two" { // it sent fewer messages
+					s.Windows = s.Windows[:1]
+				}
+				if err := r.Append(task.ID, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if lost == "the attempt ended" {
+				failed := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: lost, Kind: plan.FailedAgentLost})
+				if err := r.EndAttempt("two", failed); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := record.NewMerged()
+			m.Add(recorded(task))
+			measure := task.Cell.Workload.Measure
+			o := judge.Searched(task, judge.Judge(task.Step(1000, measure), m,
+				judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}),
+				plan.SearchResult{Why: "too few agents", Steps: []plan.Step{{Rate: 1000, Attempt: "one",
+					Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: measure}}})
+			if err := r.Finish(o); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := r.Outcome(task.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := r.Rejudge(task.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := canonical(t, again), canonical(t, stored); a != b {
+				t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
+			}
+			got, err := r.Record(task.ID)
+			if n := m.Total(record.Sent); err != nil || got.Total(record.Sent) != n {
+				t.Errorf("the record has %d messages, want %d (%v)", got.Total(record.Sent), n, err)
+			}
+			want, err := r.Histograms(task.ID)
+			if err != nil || len(want) == 0 {
+				t.Fatalf("no histograms (%v)", err)
+			}
+			for name, text := range want {
+				if stored, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, name)); string(stored) != string(text) {
+					t.Errorf("%s differs from the record (%v)", name, err)
+				}
+			}
+		})
+	}
+}
+
 // The outcome of a stored attempt is not written again.
 func TestEndAttemptTwice(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
