@@ -160,7 +160,7 @@ func (r *reporter) take(e *engine.Engine, why occasion) {
 	s := record.Snapshot{Task: r.ref.Task, Group: r.group, Agent: r.agent, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend,
 		LastConfirm: part.LastConfirm, LastDelivery: part.LastDelivery, FirstDelivery: part.FirstDelivery,
-		LastInterrupted: part.LastInterrupted, LastForeign: part.LastForeign,
+		LastInterrupted: part.LastInterrupted, LastOther: part.LastOther,
 		Apart: part.Apart, Skew: part.Skew, Busiest: part.Busiest, Gaps: part.Gaps, Clocks: r.correction.take()}
 	if begin != 0 {
 		s.At = clock.Now() - begin

@@ -889,7 +889,7 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	}
 	note(&t.moved, s.LastSend)
 	note(&t.moved, s.LastDelivery)
-	note(&t.moved, s.LastForeign) // messages of the task may wait behind it
+	note(&t.moved, s.LastOther) // messages of the task may wait behind it
 	note(&t.confirmed, s.LastConfirm)
 	if p.apart && s.Apart == 0 { // messages that waited at the broker begin to arrive now
 		t.moved = now

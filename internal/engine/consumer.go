@@ -33,9 +33,9 @@ type consumer struct {
 	mu         sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
 	deliveries *record.Recorder // nil until the start is known
 	sources    []source         // by publisher
-	// times of deliveries, ns since T0; 0: none
+	// times of deliveries of new messages, ns since T0; 0: none
 	firstDelivery, lastDelivery int64
-	lastForeign                 int64 // of a message in an existing queue that the task did not send
+	lastOther                   int64 // of another delivery: see record.Snapshot.LastOther
 	interrupted                 int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
 	activeSince                 int64 // ns since T0
 	gaps                        gapDetector
@@ -191,7 +191,7 @@ func (c *consumer) receiveBatch(batch []drivers.Delivery) {
 		c.receive(&batch[i])
 	}
 	if c.slow {
-		c.interrupted = max(1, c.lastDelivery)
+		c.interrupted = max(1, c.lastDelivery, c.lastOther)
 	}
 }
 
@@ -215,7 +215,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		switch existing := c.e.topology.Existing != ""; {
 		case existing && !claims(d.Body, c.e.task):
 			w.Counts[record.Foreign]++
-			c.lastForeign = now
+			c.lastOther = now
 			c.endGap(now)
 		case errors.Is(err, errForeign):
 			w.Counts[record.Foreign]++
@@ -228,7 +228,6 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.e.bindings.receive(c.e, env, d.Body, now)
 		return
 	}
-	c.arrived(now)
 	w := c.deliveries.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
 	if d.Redelivered == drivers.Yes {
@@ -237,8 +236,11 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	s := &c.sources[env.publisher]
 	if !s.received.Add(env.sequence) {
 		w.Counts[record.Duplicated]++
+		c.lastOther = now
+		c.endGap(now)
 		return
 	}
+	c.arrived(now)
 	w.Counts[record.Unique]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	w.Deliver(s.flow)
@@ -248,7 +250,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	}
 }
 
-// arrived records the time of a delivery. The caller holds mu.
+// arrived records the time of the delivery of a new message. The caller holds mu.
 func (c *consumer) arrived(now int64) {
 	if c.firstDelivery == 0 {
 		c.firstDelivery = cmp.Or(now, 1)
@@ -359,9 +361,9 @@ func (c *consumer) depart() {
 // cutOff reports whether the consumer is active but has no link. Messages for it may then still be at the broker.
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
-// flush passes all recorded deliveries to the collector. It returns the times of the first and the last delivery, of
-// the last foreign message, and of the last interruption of deliveries, ns since T0.
-func (c *consumer) flush() (first, last, foreign, interrupted int64) {
+// flush passes all recorded deliveries to the collector. It returns the times of the first and the last delivery of a
+// new message, of the last other delivery, and of the last interruption of deliveries, ns since T0.
+func (c *consumer) flush() (first, last, other, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deliveries != nil {
@@ -371,7 +373,7 @@ func (c *consumer) flush() (first, last, foreign, interrupted int64) {
 	if at := c.link.lastBreak(); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
-	return c.firstDelivery, c.lastDelivery, c.lastForeign, interrupted
+	return c.firstDelivery, c.lastDelivery, c.lastOther, interrupted
 }
 
 // finish records the open gap at the end. The consumer is closed.

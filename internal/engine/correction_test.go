@@ -59,6 +59,28 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 	}
 }
 
+// A late duplicate is not the last delivery, with which the measurement of a count ends. It is reported separately,
+// because messages may wait behind it.
+func TestADuplicateIsNotTheLastDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := receiver(t)
+		body := make([]byte, EnvelopeSize)
+		put(body, stamp(body, e.task, e.clockID, 0), 0, 1, 1, 0)
+		for _, at := range []time.Duration{2 * time.Second, 32 * time.Second} {
+			time.Sleep(at - time.Duration(e.timeline.now()))
+			e.consumers[0].receiveBatch([]drivers.Delivery{{Body: body}})
+		}
+		part := e.Take(false)
+		if first, last := time.Duration(part.FirstDelivery), time.Duration(part.LastDelivery); first != 2*time.Second ||
+			last != 2*time.Second {
+			t.Errorf("first delivery after %v, last after %v; want 2 s", first, last)
+		}
+		if other := time.Duration(part.LastOther); other != 32*time.Second {
+			t.Errorf("last other delivery after %v, want 32 s", other)
+		}
+	})
+}
+
 // receiver returns an engine with one unconnected consumer, during a measurement.
 func receiver(t *testing.T) *Engine {
 	w := plan.Default()

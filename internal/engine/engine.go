@@ -392,15 +392,15 @@ func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
 	}
-	var firstDelivery, lastDelivery, lastForeign, lastInterrupted int64
+	var firstDelivery, lastDelivery, lastOther, lastInterrupted int64
 	cutOff := 0
 	for _, c := range e.consumers {
-		first, last, foreign, interrupted := c.flush()
+		first, last, other, interrupted := c.flush()
 		if firstDelivery == 0 || first != 0 && first < firstDelivery {
 			firstDelivery = first
 		}
 		lastDelivery, lastInterrupted = max(lastDelivery, last), max(lastInterrupted, interrupted)
-		lastForeign = max(lastForeign, foreign)
+		lastOther = max(lastOther, other)
 		if c.cutOff() {
 			cutOff++
 		}
@@ -416,7 +416,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part := e.last
 	e.mu.Unlock()
 	part.FirstDelivery, part.LastDelivery, part.LastInterrupted = firstDelivery, lastDelivery, lastInterrupted
-	part.LastForeign, part.Apart, part.Bindings = lastForeign, cutOff, bindings
+	part.LastOther, part.Apart, part.Bindings = lastOther, cutOff, bindings
 	part.Events = e.journal.take(final)
 	part.Windows, part.Sets = e.collector.Take()
 	part.Gaps = e.collector.TakeGaps()

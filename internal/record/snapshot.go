@@ -123,7 +123,7 @@ type Part struct {
 	// LastInterrupted is when a consumer last had deliveries that it can no longer acknowledge, ns since T0; 0: never.
 	// See Snapshot.
 	LastInterrupted int64
-	LastForeign     int64         // see Snapshot
+	LastOther       int64         // see Snapshot
 	Apart           int           // active consumers without a link
 	Skew            time.Duration // actual minus agreed start
 	Gaps            []Gap
@@ -168,16 +168,16 @@ type Snapshot struct {
 	Bindings     []BindingDelivery `json:"bindings,omitempty"`
 	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, ns since T0; 0: none
 	LastConfirm  int64             `json:"lastConfirm,omitempty"`
-	LastDelivery int64             `json:"lastDelivery,omitempty"`
+	LastDelivery int64             `json:"lastDelivery,omitempty"` // of a new message
 	// FirstDelivery is the first delivery of the task to this agent, ns since T0; 0: none.
 	FirstDelivery int64 `json:"firstDelivery,omitempty"`
 	// LastInterrupted is when a consumer's link last broke, or when a consumer may have acknowledged too late. The
 	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
 	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.
 	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
-	// LastForeign is when the last message that the task had not sent came from an existing queue, ns since T0; 0:
-	// none.
-	LastForeign int64 `json:"lastForeign,omitempty"`
+	// LastOther is the time of the last delivery of another message than a new one of the task, ns since T0; 0: none.
+	// It was a duplicate, or came from an existing queue and was not sent by the task.
+	LastOther int64 `json:"lastOther,omitempty"`
 	// active consumers without a link at this time
 	Apart  int           `json:"apart,omitempty"`
 	Skew   time.Duration `json:"skew,omitempty"` // ns, actual minus agreed start
@@ -263,7 +263,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 // and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
-		s.FirstDelivery, s.LastInterrupted, s.LastForeign}
+		s.FirstDelivery, s.LastInterrupted, s.LastOther}
 	for _, w := range s.Windows {
 		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
 		times = append(times, w.Start, index*second)
