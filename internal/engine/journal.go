@@ -45,6 +45,9 @@ func (j *journal) begin(c *record.Collector) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts = c.Recorder()
+	for detail := range j.blockedSince {
+		j.blockedSince[detail] = -int64(j.timeline.warmup)
+	}
 }
 
 // now returns the time of an event, ns since T0, or 0 before the start time is known. The caller holds mu.
@@ -72,7 +75,7 @@ func (j *journal) event(kind drivers.EventKind, detail string) {
 	}
 }
 
-// unblocked counts a blocked time that has ended. The caller holds mu.
+// unblocked counts a blocked time that has ended, from the beginning of the load. The caller holds mu.
 func (j *journal) unblocked(detail string) {
 	since, was := j.blockedSince[detail]
 	delete(j.blockedSince, detail)
@@ -80,7 +83,9 @@ func (j *journal) unblocked(detail string) {
 		return
 	}
 	now := j.timeline.now()
-	j.counts.Window(now, j.timeline.contains(now)).Counts[record.ConnBlockedNanos] += now - since
+	if since = max(since, -int64(j.timeline.warmup)); now > since {
+		j.counts.Window(now, j.timeline.contains(now)).Counts[record.ConnBlockedNanos] += now - since
+	}
 }
 
 // interval records an event with a duration. from and to are readings of the clock.
