@@ -160,8 +160,8 @@ func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Deliver
 	a.accept(len(batch))
 }
 
-// refuse counts the messages of a refused batch. They are recorded as received when they are delivered again, or as
-// dropped if the broker does not deliver them again.
+// refuse counts the messages of the task in a refused batch. They are recorded as received when they are delivered
+// again, or as dropped if the broker does not deliver them again.
 func (c *consumer) refuse(batch []drivers.Delivery) {
 	now := c.e.timeline.now()
 	c.mu.Lock()
@@ -169,11 +169,12 @@ func (c *consumer) refuse(batch []drivers.Delivery) {
 	w := c.deliveries.Window(now, c.e.timeline.contains(now))
 	for i := range batch {
 		body := batch[i].Body
-		if len(body) < EnvelopeSize || body[1] != kindMessage {
+		env, err := open(body, c.e.task)
+		if err != nil || body[1] != kindMessage || int(env.publisher) >= len(c.sources) {
 			continue
 		}
 		w.Counts[record.Nacked]++
-		if env, err := open(body, c.e.task); err == nil && batch[i].Last && int(env.publisher) < len(c.sources) {
+		if batch[i].Last {
 			s := &c.sources[env.publisher]
 			if s.dropped == nil {
 				s.dropped = c.deliveries.Set(record.SetKey{Kind: record.SetDropped, Subscription: c.spec.Subscription,

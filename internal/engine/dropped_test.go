@@ -57,3 +57,33 @@ func TestDroppedAreNotLost(t *testing.T) {
 		}
 	})(t)
 }
+
+// Only rejected messages of the task count, not those of other programs or damaged ones, whatever they contain.
+func TestRejectedMessagesOfOthersDoNotCount(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		e := receiver(t)
+		message := func(task uint64, kind byte) []byte {
+			body := make([]byte, EnvelopeSize)
+			sum := stamp(body, task, e.clockID, 0)
+			body[1] = kind
+			put(body, sum, 0, 1, 1, 0)
+			return body
+		}
+		damaged := message(e.task, kindMessage)
+		damaged[20]++
+		for name, body := range map[string][]byte{"of another task": message(e.task+1, kindMessage), "damaged": damaged,
+			"of a new binding": message(e.task, kindMessage+1), "text": make([]byte, 2*EnvelopeSize), "short": {1},
+			"of the task": message(e.task, kindMessage)} {
+			e.consumers[0].refuse([]drivers.Delivery{{Body: body}})
+			m := record.NewMerged()
+			m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
+			want := int64(0)
+			if name == "of the task" {
+				want = 1
+			}
+			if got := m.Total(record.Nacked); got != want {
+				t.Errorf("a message %s: %d counted, want %d", name, got, want)
+			}
+		}
+	})(t)
+}
