@@ -46,10 +46,14 @@ func (c *curves) add(d detail, m *record.Merged) {
 				values = d.outcome.Groups[n].Values
 			}
 		}
+		subscriptions := part.Cell.Workload.Topology.Subscriptions
+		if part.Cell.Workload.Consumers.Nodes == 0 {
+			subscriptions = 0
+		}
 		for i, to := range []*[]curve{&c.send, &c.processing} {
 			s := distributions[i].series
 			one := curve{name: name}
-			all, answered := judge.WithUnanswered(s, of.Hist, part.Cell.Workload.Topology.Subscriptions)
+			all, answered := judge.WithUnanswered(s, of.Hist, subscriptions)
 			one.hist, one.unsent = all, all.Count()-answered.Count()
 			if v, has := values[distributions[i].name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: the latency depends on the test time

@@ -118,3 +118,18 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 }
+
+// Without consumers, unsent messages have no end-to-end latency.
+func TestPublishOnlyCellsHaveNoEndToEndLatency(t *testing.T) {
+	w := record.NewCollector(time.Second).Recorder().Window(0, true)
+	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
+	m := record.NewMerged()
+	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}})
+	work := plan.Default()
+	work.Consumers.Nodes = 0
+	var c curves
+	c.add(detail{task: plan.Task{Cell: plan.Cell{Workload: work}}}, m)
+	if len(c.processing) > 0 {
+		t.Errorf("%d curves of end-to-end latency, want none", len(c.processing))
+	}
+}
