@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -293,7 +294,8 @@ func (r rejecter) Publish(context.Context, drivers.Message) error {
 	return errors.New("message too large")
 }
 
-// A message that cannot be sent again is tried with pauses until the drain timeout, also after the measurement.
+// A message that cannot be sent again is tried with pauses, and then stays unconfirmed. The publish calls for new
+// messages fail with the same pauses, until the end of the measurement.
 func TestRepublishPausesAfterErrors(t *testing.T) {
 	bubbled(func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "confirm-each", 0 })
@@ -308,6 +310,51 @@ func TestRepublishPausesAfterErrors(t *testing.T) {
 			t.Errorf("%+v, %d unconfirmed", m.Accounting(1), m.Total(record.Unconfirmed))
 		}
 	})(t)
+}
+
+// The messages with even tokens cannot be sent again. They stay unconfirmed, and all others are sent.
+func TestRefusedMessagesDoNotDelayOthers(t *testing.T) {
+	bubbled(func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Publishers.Mode = 1000, 0, "confirm-window"
+		})
+		s.resilience = drivers.ByGuide
+		var connected atomic.Int64
+		var refused sync.Map
+		s.wrap = func(session drivers.Session) drivers.Session {
+			return publishers(session, func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
+				error) {
+				inner, err := conn.Publisher(ctx, spec)
+				if err != nil || connected.Add(1) > 1 {
+					return evenRefused{inner, &refused}, err
+				}
+				return &breakingPublisher{Publisher: inner, of: &breaking{whole: 100, kept: 20}, spec: spec}, err
+			})
+		}
+		m := s.play(t.Context())
+		n := int64(0)
+		refused.Range(func(any, any) bool { n++; return true })
+		a := m.Accounting(1)
+		if n == 0 || m.Total(record.Unconfirmed) != n || a.Sent != 1000 || int64(a.Confirmed) != 1000-n ||
+			int64(a.Missing) != n || m.Total(record.Unsent) != 0 {
+			t.Errorf("%+v, %d unconfirmed, %d unsent; want %d unconfirmed of 1000", a, m.Total(record.Unconfirmed),
+				m.Total(record.Unsent), n)
+		}
+	})(t)
+}
+
+// evenRefused refuses messages that were published before, and whose tokens are even.
+type evenRefused struct {
+	drivers.Publisher
+	refused *sync.Map
+}
+
+func (p evenRefused) Publish(ctx context.Context, m drivers.Message) error {
+	if sequence := binary.LittleEndian.Uint64(m.Body[16:]); sequence < 120 && m.Token%2 == 0 {
+		p.refused.Store(sequence, true)
+		return errors.New("message too large")
+	}
+	return p.Publisher.Publish(ctx, m)
 }
 
 // The waits of a publisher are not longer than its active time, also with repeated messages on own connections.

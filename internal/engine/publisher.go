@@ -42,7 +42,7 @@ type publisher struct {
 	payloads   *payloadGenerator // nil: all bodies are alike
 	keyDraws   rand.PCG
 	sequence   uint64 // of the next message
-	failures   int    // consecutive publish errors
+	failures   int    // consecutive publish errors, at most maxFailures
 
 	departed   bool  // disconnected by its lifetime, or not connected yet
 	lastActive int64 // when it was last active according to its lifetime
@@ -393,11 +393,14 @@ func (p *publisher) failed(err error) {
 	p.pauseAfterFailure()
 }
 
+// maxFailures limits the counted failures, and thereby pauses and attempts.
+const maxFailures = 7
+
 // pauseAfterFailure pauses for 2 ms, doubled per consecutive failure up to 128 ms. It prevents a busy loop when every
 // call fails.
 func (p *publisher) pauseAfterFailure() {
 	begin := p.e.timeline.now()
-	p.failures = min(p.failures+1, 7)
+	p.failures = min(p.failures+1, maxFailures)
 	sleep(p.deadline(), time.Millisecond<<p.failures)
 	p.pacer.waited(begin, p.e.timeline.now())
 }
@@ -541,8 +544,8 @@ func (p *publisher) backOff(ctx context.Context) {
 }
 
 // republish sends the messages again whose link broke before the confirm, in the order of their first publish call. It
-// stops when the link breaks or hard ends. Their latency counts from the first call. The caller records the time that
-// it takes.
+// stops when the link breaks or hard ends. Their latency counts from the first call. A message that the driver refuses
+// repeatedly stays unconfirmed, so that it does not delay the others. The caller records the time that it takes.
 func (p *publisher) republish() {
 	tokens := p.again.take()
 	if len(tokens) == 0 {
@@ -562,12 +565,19 @@ func (p *publisher) republish() {
 			continue
 		} else if err != nil {
 			p.e.journal.warn("publish again", err)
-			p.failures = min(p.failures+1, 7)
-			sleep(p.hard, time.Millisecond<<p.failures)
-			continue
+			if p.failures < maxFailures {
+				p.failures++
+				sleep(p.hard, time.Millisecond<<p.failures)
+				continue
+			}
+			now := p.e.timeline.now()
+			w := p.recorder.sends.Window(now, p.e.timeline.belongs(s.intended, s.send))
+			p.recorder.neverConfirmed(w, s, now)
+			p.window.undo(tokens[0])
+		} else {
+			p.failures = 0
+			p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Republished]++
 		}
-		p.failures = 0
-		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Republished]++
 		tokens = tokens[1:]
 	}
 	for _, token := range tokens {

@@ -112,10 +112,16 @@ func (r *recorder) confirmFailed(s *slot, rejected bool, now int64) {
 		w.Counts[record.Rejected]++
 		w.Record(record.PublishFailed, now-s.send)
 		r.rejected.Add(s.sequence)
-	} else {
-		w.Counts[record.Unconfirmed]++
-		r.failedAfter(w, s.intended, s.send, now)
+		r.waitsSince(s.send)
+		return
 	}
+	r.neverConfirmed(w, s, now)
+}
+
+// neverConfirmed records that the confirm of a message was lost, in a window of the calling side.
+func (r *recorder) neverConfirmed(w *record.Window, s *slot, now int64) {
+	w.Counts[record.Unconfirmed]++
+	r.failedAfter(w, s.intended, s.send, now)
 	r.waitsSince(s.send)
 }
 
