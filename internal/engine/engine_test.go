@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -319,6 +320,70 @@ func TestLinksThatBreakAtOnceArePaused(t *testing.T) {
 			}
 		}))
 	}
+}
+
+// In unconfirmed modes, a driver that buffers is flushed once, after the last message and before the drain.
+func TestBuffersAreFlushedAtTheEnd(t *testing.T) {
+	for _, how := range []string{"open loop", "closed loop", "disconnected"} {
+		t.Run(how, bubbled(func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "fire-and-forget", 0 })
+			switch how {
+			case "open loop":
+				s.work.Publishers.Rate = 10
+			case "closed loop":
+				s.work.Publishers.Count = 10
+			case "disconnected":
+				s.work.Publishers.Rate = 10
+				s.work.Publishers.Lifetime = plan.Lifetime{DisconnectAt: plan.Duration(500 * time.Millisecond)}
+			}
+			var b *buffering
+			s.wrap = func(session drivers.Session) drivers.Session {
+				return publishers(session, func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
+					error) {
+					inner, err := conn.Publisher(ctx, spec)
+					b = &buffering{Publisher: inner}
+					return b, err
+				})
+			}
+			m := s.play(t.Context())
+			want := 1
+			if how == "disconnected" {
+				want = 0
+			}
+			if a := m.Accounting(1); a.Sent < 5 || want == 1 && a.Missing != 0 || b.flushes != want {
+				t.Errorf("%+v, %d flushes; want nothing missing after %d flushes", a, b.flushes, want)
+			}
+			for _, e := range m.Events() {
+				if e.Kind == eventError || e.Kind == eventClosed {
+					t.Errorf("event %+v", e)
+				}
+			}
+		}))
+	}
+}
+
+// buffering buffers messages until a flush. Those that it has when it is closed are lost.
+type buffering struct {
+	drivers.Publisher
+	buffered []drivers.Message
+	flushes  int
+}
+
+func (b *buffering) Publish(_ context.Context, m drivers.Message) error {
+	m.Body = bytes.Clone(m.Body)
+	b.buffered = append(b.buffered, m)
+	return nil
+}
+
+func (b *buffering) Flush(ctx context.Context) error {
+	b.flushes++
+	for _, m := range b.buffered {
+		if err := b.Publisher.Publish(ctx, m); err != nil {
+			return err
+		}
+	}
+	b.buffered = nil
+	return b.Publisher.Flush(ctx)
 }
 
 // In open loop with virtual time, every message of the schedule is sent, and none is late.

@@ -169,7 +169,11 @@ func (p *publisher) run(soft, hard context.Context) {
 			break
 		}
 	}
-	if p.window != nil && !p.perMessage() && (p.again != nil || !p.link.down.Load()) {
+	switch {
+	case p.perMessage():
+	case p.window == nil:
+		p.flushLast()
+	case p.again != nil || !p.link.down.Load():
 		p.awaitConfirms()
 	}
 	now := p.e.timeline.now()
@@ -443,6 +447,16 @@ func (p *publisher) flush() error {
 	err := p.link.conn.Flush(p.hard)
 	p.pacer.flushed(before)
 	return err
+}
+
+// flushLast sends the messages that the driver has buffered in an unconfirmed mode, when the publisher sends no more.
+func (p *publisher) flushLast() {
+	if p.departed || p.link.down.Load() || p.hard.Err() != nil {
+		return
+	}
+	if err := p.flush(); err != nil && p.hard.Err() == nil {
+		p.failed(err)
+	}
 }
 
 // await waits until n more messages are confirmed. It returns false if the link breaks or ctx ends first.

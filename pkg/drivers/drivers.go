@@ -449,7 +449,10 @@ type Publisher interface {
 	// not return at the end of ctx while a write is blocked: see Conn.Cut.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of
-	// confirm-each, after each batch of confirm-batch, before it waits in confirm-window, and at the end.
+	// confirm-each, after each batch of confirm-batch, before it waits for confirms in confirm-window, and after the
+	// last message. It does not call it before it waits for the next intended send time. Otherwise buffers would never
+	// fill. So a driver that buffers sends by itself within its own linger time, except parts of a batch of
+	// confirm-batch.
 	Flush(ctx context.Context) error
 	// Done and Err report the end of the publisher. They may be those of the Conn.
 	Ended

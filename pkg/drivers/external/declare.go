@@ -22,7 +22,7 @@ type description struct {
 	Version  string `json:"version"`
 	Doc      string `json:"doc"`
 	Schema   string `json:"schema"`
-	Flushes  bool   `json:"flushes"` // the driver buffers messages until it receives a flush
+	Flushes  bool   `json:"flushes"` // the driver buffers messages, and is to receive flushes
 	Declares []rule `json:"declares"`
 	// Metrics are those that probe may return. A shared metric needs only its name.
 	Metrics []drivers.MetricInfo `json:"metrics"`
