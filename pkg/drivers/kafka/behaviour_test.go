@@ -171,6 +171,32 @@ func TestAConsumerThatCannotLeaveIsRemoved(t *testing.T) {
 	})
 }
 
+// Without resilience, a request that is not answered within confirmTimeout breaks the Conn, and is not made again.
+func TestConfirmTimeout(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"resilience": "none", "confirmTimeout": "1s", "client": "`+client+`"}`))
+		var lost atomic.Bool
+		dial := r.session.env.Dial
+		r.session.env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			raw, err := dial(ctx, network, address)
+			if err != nil || lost.Load() { // a repeated request would be answered
+				return raw, err
+			}
+			return unsent{raw, &lost}, nil
+		}
+		c := r.connect(drivers.PublisherRole)
+		p, h := r.publisherOn(c, drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 1000})
+		for i := range 2 {
+			r.send(p, "hello")
+			labtest.Eventually(t, "a confirm", func() bool { return len(h.settled()) == i+1 })
+			lost.Store(true)
+		}
+		if got := h.settled(); got[0] != nil || !errors.Is(got[1], drivers.ErrClosed) || c.Err() == nil {
+			t.Errorf("confirms %v; the connection ends with %v", got, c.Err())
+		}
+	})
+}
+
 // A commit blocks receiving only if the options require it.
 func TestCommitBlocksAsOptionsSay(t *testing.T) {
 	for _, commit := range []string{"blocking", "background"} {

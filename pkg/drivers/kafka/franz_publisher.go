@@ -74,9 +74,11 @@ func (c *conn) newFranz(key clientKey) (*franzClient, error) {
 	if o.persists() {
 		options = append(options, kgo.WithHooks((*retryHook)(c)))
 	} else {
+		// Without AllowIdempotentProduceCancellation, a request without an answer is made again, whatever the limits.
 		options = append(options, kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.Std()),
 			kgo.RecordDeliveryTimeout(o.ConfirmTimeout.Std()+linger),
-			kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.Std()))
+			kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.Std()),
+			kgo.AllowIdempotentProduceCancellation())
 	}
 	if !o.idempotent(acks) {
 		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
