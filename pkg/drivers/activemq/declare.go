@@ -56,7 +56,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	reachable := len(o.All()) == 1 || o.HA == sharedStore
 	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
-		SentKept:      true,
+		SentKept:      !automatic, // a consumer that stops drops the messages that the library has prefetched
 		NoDuplicates:  true,
 		Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark: see amqp10
 	}

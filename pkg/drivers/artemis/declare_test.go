@@ -8,6 +8,16 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
+// Without acknowledgements, a consumer that stops loses messages that it has received.
+func TestAutomaticAcknowledgementsKeepNothing(t *testing.T) {
+	for ack, kept := range map[drivers.Ack]bool{drivers.AckEach: true, drivers.AckAutomatic: false} {
+		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1, Ack: ack})
+		if p.SentKept != kept {
+			t.Errorf("acknowledgements %s: messages are kept: %t, want %t", ack, p.SentKept, kept)
+		}
+	}
+}
+
 // Refused messages are redelivered after later ones, and this broker does not mark redeliveries, so no order can be
 // guaranteed.
 func TestRefusalsAreNotInOrder(t *testing.T) {

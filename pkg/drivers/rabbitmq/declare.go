@@ -83,8 +83,9 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	survives := o.Queue.Type != classic || !cluster || o.mirrored()
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	return drivers.Guarantees{
+		// with automatic acknowledgements, a consumer that stops drops the messages that the library has received
 		ConfirmedKept: stored && survives && !automatic && !dropsUnread,
-		SentKept:      !dropsUnread && !refuses(o) && o.Queue.Type != quorum,
+		SentKept:      !automatic && !dropsUnread && !refuses(o) && o.Queue.Type != quorum,
 		NoDuplicates:  automatic || o.Queue.Type == stream || !cluster || (o.Queue.Type == classic && !o.mirrored()),
 		Ordered:       true,
 	}

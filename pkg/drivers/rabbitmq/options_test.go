@@ -128,6 +128,9 @@ func TestDeclare(t *testing.T) {
 				return d.Guarantees.ConfirmedKept &&
 					d.Label == "classic durable, confirm: written to disk of one node, or acknowledged by a consumer"
 			}},
+		{"automatic acknowledgements keep nothing", `{` + url + `}`,
+			with(func(u *drivers.Use) { u.Persistent, u.Ack = true, drivers.AckAutomatic }), "",
+			func(d drivers.Declaration) bool { return !d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
 		{"the protocol of streams is named", `{` + url + `, "queue": {"type": "stream"}}`, one, "",
 			func(d drivers.Declaration) bool {
 				return d.Label == "stream over AMQP 0.9.1, confirm: written by the majority"
