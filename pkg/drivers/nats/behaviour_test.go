@@ -631,6 +631,22 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 	}
 }
 
+// The leader of a stream is not requested for each connection: the latency of connection-per-message would include it.
+func TestLeaderIsRequestedOnce(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "lead"}`), nil)
+	spec := drivers.ConnSpec{Topology: plain("lead"), Node: nodeLeader}
+	if err := s.Setup(t.Context(), spec.Topology); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		before := s.admin.nc.Stats().OutMsgs
+		dial(t, s, spec)
+		if requests := s.admin.nc.Stats().OutMsgs - before; (requests > 0) != (i == 0) {
+			t.Errorf("connection %d: %d requests", i, requests)
+		}
+	}
+}
+
 // checkSpread checks on three servers that spread leaders and clients differ by at most one.
 func checkSpread(t *testing.T, urls []string, servers []*server.Server) {
 	list, err := json.Marshal(urls)

@@ -39,6 +39,7 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	}
 	c, err := s.dialFirst(ctx, at, s.env.Dial)
 	if err != nil {
+		s.roles.Clear() // another server may lead by now
 		return nil, err
 	}
 	return c, nil

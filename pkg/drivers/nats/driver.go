@@ -82,6 +82,8 @@ type session struct {
 	names map[string]string   // server names by address
 	known map[string]struct{} // names of streams that exist
 
+	roles sync.Map // placed by role and stream; valid for roleLife
+
 	ending sync.Once
 	end    error
 }

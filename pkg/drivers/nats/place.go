@@ -15,6 +15,16 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
+// roleLife is how long the servers of a role are used, so that connection-per-message does not request them for each
+// message.
+const roleLife = 5 * time.Second
+
+// placed are the servers that had a role at a time.
+type placed struct {
+	endpoints []kit.Endpoint
+	at        time.Time
+}
+
 // place returns the kit.Endpoints for a node, in the order in which to try them. For spread, ordinal is the number of
 // the connection or queue.
 func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]kit.Endpoint, error) {
@@ -25,7 +35,15 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, str
 		first := ordinal % len(s.endpoints)
 		return slices.Concat(s.endpoints[first:], s.endpoints[:first]), nil
 	case nodeLeader, nodeFollower:
-		return s.role(ctx, node, stream)
+		key := string(node) + " " + stream
+		if known, is := s.roles.Load(key); is && time.Since(known.(placed).at) < roleLife {
+			return known.(placed).endpoints, nil
+		}
+		found, err := s.role(ctx, node, stream)
+		if err == nil {
+			s.roles.Store(key, placed{found, time.Now()})
+		}
+		return found, err
 	}
 	i, err := strconv.Atoi(string(node))
 	if err != nil || i < 0 || i >= len(s.endpoints) {
