@@ -358,6 +358,37 @@ func TestClaimsBeginAnywhere(t *testing.T) {
 	}
 }
 
+// Messages are given back by one request: the limits for an answer and for closing are those of a request.
+func TestMessagesAreGivenBackTogether(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	on, sent := watched(t, &r.session.options)
+	c := &consumer{visibility: time.Minute,
+		from: on.Database(r.session.options.Database).Collection(collectionName(r.topology, 0, 0))}
+	spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+	i := &inserter{into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
+	const n = 5
+	if _, err := i.send(r.context(), make([]drivers.Message, n), make([]error, n)); err != nil {
+		t.Fatal(err)
+	}
+	claim := c.receiver()
+	for _, want := range []drivers.Tristate{drivers.No, drivers.Yes} {
+		var leases []lease
+		for range n {
+			got, _, err := claim(r.context(), 1)
+			if err != nil || len(got) != 1 || got[0].Redelivered != want {
+				t.Fatalf("after %d messages: %+v, %v; redelivered: want %v", len(leases), got, err, want)
+			}
+			leases = append(leases, got[0].Key)
+		}
+		if err := c.settle(r.context(), leases, requests.Rejected); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if updates := len(sent.of("update")); updates != 2 {
+		t.Errorf("%d messages are given back twice by %d requests", n, updates)
+	}
+}
+
 // Without confirms, each publisher of a connection has its own client. The next one uses the client of a closed one.
 func TestUnconfirmedPublishersHaveTheirOwnClient(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)

@@ -35,7 +35,7 @@ const refusedPause = 200 * time.Millisecond
 // default size of the connection pool in the libraries of MongoDB.
 const maxConcurrent = 100
 
-// maxSettled is the maximum number of messages of one delete, if a delete may have several.
+// maxSettled is the maximum number of messages of one delete or update, if it may have several.
 const maxSettled = 10_000
 
 // Consumer connects a consumer. Setup created its collection, so no message is missed.
@@ -150,10 +150,8 @@ func (c *consumer) settle(ctx context.Context, leases []lease, how requests.Sett
 		}
 		return nil
 	}
-	for _, l := range leases {
-		if err := c.giveBack(ctx, l, how); err != nil {
-			return fmt.Errorf("give back a message of %s at %s: %w", c.from.Name(), c.address, err)
-		}
+	if err := c.giveBack(ctx, leases, how); err != nil {
+		return fmt.Errorf("give back %d messages of %s at %s: %w", len(leases), c.from.Name(), c.address, err)
 	}
 	return nil
 }
@@ -172,12 +170,17 @@ func (c *consumer) remove(ctx context.Context, leases []lease) error {
 	return err
 }
 
-// giveBack makes a message visible again, if the claim is still valid. A claim without handling is not counted.
-func (c *consumer) giveBack(ctx context.Context, l lease, how requests.Settling) error {
+// giveBack makes messages visible again whose claims are still valid. A claim without handling is not counted.
+func (c *consumer) giveBack(ctx context.Context, leases []lease, how requests.Settling) error {
 	update := bson.D{{Key: "$set", Value: bson.D{{Key: fieldAt, Value: unclaimed}}}}
 	if how == requests.Unhandled {
 		update = append(update, bson.E{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: -1}}})
 	}
-	_, err := c.from.UpdateOne(ctx, bson.D{{Key: fieldID, Value: l.id}, {Key: fieldAt, Value: l.until}}, update)
+	all := make([]mongo.WriteModel, len(leases))
+	for i, l := range leases {
+		all[i] = mongo.NewUpdateOneModel().SetUpdate(update).
+			SetFilter(bson.D{{Key: fieldID, Value: l.id}, {Key: fieldAt, Value: l.until}})
+	}
+	_, err := c.from.BulkWrite(ctx, all, client.BulkWrite().SetOrdered(false))
 	return err
 }
