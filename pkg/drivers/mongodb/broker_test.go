@@ -429,6 +429,9 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 		!strings.Contains(d.Settings["write_concern"], "w:majority: not honoured by this server") {
 		t.Errorf("the server is described as %+v", d)
 	}
+	if retries, is := d.Settings["retries"]; is { // the cell has the resilience
+		t.Errorf("the description of retries is %q", retries)
+	}
 	if err := r.session.Setup(r.context(), r.topology); err != nil { // again
 		t.Fatal(err)
 	}

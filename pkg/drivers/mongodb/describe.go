@@ -88,7 +88,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "MongoDB", Version: v.version, Members: v.hosts, Settings: map[string]string{
 		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility.String(),
 		"poll_interval": o.PollInterval.String(),
-		"insert_batch":  strconv.Itoa(o.InsertBatch), "retries": "off",
+		"insert_batch":  strconv.Itoa(o.InsertBatch),
 	}}
 	for name, n := range map[string]*int{"inserters": o.Inserters, "claimers": o.Claimers} {
 		if n != nil {

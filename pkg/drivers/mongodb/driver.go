@@ -1,5 +1,4 @@
-// Package mongodb drives MongoDB, and compatible servers, as a queue, with the library mongo-driver. Its retries are
-// off.
+// Package mongodb drives MongoDB, and compatible servers, as a queue, with the library mongo-driver.
 package mongodb
 
 import (

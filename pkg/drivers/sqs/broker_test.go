@@ -571,9 +571,11 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Product != "SQS-compatible server" || d.StandIn != "Amazon SQS" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" ||
-		d.Settings["retries"] != "off" {
+	if d.Product != "SQS-compatible server" || d.StandIn != "Amazon SQS" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" {
 		t.Errorf("described as %+v", d)
+	}
+	if retries, is := d.Settings["retries"]; is { // the cell has the resilience
+		t.Errorf("the description of retries is %q", retries)
 	}
 	if u, _ := url.Parse(r.session.options.Endpoint); r.session.options.address() != u.Host {
 		t.Errorf("the address is %s", r.session.options.address())

@@ -43,7 +43,6 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "Amazon SQS", Settings: map[string]string{
 		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility.String(), "wait_time": o.WaitTime.String(),
 		"send_batch": strconv.Itoa(o.SendBatch), "encoding": "base64",
-		"retries": "off",
 	}}
 	for name, n := range map[string]*int{"requests": o.Requests, "receivers": o.Receivers, "deleters": o.Deleters} {
 		if n != nil {
