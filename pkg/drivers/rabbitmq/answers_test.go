@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -132,6 +135,20 @@ func scriptedConn(t *testing.T, n int) (*scriptedServer, drivers.Conn) {
 		t.Fatal(err)
 	}
 	return last, c
+}
+
+// A connection over which nothing arrives ends after the time that the schema names.
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := scriptedConn(t, 0)
+		synctest.Wait() // the library's goroutine for deadlines runs
+		_, _ = s.Write(frame(0, 8))
+		begun := time.Now()
+		<-c.Done()
+		if took := fmt.Sprintf("with the default after %.0fs", time.Since(begun).Seconds()); !strings.Contains(schema, took) {
+			t.Errorf("a silent connection ends %s, which the schema does not say", took)
+		}
+	})
 }
 
 // publisherOn opens a publisher of mandatory messages, and returns its callbacks.
