@@ -22,7 +22,7 @@ import (
 // scriptedServer accepts everything, and answers messages only as its test scripts. It permits two channels.
 type scriptedServer struct {
 	net.Conn
-	published chan byte    // channel number of each message
+	published chan byte    // channel number of each message, and bits of each basic.nack
 	fails     *atomic.Bool // writes of the client fail
 	opens     int          // number of channel.open to collect before they are answered, the last one first
 	opened    []byte       // channel numbers of those that are not answered
@@ -104,6 +104,8 @@ func (s *scriptedServer) serve() {
 		case [2]byte{20, 40}: // channel.close
 			_, _ = s.Write(s.late)
 			s.write(channel, 0, 20, 0, 41)
+		case [2]byte{60, 120}: // basic.nack, whose bits follow the tag
+			s.published <- payload[12]
 		case [2]byte{85, 10}: // confirm.select
 			s.write(channel, 0, 85, 0, 11)
 		}
@@ -135,6 +137,32 @@ func scriptedConn(t *testing.T, n int) (*scriptedServer, drivers.Conn) {
 		t.Fatal(err)
 	}
 	return last, c
+}
+
+// Several messages are rejected one by one with AckEach, otherwise by one answer.
+func TestRejectionsOfSeveralMessages(t *testing.T) {
+	const requeue, multiple = 2, 1
+	for ack, want := range map[drivers.Ack][]byte{drivers.AckEach: {requeue, requeue, requeue},
+		drivers.AckEvery: {requeue | multiple}} {
+		s, c := scriptedConn(t, 3)
+		k := &consumer{conn: c.(*conn), spec: drivers.ConsumerSpec{Ack: ack}}
+		var err error
+		if k.channel, err = k.conn.Channel(); err != nil {
+			t.Fatal(err)
+		}
+		k.Nack(3)
+		if err := k.channel.Close(); err != nil { // the server has read what was sent before
+			t.Fatal(err)
+		}
+		close(s.published)
+		var got []byte
+		for bits := range s.published {
+			got = append(got, bits)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("acknowledgements %s: rejections with the bits %v, want %v", ack, got, want)
+		}
+	}
 }
 
 // A connection over which nothing arrives ends after the time that the schema names.

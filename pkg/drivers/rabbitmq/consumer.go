@@ -159,8 +159,17 @@ func (k *consumer) another() (amqp.Delivery, bool) {
 	return amqp.Delivery{}, false
 }
 
-// Ack acknowledges n messages, with AckEach one by one. Errors are ignored: they mean that the channel has ended.
-func (k *consumer) Ack(n int) {
+// Ack acknowledges n messages.
+func (k *consumer) Ack(n int) { k.answer(n, k.channel.Ack) }
+
+// Nack returns n messages to the queue.
+func (k *consumer) Nack(n int) {
+	k.answer(n, func(tag uint64, multiple bool) error { return k.channel.Nack(tag, multiple, true) })
+}
+
+// answer sends the answer to n messages, with AckEach one by one. Errors are ignored: they mean that the channel has
+// ended.
+func (k *consumer) answer(n int, send func(tag uint64, multiple bool) error) {
 	k.answering.Lock()
 	defer k.answering.Unlock()
 	if k.stopping.Load() {
@@ -175,22 +184,11 @@ func (k *consumer) Ack(n int) {
 	}
 	if k.spec.Ack == drivers.AckEach {
 		for tag := k.answered + 1; tag < last; tag++ {
-			_ = k.channel.Ack(tag, false)
+			_ = send(tag, false)
 		}
 	}
-	_ = k.channel.Ack(last, k.spec.Ack != drivers.AckEach)
+	_ = send(last, k.spec.Ack != drivers.AckEach)
 	k.answered = last
-}
-
-// Nack returns n messages to the queue.
-func (k *consumer) Nack(n int) {
-	k.answering.Lock()
-	defer k.answering.Unlock()
-	if k.stopping.Load() {
-		defer k.conn.breakLater().Stop()
-	}
-	k.answered += uint64(n)
-	_ = k.channel.Nack(k.answered, n > 1, true)
 }
 
 // Stop cancels the consumer, and waits for the handler. It breaks the connection if an answer that is being written, or
