@@ -473,8 +473,8 @@ type Consumer interface {
 	// broker delivers them again if the driver declares Redelivery.
 	Nack(n int)
 	// Stop prevents further calls of the handler, and waits for the running one, without a limit. It waits for the
-	// broker for a few seconds only. Deliveries that were not handled stay unanswered. Ack and Nack may follow. It may
-	// be called twice.
+	// broker for a few seconds only. Deliveries that were not handled stay unanswered. With AckAutomatic, it may
+	// still call the handler with those that have arrived. Ack and Nack may follow. It may be called twice.
 	Stop()
 	// Done and Err report the end of the consumer. They may be those of the Conn.
 	Ended
