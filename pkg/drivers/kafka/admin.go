@@ -141,6 +141,11 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 	if err != nil {
 		return nil, fmt.Errorf("request the leaders of partitions: %w", explain(err))
 	}
+	return countLeaders(known), nil
+}
+
+// countLeaders counts the partitions that each broker leads. Partitions without a leader are not counted.
+func countLeaders(known kadm.Metadata) map[string]int {
 	leaders, names := map[string]int{}, map[int32]string{}
 	for _, b := range known.Brokers {
 		names[b.NodeID] = address(b)
@@ -148,10 +153,12 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 	}
 	for _, topic := range known.Topics {
 		for _, p := range topic.Partitions {
-			leaders[names[p.Leader]]++
+			if name, is := names[p.Leader]; is {
+				leaders[name]++
+			}
 		}
 	}
-	return leaders, nil
+	return leaders
 }
 
 // address returns the address that a broker advertises.

@@ -3,12 +3,14 @@ package kafka
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"example.org/lockstep/lockstep/internal/schematest"
@@ -200,6 +202,16 @@ func TestGuaranteesAndLabels(t *testing.T) {
 	if d := declare(schematest.Fill(t, driver{}, `{"brokers": ["a:1"], "acks": "all"}`),
 		drivers.Use{Mode: drivers.FireAndForget}); !strings.Contains(d.Label, "acks 0, not confirmed") {
 		t.Errorf("fire-and-forget is labelled %q", d.Label)
+	}
+}
+
+func TestLeadersOfPartitions(t *testing.T) {
+	leaders := countLeaders(kadm.Metadata{
+		Brokers: kadm.BrokerDetails{{NodeID: 1, Host: "a", Port: 1}, {NodeID: 2, Host: "b", Port: 2}},
+		Topics:  kadm.TopicDetails{"x": {Partitions: kadm.PartitionDetails{0: {Leader: 1}, 1: {Leader: -1}, 2: {Leader: 1}}}},
+	})
+	if want := map[string]int{"a:1": 2, "b:2": 0}; !maps.Equal(leaders, want) {
+		t.Errorf("leaders %v, want %v: one partition has none", leaders, want)
 	}
 }
 
