@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -464,6 +465,25 @@ func TestWatchdogIgnoresIdleTime(t *testing.T) {
 	c.check() // the message was published since then
 	if c.conn.Err() != nil {
 		t.Errorf("the connection is given up just after a message was published: %v", c.conn.Err())
+	}
+}
+
+// The watchdog breaks the connection at most a quarter of the timeout late.
+func TestWatchdogIsPunctual(t *testing.T) {
+	for _, at := range []time.Duration{30 * time.Minute, 44 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			c := &confirmer{slots: newSlots("inbox.", 1), patience: time.Hour, conn: &conn{raw: near}}
+			c.watchdog = time.AfterFunc(time.Hour, c.check)
+			c.watchdog.Reset(c.patience / checks)
+			time.Sleep(at + time.Second)
+			c.slots.take(1)
+			begun := time.Now()
+			_, _ = far.Read(make([]byte, 1)) // until the connection is broken
+			if took := time.Since(begun); took < c.patience || took > c.patience*5/4 {
+				t.Errorf("the connection ends %v after a message, with a timeout of %v", took, c.patience)
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ type confirmer struct {
 
 	count    atomic.Uint64 // number of confirms
 	seen     uint64        // count at the last call of check
-	waited   bool          // confirms were outstanding at the last call of check
+	quiet    int           // successive calls of check with outstanding confirms and the same count
 	patience time.Duration
 	watchdog *time.Timer
 
@@ -51,7 +51,7 @@ func newConfirmer(on *conn, spec drivers.PublisherSpec, patience time.Duration) 
 		return nil, err
 	}
 	c.watchdog = time.AfterFunc(time.Hour, c.check) // check uses the field
-	c.watchdog.Reset(patience)
+	c.watchdog.Reset(patience / checks)
 	return c, nil
 }
 
@@ -68,18 +68,28 @@ func (c *confirmer) subscribe(subject string) (err error) {
 	return c.sub.SetPendingLimits(-1, -1)
 }
 
-// check breaks the connection if confirms are outstanding since the last check, and none has arrived since then.
+// checks is the number of calls of check within patience.
+const checks = 4
+
+// check breaks the connection if confirms are outstanding and none has arrived for patience, up to a quarter late.
 func (c *confirmer) check() {
-	switch count := c.count.Load(); {
+	count := c.count.Load()
+	switch {
 	case c.closing.Load():
 		return
-	case count == c.seen && c.waited && c.slots.busy():
+	case !c.slots.busy():
+		c.quiet = 0
+	case count != c.seen:
+		c.quiet = 1
+	default:
+		c.quiet++
+	}
+	c.seen = count
+	if c.quiet > checks {
 		c.conn.abandon(fmt.Errorf("no confirm for %s", c.patience))
 		return
-	default:
-		c.seen, c.waited = count, c.slots.busy()
 	}
-	c.watchdog.Reset(c.patience)
+	c.watchdog.Reset(c.patience / checks)
 }
 
 // inFlight returns the initial number of slots. It is no larger than necessary, because each slot is a reply subject. A
