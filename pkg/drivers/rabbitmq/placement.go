@@ -79,8 +79,11 @@ func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string
 
 // with returns the nodes in a role.
 func (p placed) with(role drivers.Node) []string {
-	if role == nodeFollower {
+	switch {
+	case role == nodeFollower:
 		return p.followers
+	case p.leader == "":
+		return nil
 	}
 	return []string{p.leader}
 }
