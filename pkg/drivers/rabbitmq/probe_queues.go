@@ -103,9 +103,12 @@ func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int)
 			return fmt.Errorf("list queues: %w", err)
 		}
 		for _, i := range answer.Items {
-			q := queueMessages{allSaid: i.Messages != nil, unackedSaid: i.Unacked != nil}
-			if q.allSaid && q.unackedSaid {
-				q.all, q.unacked = *i.Messages, *i.Unacked
+			var q queueMessages
+			if i.Messages != nil {
+				q.all, q.allSaid = *i.Messages, true
+			}
+			if i.Unacked != nil {
+				q.unacked, q.unackedSaid = *i.Unacked, true
 			}
 			queues = append(queues, q)
 			if len(i.Online) < len(i.Members) && len(i.Online) > 0 || len(i.Synchronised) < len(i.Mirrors) {
