@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,10 +210,11 @@ func TestThousandBindings(t *testing.T) {
 func TestDeliveryLimitOfEachRelease(t *testing.T) {
 	for _, c := range []struct {
 		part, arguments string
-		limited         bool
+		limit           int64 // 0: none
 	}{
-		{"RABBITMQ", "{}", false}, {"RABBITMQ4", "{}", true}, {"RABBITMQ4", `{"x-delivery-limit": -1}`, false},
-		{"RABBITMQ43", "{}", false},
+		{"RABBITMQ", "{}", 0}, {"RABBITMQ4", "{}", 21}, {"RABBITMQ4", `{"x-delivery-limit": -1}`, 0},
+		{"RABBITMQ43", "{}", 0}, {"RABBITMQ", `{"x-delivery-limit": 0}`, 1}, {"RABBITMQ4", `{"x-delivery-limit": 0}`, 1},
+		{"RABBITMQ43", `{"x-delivery-limit": 0}`, 0},
 	} {
 		t.Run(c.part+" "+c.arguments, func(t *testing.T) {
 			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+c.part+"_URL")},
@@ -246,18 +248,14 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 			labtest.Eventually(t, "the message that is accepted", func() bool {
 				select {
 				case <-accepted:
-					return c.limited || deliveries.Load() == enough
+					return c.limit > 0 || deliveries.Load() == enough
 				default:
 					return false
 				}
 			})
-			wantDeliveries, wantLast := int64(enough), int64(0)
-			if c.limited {
-				wantDeliveries, wantLast = 21, 21
-			}
-			if n := deliveries.Load(); n != wantDeliveries || last.Load() != wantLast {
-				t.Errorf("%d deliveries, of which number %d was the last; want %d and %d", n, last.Load(), wantDeliveries,
-					wantLast)
+			want := cmp.Or(c.limit, enough)
+			if n := deliveries.Load(); n != want || last.Load() != c.limit {
+				t.Errorf("%d deliveries, of which number %d was the last; want %d and %d", n, last.Load(), want, c.limit)
 			}
 		})
 	}
@@ -266,27 +264,29 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 // The delivery limit is the one of the release, unless the options set one.
 func TestDeliveryLimit(t *testing.T) {
 	for _, c := range []struct {
-		name, options string
-		release       int
-		want          int64
+		name, options  string
+		release, minor int
+		want           int64
 	}{
-		{"release 3", `{"queue": {"type": "quorum"}}`, 3, unlimited},
-		{"release 4", `{"queue": {"type": "quorum"}}`, 4, 20},
-		{"unknown release", `{"queue": {"type": "quorum"}}`, 0, unlimited},
-		{"classic", `{}`, 4, unlimited},
-		{"stream", `{"queue": {"type": "stream"}}`, 4, unlimited},
-		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, 7},
-		{"off", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": -1}}}`, 4, unlimited},
-		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 3, 7},
+		{"release 3", `{"queue": {"type": "quorum"}}`, 3, 0, unlimited},
+		{"release 4", `{"queue": {"type": "quorum"}}`, 4, 0, 20},
+		{"unknown release", `{"queue": {"type": "quorum"}}`, 0, 0, unlimited},
+		{"classic", `{}`, 4, 0, unlimited},
+		{"stream", `{"queue": {"type": "stream"}}`, 4, 0, unlimited},
+		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, 0, 7},
+		{"off", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": -1}}}`, 4, 0, unlimited},
+		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 3, 0, 7},
 		{"by both", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 9}}, "policy": {"delivery-limit": 7}}`,
-			4, 7},
+			4, 0, 7},
+		{"none", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 0}}}`, 4, 2, 0},
+		{"none, of failures", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 0}}}`, 4, 3, unlimited},
 	} {
 		o, err := kit.Decode[options]("rabbitmq", schematest.Fill(t, driver{}, labtest.Options(t,
 			map[string]any{"url": "amqp://h", "management": "http://h"}, c.options)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.deliveryLimit(c.release); got != c.want {
+		if got := o.deliveryLimit(c.release, c.minor); got != c.want {
 			t.Errorf("%s: the limit is %v, want %v", c.name, got, c.want)
 		}
 	}

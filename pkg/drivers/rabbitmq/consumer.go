@@ -129,7 +129,7 @@ func (k *consumer) put(d amqp.Delivery) {
 		redelivered = drivers.Yes
 	}
 	delivery := drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(k.spec.Queue)}
-	if d.Redelivered && k.limit != unlimited {
+	if k.limit != unlimited {
 		count, _ := d.Headers["x-delivery-count"].(int64) // of a quorum queue; since 4.3 it does not count rejections
 		delivery.Last = count >= k.limit
 	}

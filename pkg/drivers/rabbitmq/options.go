@@ -163,14 +163,15 @@ const deliveryLimit = "x-delivery-limit"
 // unlimited is a number of deliveries that no message reaches.
 const unlimited = math.MaxInt64
 
-// deliveryLimit returns how often a message of a quorum queue is delivered again at a server of this major release,
-// before the server drops it: by default 20 times since release 4. A queue argument and a policy both apply.
-func (o *options) deliveryLimit(release int) int64 {
+// deliveryLimit returns how often a message of a quorum queue is delivered again at a server of this release, before
+// the server drops it: by default 20 times since release 4. A queue argument and a policy both apply. Since release
+// 4.3, rejections do not count, so that the limit 0 drops no message because of them.
+func (o *options) deliveryLimit(major, minor int) int64 {
 	if o.Queue.Type != quorum {
 		return unlimited
 	}
 	limit := int64(unlimited)
-	if release >= 4 {
+	if major >= 4 {
 		limit = 20
 	}
 	set := table(map[string]any{deliveryLimit: o.Queue.Arguments[deliveryLimit], "policy": o.Policy["delivery-limit"]})
@@ -184,7 +185,7 @@ func (o *options) deliveryLimit(release int) int64 {
 	case byPolicy:
 		limit = policy
 	}
-	if limit < 0 {
+	if limit < 0 || limit == 0 && (major > 4 || major == 4 && minor >= 3) {
 		return unlimited
 	}
 	return limit

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -18,7 +17,8 @@ const lastWithMirrors = 3
 // checkServer returns an error if the options need mirrored queues and the server has none.
 func (s *session) checkServer() error {
 	s.adminMu.Lock()
-	version, major := s.admin.Properties["version"], release(s.admin)
+	version := s.admin.Properties["version"]
+	major, _ := release(s.admin)
 	s.adminMu.Unlock()
 	if major <= lastWithMirrors || !s.options.mirrored() {
 		return nil
@@ -27,15 +27,11 @@ func (s *session) checkServer() error {
 		` use queue: type: "quorum"`, drivers.ErrUnsupported, version, lastWithMirrors)
 }
 
-// release returns the major release of the server, or 0 if it is unknown.
-func release(c *conn) int {
+// release returns the release of the server, or 0 if it is unknown.
+func release(c *conn) (major, minor int) {
 	version, _ := c.Properties["version"].(string)
-	first, _, _ := strings.Cut(version, ".")
-	major, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
-	return major
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return major, minor
 }
 
 // putPolicy creates the options' policy for the queues of the topology. It must be called before they are declared.

@@ -252,7 +252,8 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node,
 	}
 	arguments := o.queueArguments()
 	if here && (nodes == 1 || !o.located()) {
-		arguments[o.locatorArgument(release(s.admin))] = "client-local"
+		major, _ := release(s.admin)
+		arguments[o.locatorArgument(major)] = "client-local"
 	}
 	for set := range o.queueSets(t) {
 		for q := range t.Queues {
