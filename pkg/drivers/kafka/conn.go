@@ -101,13 +101,9 @@ func (s *session) Connect(_ context.Context, spec drivers.ConnSpec) (drivers.Con
 		c.transport = &kafka.Transport{Dial: c.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
 			MetadataTTL: signOfLife, MetadataTopics: topicNames(spec.Topology)}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		c.cancel()
-		return nil, fmt.Errorf("connect %s: session: %w", spec.Role, drivers.ErrClosed)
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
 	}
-	s.conns[c] = struct{}{}
 	return c, nil
 }
 
@@ -159,9 +155,7 @@ func (c *conn) Close() error {
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
 	}
-	c.session.mu.Lock()
-	defer c.session.mu.Unlock()
-	delete(c.session.conns, c)
+	c.session.conns.Remove(c)
 	return nil
 }
 

@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +38,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &session{options: o, env: env, conns: map[*conn]struct{}{}, orphans: map[string][]string{}}
+	s := &session{options: o, env: env, orphans: map[string][]string{}}
 	if o.TLS != nil {
 		if s.tls, err = o.TLS.Config(env.Access); err != nil {
 			return nil, fmt.Errorf("open kafka session: %w", err)
@@ -68,10 +66,9 @@ type session struct {
 	admin   *kadm.Client
 	library *kgo.Client // of admin
 	grown   kit.Rates
+	conns   kit.Conns
 
 	mu      sync.Mutex
-	closed  bool
-	conns   map[*conn]struct{}  // every open one
 	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
 	task    drivers.Topology    // topology that was used last
 
@@ -89,15 +86,7 @@ var _ interface {
 // Close closes all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		open := slices.Collect(maps.Keys(s.conns))
-		s.mu.Unlock()
-		var all sync.WaitGroup
-		for _, c := range open {
-			all.Go(func() { _ = c.Close() })
-		}
-		all.Wait()
+		s.conns.Close()
 		s.admin.Close()
 	})
 	return nil

@@ -82,7 +82,7 @@ func TestAConsumerEndsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			brokers := make(chan net.Conn, 2)
-			c := newConn(&session{options: options{Commit: "blocking"}, conns: map[*conn]struct{}{},
+			c := newConn(&session{options: options{Commit: "blocking"},
 				env: drivers.Env{Dial: func(context.Context, string, string) (net.Conn, error) {
 					near, far := net.Pipe()
 					brokers <- far
@@ -227,7 +227,7 @@ func TestRelease(t *testing.T) {
 // TestWritesInTheBackgroundAreNotWaitedFor proves that Publish does not wait for writes of the library's goroutines.
 func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
 	var waiting *drivers.Waiting
-	s := &session{conns: map[*conn]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,
+	s := &session{env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
 		waiting = drivers.WaitingOf(ctx)
 		return nil, net.ErrClosed

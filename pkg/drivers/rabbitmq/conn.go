@@ -115,23 +115,11 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, kit.Explain(err))
 	}
 	c.Connection = library
-	if err := s.adopt(c); err != nil {
-		_ = c.Close()
-		return nil, err
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, err)
 	}
-	return c, nil
-}
-
-// adopt registers c in the session, and starts to watch it. It fails if the session is closed.
-func (s *session) adopt(c *conn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("connect to RabbitMQ at %s: %w (the session is closed)", c.address, drivers.ErrClosed)
-	}
-	s.conns[c] = struct{}{}
 	go c.watch(c.NotifyBlocked(make(chan amqp.Blocking, 4)), c.NotifyClose(make(chan *amqp.Error, 1)))
-	return nil
+	return c, nil
 }
 
 // watch reports when the broker blocks or unblocks the connection, and when the connection ends.
@@ -152,7 +140,7 @@ func (c *conn) watch(blockings chan amqp.Blocking, closes chan *amqp.Error) {
 		c.session.unblock()
 	}
 	c.Broke(c.cause(closes))
-	c.session.forget(c)
+	c.session.conns.Remove(c)
 }
 
 // cause waits for the end of a channel or connection, and returns the reason.
@@ -181,12 +169,6 @@ func (c *conn) follow(ch *amqp.Channel, part *kit.State, ended func()) {
 	}()
 }
 
-func (s *session) forget(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-}
-
 // Node returns the address of the endpoint.
 func (c *conn) Node() string { return c.address }
 
@@ -205,7 +187,7 @@ func (c *conn) Close() error {
 		defer force.Stop()
 		_ = c.CloseDeadline(time.Now().Add(farewell))
 		_ = c.raw.Close()
-		c.session.forget(c)
+		c.session.conns.Remove(c)
 	})
 	return nil
 }

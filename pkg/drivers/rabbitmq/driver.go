@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -47,7 +45,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	}
 	s := &session{
 		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,
-		conns: map[*conn]struct{}{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
+		offsets: map[string]*offset{}, leaders: map[string]placed{},
 	}
 	if s.admin, err = s.dial(ctx, administration, anywhere); err != nil {
 		api.close()
@@ -67,13 +65,12 @@ type session struct {
 	metrics   *metrics    // nil without the option prometheus
 	prober    prober
 	binder    binder
+	conns     kit.Conns
 
 	adminMu sync.Mutex
 	admin   *conn // for declarations; replaced if it is broken
 
 	mu      sync.Mutex
-	closed  bool
-	conns   map[*conn]struct{} // every open connection
 	offsets map[string]*offset // by subscription and stream
 	blocked int                // number of connections that the broker blocks
 	detail  string             // detail of the current EventBlocked
@@ -94,24 +91,10 @@ var _ interface {
 
 // Close closes all connections. The broker has a few seconds to answer.
 func (s *session) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	open := slices.Collect(maps.Keys(s.conns))
-	s.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, c := range open {
-		wg.Go(func() { _ = c.Close() })
-	}
-	wg.Wait()
+	s.conns.Close()
 	s.api.close()
 	s.metrics.close()
 	return nil
-}
-
-func (s *session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }
 
 // block reports EventBlocked when the first connection gets blocked, and unblock reports EventUnblocked when the last

@@ -100,9 +100,6 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	}
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
-	if s.isClosed() {
-		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", drivers.ErrClosed)
-	}
 	p := &probe{session: s}
 	p.askNodes(ctx)
 	p.scrapeAll(ctx)
