@@ -53,8 +53,14 @@ func list[T ~string](all []T) string {
 
 // Checked opens a session that rejects topologies and specs that are invalid, or that the driver did not declare for
 // the options, before the driver is called. The error has all reasons, and wraps ErrUnsupported if one of them is a
-// missing declaration. As returns the optional interfaces of the session.
+// missing declaration. As returns the optional interfaces of the session. The Env of the driver has Event and Retried.
 func Checked(ctx context.Context, d Driver, options json.RawMessage, env Env) (Session, error) {
+	if env.Event == nil {
+		env.Event = func(EventKind, string) {}
+	}
+	if env.Retried == nil {
+		env.Retried = func(int64) {}
+	}
 	s, err := d.Open(ctx, options, env)
 	if err != nil {
 		return nil, err

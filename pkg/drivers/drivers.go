@@ -234,7 +234,7 @@ type Env struct {
 	// Event reports an event of the link. It is safe for concurrent use and does not block.
 	Event func(kind EventKind, detail string)
 	// Retried counts requests that the client library repeated because of a failure (ByLibrary), at the latest when the
-	// publisher is closed. It is safe for concurrent use, does not block, and may be nil.
+	// publisher is closed. It is safe for concurrent use and does not block.
 	Retried func(requests int64)
 	// Dir is an empty folder of this task, for drivers with state on disk (an embedded server). The agent removes it
 	// after the session is closed. It may be "" for drivers that need none.

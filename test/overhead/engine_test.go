@@ -44,8 +44,9 @@ func engine(b *testing.B, s subject, w work) sample {
 	var e *harness.Engine
 	session, err := d.Open(ctx, s.options, drivers.Env{
 		Dial: new(net.Dialer).DialContext, Forward: direct, Log: slog.New(slog.DiscardHandler),
-		Dir:   b.TempDir(),
-		Event: func(kind drivers.EventKind, detail string) { b.Errorf("%s: %s", kind, detail) },
+		Dir:     b.TempDir(),
+		Event:   func(kind drivers.EventKind, detail string) { b.Errorf("%s: %s", kind, detail) },
+		Retried: func(requests int64) { b.Errorf("%d requests were repeated", requests) },
 	})
 	must(b, err)
 	defer func() { must(b, session.Close()) }()

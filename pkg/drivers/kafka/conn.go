@@ -197,7 +197,7 @@ func (s *socket) failed(err error) {
 		return
 	}
 	if !s.lost.Swap(true) && !s.owner.over.Load() {
-		s.conn.session.event(drivers.EventNotice,
+		s.conn.session.env.Event(drivers.EventNotice,
 			fmt.Sprintf("connection to %s broke: %v; the library connects again", s.address, err))
 	}
 }

@@ -286,7 +286,7 @@ func (k *consumer) look() {
 
 // assigned reports the partitions that the consumer got in a rebalancing.
 func (k *consumer) assigned(partitions []int32) {
-	k.session.event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", k.group, k.id, partitions))
+	k.session.env.Event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", k.group, k.id, partitions))
 }
 
 // Stop waits for the handler. The group is not rebalanced until Close, so that Ack can commit.
@@ -318,7 +318,7 @@ func (k *consumer) Close() error {
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
 			defer cancel()
 			if err := k.session.adopt(ctx, k.group); err != nil {
-				k.session.event(drivers.EventNotice, fmt.Sprintf("remove %s from group %s: %v", k.id, k.group, err))
+				k.session.env.Event(drivers.EventNotice, fmt.Sprintf("remove %s from group %s: %v", k.id, k.group, err))
 			}
 		}
 	})

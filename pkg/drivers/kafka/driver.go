@@ -104,9 +104,3 @@ func (s *session) topology() drivers.Topology {
 	defer s.mu.Unlock()
 	return s.task
 }
-
-func (s *session) event(kind drivers.EventKind, detail string) {
-	if s.env.Event != nil {
-		s.env.Event(kind, detail)
-	}
-}

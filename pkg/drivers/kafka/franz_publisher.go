@@ -97,7 +97,7 @@ const produceKey = 0 // of requests in Kafka's protocol
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (h *retryHook) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
-	if key == produceKey && e2e.Err() != nil && !h.over.Load() && h.session.env.Retried != nil {
+	if key == produceKey && e2e.Err() != nil && !h.over.Load() {
 		h.session.env.Retried(1)
 	}
 }

@@ -157,7 +157,7 @@ func (p *goProducer) end() {
 		_ = p.writer.Close()
 	}()
 	p.room.empties(done)
-	if n := p.writer.Stats().Retries; n > 0 && p.conn.session.env.Retried != nil {
+	if n := p.writer.Stats().Retries; n > 0 {
 		p.conn.session.env.Retried(n)
 	}
 }

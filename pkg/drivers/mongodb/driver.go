@@ -32,9 +32,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	if env.Event == nil {
-		env.Event = func(drivers.EventKind, string) {}
-	}
 	s := &session{options: o, env: env, known: map[string]bool{}}
 	if s.tls, err = o.secured(env.Access); err != nil {
 		return nil, fmt.Errorf("open mongodb session: %w", err)

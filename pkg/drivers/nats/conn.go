@@ -157,7 +157,7 @@ func (c *conn) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	c.warned = c.warned || !quiet
 	c.mu.Unlock()
 	if !quiet {
-		c.session.event(drivers.EventNotice, fmt.Sprintf("NATS at %s: %v", c.address, err))
+		c.session.env.Event(drivers.EventNotice, fmt.Sprintf("NATS at %s: %v", c.address, err))
 	}
 }
 

@@ -36,7 +36,7 @@ func checkUnansweredQuery(t *testing.T, urls []string) {
 	}
 	var lost atomic.Bool
 	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, with(`"replicas": 3, "urls": `+string(list))),
-		drivers.Env{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		drivers.Env{Event: func(drivers.EventKind, string) {}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, address)
 			return unheard{c, &lost}, err
 		}})

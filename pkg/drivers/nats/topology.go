@@ -150,7 +150,7 @@ func (s *session) createStream(ctx context.Context, js jetstream.JetStream,
 		if stream, err = js.CreateStream(ctx, config); creates == maxCreates || !storeFailed(err) {
 			return true, nil
 		}
-		s.event(drivers.EventNotice, fmt.Sprintf("create stream %s again: %v", config.Name, err))
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("create stream %s again: %v", config.Name, err))
 		return false, nil
 	})
 	return stream, errors.Join(err, failed)
@@ -161,13 +161,6 @@ func (s *session) createStream(ctx context.Context, js jetstream.JetStream,
 func storeFailed(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.Description == "error creating store for stream"
-}
-
-// event reports to the environment.
-func (s *session) event(kind drivers.EventKind, detail string) {
-	if s.env.Event != nil {
-		s.env.Event(kind, detail)
-	}
 }
 
 // settled waits until all replicas have the consumer. A stream keeps no messages for a consumer that its replica does

@@ -104,7 +104,7 @@ func (s *session) block(address, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blocked++
-	if s.blocked > 1 || s.env.Event == nil {
+	if s.blocked > 1 {
 		return
 	}
 	s.detail = address
@@ -116,7 +116,7 @@ func (s *session) unblock() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blocked--
-	if s.blocked == 0 && s.env.Event != nil {
+	if s.blocked == 0 {
 		s.env.Event(drivers.EventUnblocked, s.detail)
 	}
 }

@@ -119,7 +119,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if len(p.figures) == 0 && err != nil {
 		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", err)
 	}
-	if err != nil && ctx.Err() == nil && !s.prober.notified && s.env.Event != nil {
+	if err != nil && ctx.Err() == nil && !s.prober.notified {
 		s.prober.notified = true
 		s.env.Event(drivers.EventNotice, fmt.Sprintf("some of RabbitMQ's metrics are missing: %v", err))
 	}
@@ -131,7 +131,7 @@ func (r *prober) begin(p *probe) {
 	r.begun = true
 	r.local = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return !n.isHere() })
 	r.plugins = len(p.scrapes) > 0
-	if p.metrics != nil && !r.plugins && p.env.Event != nil {
+	if p.metrics != nil && !r.plugins {
 		p.env.Event(drivers.EventNotice, fmt.Sprintf(
 			"prometheus leads to fewer nodes than the %d of the cluster: metrics come from the management API; give one url for each node", len(p.nodes)))
 	}

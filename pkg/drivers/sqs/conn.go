@@ -101,14 +101,12 @@ func (s *session) retryer() aws.Retryer {
 // countingRetryer is the SDK's default retryer. It reports each retry.
 type countingRetryer struct {
 	*retry.Standard
-	retried func(requests int64) // may be nil
+	retried func(requests int64)
 }
 
 // RetryDelay implements aws.Retryer. It is called once before each retry.
 func (r countingRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
-	if r.retried != nil {
-		r.retried(1)
-	}
+	r.retried(1)
 	return r.Standard.RetryDelay(attempt, err)
 }
 

@@ -36,9 +36,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	if env.Event == nil {
-		env.Event = func(drivers.EventKind, string) {}
-	}
 	s := &session{options: o, env: env, urls: map[string]string{}}
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, fmt.Errorf("read sqs options: %w", err)

@@ -62,9 +62,6 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, err
 	}
-	if s.env.Event == nil {
-		s.env.Event = func(drivers.EventKind, string) {}
-	}
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
 	if _, err := s.aside(ctx); err != nil {
@@ -73,7 +70,7 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	return s, nil
 }
 
-// Env returns the Env of Open. Event is never nil.
+// Env returns the Env of Open.
 func (s *Session) Env() drivers.Env { return s.env }
 
 // Properties returns the properties that the broker sends when a connection opens.

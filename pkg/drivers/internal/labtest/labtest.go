@@ -126,7 +126,7 @@ func Env(event func(kind drivers.EventKind, detail string)) drivers.Env {
 		event = func(drivers.EventKind, string) {}
 	}
 	return drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: event,
-		Access: drivers.FullAccess()}
+		Retried: func(int64) {}, Access: drivers.FullAccess()}
 }
 
 // Open opens a session. Its options are completed by the schema. It is closed at the end of the test.
