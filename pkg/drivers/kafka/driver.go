@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +33,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	o, err := kit.Decode[options]("kafka", raw)
 	if err != nil {
 		return nil, err
-	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{options: o, env: env, orphans: map[string][]string{}}
 	if o.TLS != nil {

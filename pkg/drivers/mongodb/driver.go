@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -28,9 +27,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	o, err := kit.Decode[options]("mongodb", raw)
 	if err != nil {
 		return nil, err
-	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{options: o, env: env, known: map[string]bool{}}
 	if s.tls, err = o.secured(env.Access); err != nil {

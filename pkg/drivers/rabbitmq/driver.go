@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -39,9 +38,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	plugins, err := newMetrics(o.Prometheus, kit.HTTP(env.ManagementDialer(), secure))
 	if err != nil {
 		return nil, err
-	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{
 		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"sync"
 
@@ -32,9 +31,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	o, err := kit.Decode[options]("sqs", raw)
 	if err != nil {
 		return nil, err
-	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{options: o, env: env, urls: map[string]string{}}
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
