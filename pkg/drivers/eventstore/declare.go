@@ -66,13 +66,13 @@ func rejections(o *options, use drivers.Use) []string {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
 		}
 	}
-	if use.PublisherNode == nodeFollower && nodes == 1 {
+	if use.PublisherNode == drivers.FollowerNode && nodes == 1 {
 		reasons = append(reasons, "a follower is found among the urls of a cluster: give urls")
 	}
-	if use.ConsumerNode.Chosen() && use.ConsumerNode != nodeLeader && (nodes > 1 || use.ConsumerNode == nodeFollower) {
+	if node := use.ConsumerNode; node == drivers.FollowerNode || node.Chosen() && node != drivers.LeaderNode && nodes > 1 {
 		reasons = append(reasons, `only the leader has persistent subscriptions: use node: "any" for consumers`)
 	}
-	if use.QueueNode.Chosen() && use.QueueNode != nodeLeader {
+	if use.QueueNode.Chosen() && use.QueueNode != drivers.LeaderNode {
 		reasons = append(reasons, "every stream is on every node, and the leader's to write: a queue cannot be placed")
 	}
 	return reasons

@@ -65,7 +65,8 @@ func TestStandInCluster(t *testing.T) {
 		}
 		return on.Node()
 	}
-	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, nodeLeader: leader, nodeFollower: follower,
+	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, drivers.LeaderNode: leader,
+		drivers.FollowerNode: follower,
 		"0": follower, "1": leader} {
 		if got := at(node); got != want {
 			t.Errorf("node %s is at %s, want %s", node, got, want)
@@ -154,8 +155,8 @@ func TestDeclare(t *testing.T) {
 		want    string
 	}{
 		"index":             {two, func(u *drivers.Use) { u.PublisherNode = "2" }, "2 urls"},
-		"follower of one":   {one, func(u *drivers.Use) { u.PublisherNode = nodeFollower }, "give urls"},
-		"consumer":          {two, func(u *drivers.Use) { u.ConsumerNode = nodeFollower }, "only the leader"},
+		"follower of one":   {one, func(u *drivers.Use) { u.PublisherNode = drivers.FollowerNode }, "give urls"},
+		"consumer":          {two, func(u *drivers.Use) { u.ConsumerNode = drivers.FollowerNode }, "only the leader"},
 		"consumer by index": {two, func(u *drivers.Use) { u.ConsumerNode = "0" }, "only the leader"},
 		"queue":             {two, func(u *drivers.Use) { u.QueueNode = "1" }, "cannot be placed"},
 		"no options":        {`{}`, nil, "give url"},

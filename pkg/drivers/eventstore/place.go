@@ -12,12 +12,6 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// The nodes that depend on the leader of the cluster.
-const (
-	nodeLeader   drivers.Node = "leader"
-	nodeFollower drivers.Node = "follower"
-)
-
 // place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode and SpreadNode mean
 // the leader: the other nodes forward requests to it, and only the leader has persistent subscriptions.
 func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint, error) {
@@ -28,11 +22,11 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint,
 		}
 		return s.endpoints[i : i+1], nil
 	}
-	if len(s.endpoints) == 1 && node != nodeFollower {
+	if len(s.endpoints) == 1 && node != drivers.FollowerNode {
 		return s.endpoints, nil
 	}
 	want := gossip.MemberInfo_Leader
-	if node == nodeFollower {
+	if node == drivers.FollowerNode {
 		want = gossip.MemberInfo_Follower
 	}
 	members, err := s.members(ctx)

@@ -14,12 +14,6 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The nodes that depend on the leader of a partition.
-const (
-	nodeLeader   drivers.Node = "leader"
-	nodeFollower drivers.Node = "follower"
-)
-
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "kafka",
@@ -106,7 +100,7 @@ func rejections(o *options, use drivers.Use) []string {
 			use.Mode))
 	}
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
-		if node.Chosen() && node != nodeLeader {
+		if node.Chosen() && node != drivers.LeaderNode {
 			reasons = append(reasons,
 				fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
 		}
@@ -114,7 +108,7 @@ func rejections(o *options, use drivers.Use) []string {
 	switch i, err := strconv.Atoi(string(use.QueueNode)); {
 	case err == nil && (i < 0 || i >= len(o.Brokers)):
 		reasons = append(reasons, fmt.Sprintf("node %d: options have %d brokers, counted from 0", i, len(o.Brokers)))
-	case use.QueueNode == nodeLeader || use.QueueNode == nodeFollower:
+	case use.QueueNode.OfQueue():
 		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
 	}
 	if use.Existing && use.Consumers > 0 && o.Group == "" {

@@ -637,7 +637,7 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 				t.Errorf("queue on node %d: server %s leads: %t", i, srv.Name(), leads)
 			}
 		}
-		for node, want := range map[drivers.Node]bool{nodeLeader: true, nodeFollower: false} {
+		for node, want := range map[drivers.Node]bool{drivers.LeaderNode: true, drivers.FollowerNode: false} {
 			dials = nil
 			connectOn(t, dial(t, s, drivers.ConnSpec{Topology: top, Node: node}),
 				drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
@@ -654,7 +654,7 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 // The leader of a stream is not requested for each connection: the latency of connection-per-message would include it.
 func TestLeaderIsRequestedOnce(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "lead"}`), nil)
-	spec := drivers.ConnSpec{Topology: plain("lead"), Node: nodeLeader}
+	spec := drivers.ConnSpec{Topology: plain("lead"), Node: drivers.LeaderNode}
 	if err := s.Setup(t.Context(), spec.Topology); err != nil {
 		t.Fatal(err)
 	}
@@ -760,8 +760,8 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		`{"url": "a", "sync": "always"}`:           {},
 		`{"url": "a"}`:                             {QueueNode: "1"},
 		`{"urls": ["a", "b"]}`:                     {QueueNode: "1"},
-		`{"urls": ["a", "b"], "storage": "file"}`:  {ConsumerNode: nodeFollower},
-		`{"urls": ["a", "b", "c"], "replicas": 3}`: {QueueNode: nodeLeader},
+		`{"urls": ["a", "b"], "storage": "file"}`:  {ConsumerNode: drivers.FollowerNode},
+		`{"urls": ["a", "b", "c"], "replicas": 3}`: {QueueNode: drivers.LeaderNode},
 	} {
 		if d := declare(schematest.Fill(t, driver{}, options), use); len(d.Rejections) == 0 {
 			t.Errorf("options %s with %+v are declared to work", options, use)

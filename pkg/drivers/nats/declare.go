@@ -14,12 +14,6 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The nodes that depend on the leader of a stream.
-const (
-	nodeLeader   drivers.Node = "leader"
-	nodeFollower drivers.Node = "follower"
-)
-
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "nats",
@@ -94,7 +88,7 @@ func rejections(o *options, use drivers.Use) []string {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
 		}
 	}
-	if use.QueueNode == nodeLeader || use.QueueNode == nodeFollower {
+	if use.QueueNode.OfQueue() {
 		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
 	}
 	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
@@ -113,7 +107,7 @@ func rejections(o *options, use drivers.Use) []string {
 	if use.Existing && use.Consumers > 0 && use.Ack == drivers.AckAutomatic {
 		reasons = append(reasons, "the consumer of an existing stream has explicit acknowledgements: use another ack than automatic")
 	}
-	if (use.PublisherNode == nodeFollower || use.ConsumerNode == nodeFollower) && o.Replicas == 1 {
+	if (use.PublisherNode == drivers.FollowerNode || use.ConsumerNode == drivers.FollowerNode) && o.Replicas == 1 {
 		reasons = append(reasons, "a stream of one replica has no follower")
 	}
 	return reasons

@@ -34,7 +34,7 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, str
 	case drivers.SpreadNode:
 		first := ordinal % len(s.endpoints)
 		return slices.Concat(s.endpoints[first:], s.endpoints[:first]), nil
-	case nodeLeader, nodeFollower:
+	case drivers.LeaderNode, drivers.FollowerNode:
 		key := string(node) + " " + stream
 		if known, is := s.roles.Load(key); is && time.Since(known.(placed).at) < roleLife {
 			return known.(placed).endpoints, nil
@@ -65,14 +65,14 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 	}
 	cluster := found.CachedInfo().Cluster
 	if cluster == nil {
-		if role == nodeLeader {
+		if role == drivers.LeaderNode {
 			return s.endpoints[:1], nil
 		}
 		return nil, fmt.Errorf("find the follower of stream %s: its server is in no cluster: %w", stream,
 			drivers.ErrUnsupported)
 	}
 	want := []string{cluster.Leader}
-	if role == nodeFollower {
+	if role == drivers.FollowerNode {
 		want = nil
 		for _, peer := range cluster.Replicas {
 			want = append(want, peer.Name)

@@ -14,12 +14,6 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The nodes that need the management API.
-const (
-	nodeLeader   drivers.Node = "leader"
-	nodeFollower drivers.Node = "follower"
-)
-
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "rabbitmq",
@@ -162,17 +156,17 @@ func unfitPlaces(o *options, use drivers.Use) []string {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
 		}
 	}
-	if use.QueueNode == nodeLeader || use.QueueNode == nodeFollower {
+	if use.QueueNode.OfQueue() {
 		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
 	}
-	roles := slices.ContainsFunc(places, func(n drivers.Node) bool { return n == nodeLeader || n == nodeFollower })
+	roles := slices.ContainsFunc(places, drivers.Node.OfQueue)
 	if roles && o.Management == "" {
 		reasons = append(reasons, "leader and follower are looked up through the management API: give management")
 	}
 	if roles && use.Existing {
 		reasons = append(reasons, "to find the node of a leader or follower, the driver declares a queue: give an index, or remove topology.existing")
 	}
-	if slices.Contains(places, nodeFollower) && o.Queue.Type == classic && !o.mirrored() {
+	if slices.Contains(places, drivers.FollowerNode) && o.Queue.Type == classic && !o.mirrored() {
 		reasons = append(reasons, "a classic queue without a mirroring policy has no follower")
 	}
 	if len(o.Policy) > 0 && o.Management == "" {

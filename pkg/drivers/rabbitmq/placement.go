@@ -33,7 +33,7 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t d
 		return anywhere, nil
 	case drivers.SpreadNode:
 		return from(ordinal % len(s.endpoints)), nil
-	case nodeLeader, nodeFollower:
+	case drivers.LeaderNode, drivers.FollowerNode:
 		return s.placeByRole(ctx, node, t, queue)
 	}
 	return strconv.Atoi(string(node)) // declare has checked it
@@ -80,7 +80,7 @@ func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string
 // with returns the nodes in a role.
 func (p placed) with(role drivers.Node) []string {
 	switch {
-	case role == nodeFollower:
+	case role == drivers.FollowerNode:
 		return p.followers
 	case p.leader == "":
 		return nil
@@ -135,7 +135,7 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 	}
 	for set := range sets {
 		for q := range t.Queues {
-			at, err := s.awaitRole(ctx, nodeLeader, s.options.queueName(t, set, q))
+			at, err := s.awaitRole(ctx, drivers.LeaderNode, s.options.queueName(t, set, q))
 			if err != nil {
 				return nil, err
 			}
