@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -59,13 +58,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 }
 
 func rejections(o *options, use drivers.Use) []string {
-	var reasons []string
 	nodes := len(o.All())
-	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
-		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {
-			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
-		}
-	}
+	reasons := kit.UnfitNodes("urls", nodes, drivers.Use{PublisherNode: use.PublisherNode, ConsumerNode: use.ConsumerNode})
 	if use.PublisherNode == drivers.FollowerNode && nodes == 1 {
 		reasons = append(reasons, "a follower is found among the urls of a cluster: give urls")
 	}

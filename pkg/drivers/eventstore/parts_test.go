@@ -67,7 +67,7 @@ func TestStandInCluster(t *testing.T) {
 	}
 	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, drivers.LeaderNode: leader,
 		drivers.FollowerNode: follower,
-		"0": follower, "1": leader} {
+		"0":                  follower, "1": leader} {
 		if got := at(node); got != want {
 			t.Errorf("node %s is at %s, want %s", node, got, want)
 		}

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -94,7 +93,7 @@ func (o *options) dropsUnread() bool {
 }
 
 func rejections(o *options, use drivers.Use) []string {
-	var reasons []string
+	reasons := kit.UnfitNodes("brokers", len(o.Brokers), drivers.Use{QueueNode: use.QueueNode})
 	if use.Mode.Confirmed() && o.Acks == 0 {
 		reasons = append(reasons, fmt.Sprintf("with acks 0 the broker sends no confirms, which mode %s requires",
 			use.Mode))
@@ -104,12 +103,6 @@ func rejections(o *options, use drivers.Use) []string {
 			reasons = append(reasons,
 				fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
 		}
-	}
-	switch i, err := strconv.Atoi(string(use.QueueNode)); {
-	case err == nil && (i < 0 || i >= len(o.Brokers)):
-		reasons = append(reasons, fmt.Sprintf("node %d: options have %d brokers, counted from 0", i, len(o.Brokers)))
-	case use.QueueNode.OfQueue():
-		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
 	}
 	if use.Existing && use.Consumers > 0 && o.Group == "" {
 		reasons = append(reasons, "consumers of an existing topic need a group: give group")

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Addresses are the options url and urls, of which one is required.
@@ -82,4 +85,17 @@ func (e Endpoint) Base() string {
 	u := *e.URL
 	u.User = nil
 	return strings.TrimSuffix(u.String(), "/")
+}
+
+// UnfitNodes returns why nodes of a use do not exist: the options have n addresses, which are called what ("urls").
+func UnfitNodes(what string, n int, use drivers.Use) (reasons []string) {
+	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {
+		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= n) {
+			reasons = append(reasons, fmt.Sprintf("node %d: options have %d %s, counted from 0", i, n, what))
+		}
+	}
+	if use.QueueNode.OfQueue() {
+		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
+	}
+	return reasons
 }

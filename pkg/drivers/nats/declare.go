@@ -81,16 +81,8 @@ func acks(o *options) []drivers.Ack {
 }
 
 func rejections(o *options, use drivers.Use) []string {
-	var reasons []string
-	nodes := len(o.All())
-	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {
-		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= max(nodes, 1)) {
-			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
-		}
-	}
-	if use.QueueNode.OfQueue() {
-		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
-	}
+	nodes := max(1, len(o.All())) // an embedded server has no url
+	reasons := kit.UnfitNodes("urls", nodes, use)
 	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
 		reasons = append(reasons,
 			"NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -148,17 +147,8 @@ func unfitQueue(o *options, use drivers.Use) []string {
 }
 
 func unfitPlaces(o *options, use drivers.Use) []string {
-	var reasons []string
-	nodes := len(o.All())
+	reasons := kit.UnfitNodes("urls", len(o.All()), use)
 	places := []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode}
-	for _, node := range places {
-		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {
-			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
-		}
-	}
-	if use.QueueNode.OfQueue() {
-		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
-	}
 	roles := slices.ContainsFunc(places, drivers.Node.OfQueue)
 	if roles && o.Management == "" {
 		reasons = append(reasons, "leader and follower are looked up through the management API: give management")
