@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -21,16 +20,13 @@ type monitor struct {
 }
 
 func newMonitor(urls []string, client *http.Client) (*monitor, error) {
-	if len(urls) == 0 {
-		return nil, nil
+	nodes, err := kit.Endpoints("nats monitoring url", "http://host:8222", kit.Web, urls...)
+	if err != nil || len(nodes) == 0 {
+		return nil, err
 	}
 	m := &monitor{client: client}
-	for i, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return nil, fmt.Errorf(`read nats monitoring url number %d: not of the form "http://host:8222"`, i)
-		}
-		m.addresses = append(m.addresses, u.JoinPath("varz").String())
+	for _, n := range nodes {
+		m.addresses = append(m.addresses, n.URL.JoinPath("varz").String())
 	}
 	return m, nil
 }

@@ -20,33 +20,16 @@ const metricsLimit = 64 << 20
 
 // metrics reads the nodes' Prometheus plugins. A nil metrics has no plugins.
 type metrics struct {
-	nodes  []metricsNode
+	nodes  []kit.Endpoint
 	client *http.Client
 }
 
-// metricsNode is the plugin of one node. Its base contains no secret and may be shown.
-type metricsNode struct{ base, user, secret string }
-
 func newMetrics(urls []string, client *http.Client) (*metrics, error) {
-	if len(urls) == 0 {
-		return nil, nil
+	nodes, err := kit.Endpoints("prometheus url", "http://host:15692", kit.Web, urls...)
+	if err != nil || len(nodes) == 0 {
+		return nil, err
 	}
-	m := &metrics{client: client}
-	for i, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return nil, fmt.Errorf(`read prometheus url number %d: not of the form "http://host:15692"`, i)
-		}
-		var n metricsNode
-		if u.User != nil {
-			n.user = u.User.Username()
-			n.secret, _ = u.User.Password()
-			u.User = nil
-		}
-		n.base = strings.TrimSuffix(strings.TrimSuffix(u.String(), "/"), "/metrics")
-		m.nodes = append(m.nodes, n)
-	}
-	return m, nil
+	return &metrics{nodes: nodes, client: client}, nil
 }
 
 func (m *metrics) close() {
@@ -89,7 +72,7 @@ const (
 )
 
 // scrape reads the wanted metrics of one node.
-func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
+func (m *metrics) scrape(ctx context.Context, n kit.Endpoint) (scrape, error) {
 	s := scrape{values: map[string]float64{}}
 	err := m.read(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
 		switch {
@@ -101,13 +84,13 @@ func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
 	})
 	s.at = time.Now()
 	if err == nil && s.node == "" {
-		err = fmt.Errorf("read the Prometheus plugin at %s: the response names no node", n.base)
+		err = fmt.Errorf("read the Prometheus plugin at %s: the response names no node", n.Base())
 	}
 	return s, err
 }
 
 // scrapeQueues reads the message counts of the queues that one node reports and whose names begin with prefix.
-func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix string) (map[string]queueMessages,
+func (m *metrics) scrapeQueues(ctx context.Context, n kit.Endpoint, vhost, prefix string) (map[string]queueMessages,
 	error) {
 	queues := map[string]queueMessages{}
 	err := m.read(ctx, n, detailedQueues+url.QueryEscape(vhost),
@@ -129,14 +112,15 @@ func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix
 }
 
 // read calls each for every sample of a response.
-func (m *metrics) read(ctx context.Context, n metricsNode, path string,
+func (m *metrics) read(ctx context.Context, n kit.Endpoint, path string,
 	each func(name string, labels map[string]string, value float64)) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path, nil)
+	base := strings.TrimSuffix(n.Base(), "/metrics")
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
 		return fmt.Errorf("make request to the Prometheus plugin: %w", err)
 	}
-	if n.user != "" {
-		request.SetBasicAuth(n.user, n.secret)
+	if n.User != "" {
+		request.SetBasicAuth(n.User, n.Password)
 	}
 	response, err := m.client.Do(request)
 	if err != nil {
@@ -144,7 +128,7 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("query the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path,
+		return fmt.Errorf("query the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", base, path,
 			response.Status)
 	}
 	lines := bufio.NewScanner(io.LimitReader(response.Body, metricsLimit))
@@ -155,7 +139,7 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read the Prometheus plugin's answer from %s: %w", n.base, err)
+		return fmt.Errorf("read the Prometheus plugin's answer from %s: %w", base, err)
 	}
 	return nil
 }
