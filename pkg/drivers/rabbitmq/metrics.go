@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
@@ -38,7 +39,7 @@ func (m *metrics) close() {
 	}
 }
 
-// scrape is the result of reading one node: the sum of the series of each wanted metric, and the node's name.
+// scrape is the result of reading one node: the sum of the series of each metric, and the node's name.
 type scrape struct {
 	at     time.Time
 	node   string
@@ -52,16 +53,24 @@ type queueMessages struct {
 	unackedSaid  bool
 }
 
-// wanted are the metrics that scrape reads.
-var wanted = map[string]bool{
-	"erlang_vm_process_count": true, "erlang_vm_processes": true, // its name since 4.3
-	"erlang_vm_statistics_run_queues_length":    true,
-	"erlang_vm_statistics_runtime_milliseconds": true,
-	"rabbitmq_process_resident_memory_bytes":    true, "rabbitmq_process_open_fds": true,
-	"rabbitmq_disk_space_available_bytes": true,
-	"rabbitmq_connections":                true, "rabbitmq_channels": true, "rabbitmq_consumers": true,
-	"rabbitmq_connections_opened_total":       true,
-	"rabbitmq_global_messages_received_total": true, "rabbitmq_global_messages_delivered_total": true,
+// scraped are the metrics that scrape reads, with the names under which ofScrape adds them.
+var scraped = map[string]struct {
+	name string // "": see ofCPU and ofMemory
+	rate bool   // the growth per second is added
+}{
+	"erlang_vm_process_count":                   {name: metricErlangProcesses},
+	"erlang_vm_processes":                       {name: metricErlangProcesses}, // its name since 4.3
+	"erlang_vm_statistics_run_queues_length":    {name: drivers.MetricRunQueue},
+	"erlang_vm_statistics_runtime_milliseconds": {},
+	"rabbitmq_process_resident_memory_bytes":    {},
+	"rabbitmq_process_open_fds":                 {name: drivers.MetricFileDescriptors},
+	"rabbitmq_disk_space_available_bytes":       {name: drivers.MetricDiskFree},
+	"rabbitmq_connections":                      {name: drivers.MetricConnections},
+	"rabbitmq_channels":                         {name: drivers.MetricChannels},
+	"rabbitmq_consumers":                        {name: drivers.MetricConsumers},
+	"rabbitmq_connections_opened_total":         {name: drivers.MetricConnectionRate, rate: true},
+	"rabbitmq_global_messages_received_total":   {name: drivers.MetricPublishRate, rate: true},
+	"rabbitmq_global_messages_delivered_total":  {name: drivers.MetricDeliverRate, rate: true},
 }
 
 const (
@@ -71,14 +80,13 @@ const (
 	detailedQueues = "/metrics/detailed?family=queue_coarse_metrics&vhost="
 )
 
-// scrape reads the wanted metrics of one node.
+// scrape reads the metrics of one node.
 func (m *metrics) scrape(ctx context.Context, n kit.Endpoint) (scrape, error) {
 	s := scrape{values: map[string]float64{}}
 	err := m.read(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
-		switch {
-		case name == identity:
+		if name == identity {
 			s.node = labels["rabbitmq_node"]
-		case wanted[name]:
+		} else if _, is := scraped[name]; is {
 			s.values[name] += value
 		}
 	})

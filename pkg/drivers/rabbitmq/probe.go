@@ -233,33 +233,12 @@ func (p *probe) ofNodes() {
 }
 
 func (p *probe) ofScrape(s scrape) {
-	for _, f := range []struct {
-		name   string
-		metric string
-	}{
-		{metricErlangProcesses, "erlang_vm_process_count"},
-		{metricErlangProcesses, "erlang_vm_processes"}, // its name since 4.3
-		{drivers.MetricRunQueue, "erlang_vm_statistics_run_queues_length"},
-		{drivers.MetricFileDescriptors, "rabbitmq_process_open_fds"},
-		{drivers.MetricConnections, "rabbitmq_connections"},
-		{drivers.MetricChannels, "rabbitmq_channels"},
-		{drivers.MetricConsumers, "rabbitmq_consumers"},
-		{drivers.MetricDiskFree, "rabbitmq_disk_space_available_bytes"},
-	} {
-		if value, found := s.values[f.metric]; found {
-			p.add(f.name, s.node, value)
-		}
-	}
-	for _, f := range []struct {
-		name   string
-		metric string
-	}{
-		{drivers.MetricPublishRate, "rabbitmq_global_messages_received_total"},
-		{drivers.MetricDeliverRate, "rabbitmq_global_messages_delivered_total"},
-		{drivers.MetricConnectionRate, "rabbitmq_connections_opened_total"},
-	} {
-		if value, found := s.values[f.metric]; found {
+	for metric, value := range s.values {
+		switch f := scraped[metric]; {
+		case f.rate:
 			p.since(f.name, s.node, counter{s.at, value}, 1)
+		case f.name != "":
+			p.add(f.name, s.node, value)
 		}
 	}
 }

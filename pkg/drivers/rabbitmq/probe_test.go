@@ -371,7 +371,7 @@ func TestCleanupKnowsItsKinds(t *testing.T) {
 // RabbitMQ 4.3 has another name for the number of Erlang processes.
 func TestErlangProcessesOfEachRelease(t *testing.T) {
 	for _, name := range []string{"erlang_vm_process_count", "erlang_vm_processes"} {
-		if !wanted[name] {
+		if _, is := scraped[name]; !is {
 			t.Errorf("%s is not read", name)
 		}
 		p := &probe{session: &session{}}
