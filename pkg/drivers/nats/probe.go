@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -126,13 +125,15 @@ func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]dri
 }
 
 func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum sums, err error) {
-	ctx, cancel := context.WithCancel(ctx) // ends a listing after an early return
-	defer cancel()
-	streams := js.ListStreams(ctx)
-	for info := range streams.Info() {
-		if !strings.HasPrefix(info.Config.Name, streamPrefix(t)) {
+	for q := range t.Queues {
+		stream, err := js.Stream(ctx, streamName(t, q))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
+		if err != nil {
+			return sum, fmt.Errorf("find stream %s: %w", streamName(t, q), err)
+		}
+		info := stream.CachedInfo()
 		sum.queues++
 		depth := info.State.Msgs
 		sum.appended += info.State.LastSeq
@@ -140,7 +141,7 @@ func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum
 			sum.short++
 		}
 		if t.Consumers > 0 {
-			waiting, err := sum.consumers(ctx, js, info.Config.Name)
+			waiting, err := sum.consumers(ctx, stream)
 			if err != nil {
 				return sum, err
 			}
@@ -150,19 +151,12 @@ func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum
 		}
 		sum.depth += depth
 	}
-	if err := streams.Err(); err != nil {
-		return sum, fmt.Errorf("list streams: %w", err)
-	}
 	return sum, nil
 }
 
 // consumers adds the consumers of one stream. waiting is the maximum number of messages that one of them has not
 // acknowledged.
-func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name string) (waiting uint64, err error) {
-	stream, err := js.Stream(ctx, name)
-	if err != nil {
-		return 0, fmt.Errorf("find stream %s: %w", name, err)
-	}
+func (sum *sums) consumers(ctx context.Context, stream jetstream.Stream) (waiting uint64, err error) {
 	consumers := stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		sum.unacked += uint64(c.NumAckPending)
@@ -171,7 +165,7 @@ func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name str
 		waiting = max(waiting, uint64(c.NumAckPending)+c.NumPending)
 	}
 	if err := consumers.Err(); err != nil {
-		return 0, fmt.Errorf("list consumers of stream %s: %w", name, err)
+		return 0, fmt.Errorf("list consumers of stream %s: %w", stream.CachedInfo().Config.Name, err)
 	}
 	return waiting, nil
 }

@@ -24,13 +24,11 @@ import (
 // pollInterval is the interval at which changes are polled until they have taken effect.
 const pollInterval = 10 * time.Millisecond
 
-func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
-
 func streamName(t drivers.Topology, queue int) string {
 	if t.Existing != "" {
 		return drivers.QueueName(t.Existing, queue)
 	}
-	return streamPrefix(t) + strconv.Itoa(queue)
+	return t.Name + "_q" + strconv.Itoa(queue)
 }
 
 func subject(t drivers.Topology, queue, key int) string {
