@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -41,7 +40,6 @@ func (m *metrics) close() {
 
 // scrape is the result of reading one node: the sum of the series of each metric, and the node's name.
 type scrape struct {
-	at     time.Time
 	node   string
 	values map[string]float64
 }
@@ -90,7 +88,6 @@ func (m *metrics) scrape(ctx context.Context, n kit.Endpoint) (scrape, error) {
 			s.values[name] += value
 		}
 	})
-	s.at = time.Now()
 	if err == nil && s.node == "" {
 		err = fmt.Errorf("read the Prometheus plugin at %s: the response names no node", n.Base())
 	}

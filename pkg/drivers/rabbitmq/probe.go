@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // RabbitMQ's metrics come from three sources, which differ in age. Measured with RabbitMQ 3.10:
@@ -73,14 +74,8 @@ type prober struct {
 	notified bool // the notice about missing metrics was sent
 	plugins  bool // metrics come from the Prometheus plugins
 	local    bool // CPU comes from this host
-	counters map[string]counter
+	grown    kit.Rates
 	costly   map[string]time.Time // by kind of request: when it may be sent again (see seldom)
-}
-
-// counter is the value of a counter at a time.
-type counter struct {
-	at    time.Time
-	value float64
 }
 
 // probe is the state of one call of Probe.
@@ -109,10 +104,10 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		}
 		s.prober.begin(p)
 	}
-	p.ofNodes()
+	p.ofNodes() // rates first, before further requests
+	p.ofCPU()
 	p.ofTheWhole(ctx)
 	p.ofMemory(ctx)
-	p.ofCPU()
 	p.ofQueues(ctx)
 	p.ofBindings(ctx)
 	err := errors.Join(p.errs...)
@@ -154,17 +149,11 @@ func (p *probe) failed(err error) {
 	}
 }
 
-// since adds the growth of a counter per second since the last probe, times factor. It adds nothing in the first probe,
-// and after a restart of the node.
-func (p *probe) since(name string, node string, now counter, factor float64) {
-	key := name + " " + node
-	before, known := p.prober.counters[key]
-	if p.prober.counters == nil {
-		p.prober.counters = map[string]counter{}
-	}
-	p.prober.counters[key] = now
-	if elapsed := now.at.Sub(before.at).Seconds(); known && elapsed > 0 && now.value >= before.value {
-		p.add(name, node, (now.value-before.value)*factor/elapsed)
+// since adds the growth of a counter per second since the last probe. It adds nothing in the first probe, and after a
+// restart of the node.
+func (p *probe) since(name string, node string, value float64) {
+	if rate, known := p.prober.grown.PerSecond(name+" "+node, value); known {
+		p.add(name, node, rate)
 	}
 }
 
@@ -236,7 +225,7 @@ func (p *probe) ofScrape(s scrape) {
 	for metric, value := range s.values {
 		switch f := scraped[metric]; {
 		case f.rate:
-			p.since(f.name, s.node, counter{s.at, value}, 1)
+			p.since(f.name, s.node, value)
 		case f.name != "":
 			p.add(f.name, s.node, value)
 		}
@@ -248,14 +237,14 @@ func (p *probe) ofCPU() {
 	if p.prober.local {
 		for _, n := range p.nodes {
 			if used, ok := n.processorTime(); ok {
-				p.since(drivers.MetricCPU, n.Name, counter{time.Now(), used.Seconds()}, 1)
+				p.since(drivers.MetricCPU, n.Name, used.Seconds())
 			}
 		}
 		return
 	}
 	for _, s := range p.scrapes {
 		if ms, found := s.values["erlang_vm_statistics_runtime_milliseconds"]; found {
-			p.since(drivers.MetricCPU, s.node, counter{s.at, ms}, 1e-3)
+			p.since(drivers.MetricCPU, s.node, ms/1000)
 		}
 	}
 }

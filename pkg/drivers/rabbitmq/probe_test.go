@@ -375,7 +375,6 @@ func TestErlangProcessesOfEachRelease(t *testing.T) {
 			t.Errorf("%s is not read", name)
 		}
 		p := &probe{session: &session{}}
-		p.prober.counters = map[string]counter{}
 		p.ofScrape(scrape{node: "a", values: map[string]float64{name: 388}})
 		if want := (drivers.Metric{Name: metricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.figures, want) {
 			t.Errorf("%s: %v, want %v", name, p.figures, want)
