@@ -289,14 +289,12 @@ type result struct {
 	errs     Errors
 }
 
-// maxBlock is the maximum number of combinations that a worker evaluates at a time.
-const maxBlock = 128
-
-// expand evaluates combinations on all cores. The results are incomplete if ctx has ended.
+// expand evaluates combinations on all cores. The results are incomplete if ctx has ended. A worker takes a large block
+// of combinations at a time, because neighbours share evaluations.
 func (m *Matrix) expand(ctx context.Context, combos [][]int) []result {
 	results := make([]result, len(combos))
 	workers := runtime.GOMAXPROCS(0)
-	block := min(maxBlock, len(combos)/workers+1)
+	block := len(combos)/(8*workers) + 1
 	var taken atomic.Int64
 	var wg sync.WaitGroup
 	for range workers {

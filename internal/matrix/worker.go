@@ -42,7 +42,7 @@ var axisPath = cue.ParsePath("axis")
 
 // newWorker returns a worker that creates its context when needed.
 func newWorker(m *Matrix) *worker {
-	return &worker{m: m, declared: map[question]drivers.Declaration{}}
+	return &worker{m: m, trees: map[string]map[string]any{}, declared: map[question]drivers.Declaration{}}
 }
 
 // renew replaces the context.
@@ -67,7 +67,7 @@ func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 			values[a] = append(values[a], expr)
 		}
 	}
-	w.ctx, w.used, w.trees, w.values = ctx, 0, map[string]map[string]any{}, values
+	w.ctx, w.used, w.values = ctx, 0, values
 	w.schema, w.cell = lookupDefinition(schema, "#Cell"), root.LookupPath(cue.ParsePath("cell"))
 	if !w.cell.Exists() {
 		w.cell = w.ctx.CompileString("{axis: _}")
