@@ -42,7 +42,7 @@ const (
 	doneLimit   = 15 * time.Second
 )
 
-// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has one method per step.
+// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has more than 25 methods, one per step.
 type attempt struct {
 	lease  *wire.Leader
 	agents *fleet

@@ -350,7 +350,8 @@ type (
 	}
 )
 
-// RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole.
+// RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole:
+// hence its more than 20 fields.
 type RunState struct {
 	Run       string    `json:"run"`
 	Name      string    `json:"name"`

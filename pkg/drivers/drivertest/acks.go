@@ -20,7 +20,7 @@ func checkAck(c *check, a drivers.Ack) {
 	u.Ack, u.Prefetch = a, 10
 	d := c.declare(u)
 	if !slices.Contains(d.Capabilities.Acks, a) {
-		c.checkUndeclaredAck(a)
+		checkUndeclaredAck(c, a)
 		return
 	}
 	c.need(u)
@@ -50,7 +50,7 @@ func checkAck(c *check, a drivers.Ack) {
 	}
 }
 
-func (c *check) checkUndeclaredAck(a drivers.Ack) {
+func checkUndeclaredAck(c *check, a drivers.Ack) {
 	r := c.rig(c.use(c.anyMode()))
 	r.use.Ack = a
 	in, err := r.tryInbox(nil)

@@ -11,7 +11,7 @@ import (
 
 // binderRig returns a rig for a driver that can change bindings while messages flow. It has several queues, and several
 // subscriptions if the driver supports them.
-func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
+func binderRig(c *check) (*rig, drivers.Binder, drivers.Declaration) {
 	u := c.use(c.anyMode())
 	u.Churn, u.Queues = true, 2
 	if c.declare(u).Capabilities.Subscriptions {
@@ -34,7 +34,7 @@ func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 // checkBinder proves that a binding routes messages to one queue of one subscription, from the return of Bind until the
 // return of Unbind. Messages with other keys must not reach that queue through it.
 func checkBinder(c *check) {
-	r, binder, d := c.binderRig()
+	r, binder, d := binderRig(c)
 	boxes := map[[2]int]*inbox{}
 	for s := range r.use.Subscriptions {
 		for q := range r.use.Queues {
@@ -80,7 +80,7 @@ func checkBinder(c *check) {
 
 // checkBinderTogether creates and removes bindings from several goroutines. Teardown must remove the remaining ones.
 func checkBinderTogether(c *check) {
-	r, binder, _ := c.binderRig()
+	r, binder, _ := binderRig(c)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -110,7 +110,7 @@ func checkBinderTogether(c *check) {
 
 // checkBinderEnds proves that a call ends with its context, and that Bind works again after its link broke.
 func checkBinderEnds(c *check) {
-	r, binder, _ := c.binderRig()
+	r, binder, _ := binderRig(c)
 	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ChurnKey), "Bind")
 	if !c.h.NoNetwork {
 		c.dial.stall(true)

@@ -33,14 +33,14 @@ func checkProbeCounts(c *check) {
 		return
 	}
 	// Connections and consumers may include those of other users.
-	c.becomes(p, []reported{{drivers.MetricUnacked, n, n}, {drivers.MetricLag, n, n},
+	becomes(c, p, []reported{{drivers.MetricUnacked, n, n}, {drivers.MetricLag, n, n},
 		{drivers.MetricConsumers, 1, math.Inf(1)}, {drivers.MetricConnections, 1, math.Inf(1)}})
 	c.within(c.wait, "Ack", func() {
 		in.turn <- struct{}{}
 		defer func() { <-in.turn }()
 		in.consumer.Ack(n)
 	})
-	c.becomes(p, []reported{{drivers.MetricUnacked, 0, 0}, {drivers.MetricLag, 0, 0}})
+	becomes(c, p, []reported{{drivers.MetricUnacked, 0, 0}, {drivers.MetricLag, 0, 0}})
 	metrics := c.probe(p)
 	whole, is := total(metrics, drivers.MetricMemory)
 	if part, too := total(metrics, drivers.MetricMemoryQueues); is && too && part > whole {
@@ -49,7 +49,7 @@ func checkProbeCounts(c *check) {
 }
 
 // becomes waits until the metrics that the broker reports are in their ranges. Brokers may report them with a delay.
-func (c *check) becomes(p drivers.Prober, all []reported) {
+func becomes(c *check, p drivers.Prober, all []reported) {
 	wrong, seen := "", ""
 	c.eventually(func() bool {
 		wrong, seen = "", ""

@@ -21,7 +21,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// Harness describes a driver under test and its broker.
+// Harness describes a driver under test and its broker. Each of its more than 20 fields enables checks or limits them.
 type Harness struct {
 	Driver drivers.Driver
 	// Options are options for a working broker. Run adds the defaults of the schema to these and all other options.

@@ -21,7 +21,7 @@ func checkMode(c *check, m drivers.Mode) {
 	u := c.use(m)
 	d := c.declare(u)
 	if !slices.Contains(d.Capabilities.Modes, m) {
-		c.checkUndeclared(u)
+		checkUndeclared(c, u)
 		return
 	}
 	c.need(u)
@@ -54,7 +54,7 @@ func checkMode(c *check, m drivers.Mode) {
 	}
 }
 
-func (c *check) checkUndeclared(u drivers.Use) {
+func checkUndeclared(c *check, u drivers.Use) {
 	known := c.anyMode()
 	setup := c.use(known)
 	r := c.rig(setup)

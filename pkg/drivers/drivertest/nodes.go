@@ -35,7 +35,7 @@ func checkNodes(c *check) {
 	if sum < spreadParts {
 		c.fatalf("%d queues have %d leaders: %v", spreadParts, sum, leaders)
 	}
-	c.balanced("leaders", counts)
+	balanced(c, "leaders", counts)
 	nodes := len(leaders)
 	if nodes < 2 {
 		c.notApplicable("the broker has one node")
@@ -60,12 +60,12 @@ func checkNodes(c *check) {
 		for len(counts) < nodes {
 			counts = append(counts, 0)
 		}
-		c.balanced("connections of "+string(role)+"s", counts)
+		balanced(c, "connections of "+string(role)+"s", counts)
 	}
 }
 
 // balanced proves that the numbers of the nodes differ by at most one.
-func (c *check) balanced(what string, counts []int) {
+func balanced(c *check, what string, counts []int) {
 	c.logf("%s per node: %v", what, counts)
 	if slices.Max(counts)-slices.Min(counts) > 1 {
 		c.errorf("the numbers of %s per node differ by more than one: %v", what, counts)

@@ -34,7 +34,7 @@ func (c *check) probe(p drivers.Prober) []drivers.Metric {
 	c.must(err, "Probe")
 	seen := map[string]map[string]bool{}
 	for _, f := range metrics {
-		if !c.declares(f.Name) {
+		if !declaresMetric(c, f.Name) {
 			c.errorf("metric %q is not declared in Info.Metrics", f.Name)
 		}
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
@@ -85,7 +85,7 @@ func checkProbe(c *check) {
 			c.errorf("%s is %v of a broker at work", f, sum)
 		}
 	}
-	if !keeps(u.Mode, d.Guarantees) || !c.saysDepth(p) {
+	if !keeps(u.Mode, d.Guarantees) || !saysDepth(c, p) {
 		return
 	}
 	c.depth(p, n)
@@ -96,8 +96,8 @@ func checkProbe(c *check) {
 	}
 }
 
-// declares reports whether the driver declares a metric.
-func (c *check) declares(name string) bool {
+// declaresMetric reports whether the driver declares a metric.
+func declaresMetric(c *check, name string) bool {
 	return slices.ContainsFunc(c.h.Driver.Info().Metrics, func(m drivers.MetricInfo) bool { return m.Name == name })
 }
 
@@ -105,7 +105,7 @@ func (c *check) declares(name string) bool {
 // with a delay, and as averages over some seconds.
 func checkProbeRate(c *check) {
 	const factor, pause = 4, 50 * time.Millisecond
-	if !c.declares(drivers.MetricPublishRate) {
+	if !declaresMetric(c, drivers.MetricPublishRate) {
 		c.notApplicable("publish_rate is not declared")
 	}
 	u := c.use(c.anyMode())
@@ -145,7 +145,7 @@ func checkProbeRate(c *check) {
 
 // saysDepth waits until the broker reports the depth of the topology's queues, which some brokers do only after some
 // time. It returns false if Harness.NoQueueDepth is set or the wait fails.
-func (c *check) saysDepth(p drivers.Prober) bool {
+func saysDepth(c *check, p drivers.Prober) bool {
 	for began := time.Now(); ; time.Sleep(c.quiet()) {
 		_, reported := total(c.probe(p), drivers.MetricQueueDepth)
 		if reported && c.h.NoQueueDepth {

@@ -34,7 +34,7 @@ type settings map[string]any
 
 // tlsOptions returns the options of the listener with a host in the addresses. tls has the listener's CA and the
 // client's certificate, unless changes has other settings.
-func (c *check) tlsOptions(host string, changes settings) json.RawMessage {
+func tlsOptions(c *check, host string, changes settings) json.RawMessage {
 	l := c.h.TLS
 	if l == nil {
 		c.notApplicable("the harness has no listener with TLS")
@@ -52,20 +52,20 @@ func (c *check) tlsOptions(host string, changes settings) json.RawMessage {
 }
 
 // checkTLSConnects uses the whole driver over TLS, with a private CA and a client certificate.
-func checkTLSConnects(c *check) { c.exchange(c.tlsOptions(certified, nil)) }
+func checkTLSConnects(c *check) { exchange(c, tlsOptions(c, certified, nil)) }
 
 // checkTLSServerName connects to another host name than that of the certificate.
 func checkTLSServerName(c *check) {
-	c.exchange(c.tlsOptions(uncertified, settings{"serverName": certified}))
+	exchange(c, tlsOptions(c, uncertified, settings{"serverName": certified}))
 }
 
 // checkTLSInsecure accepts a certificate of an unknown CA for another host.
 func checkTLSInsecure(c *check) {
-	c.exchange(c.tlsOptions(uncertified, settings{"insecure": true, "ca": nil}))
+	exchange(c, tlsOptions(c, uncertified, settings{"insecure": true, "ca": nil}))
 }
 
 // exchange sends and receives messages, and reads the description and the metrics of the broker.
-func (c *check) exchange(options json.RawMessage) {
+func exchange(c *check, options json.RawMessage) {
 	c.h.Options = options
 	r := c.rig(c.use(c.anyMode()))
 	in, s := r.inbox(nil), r.sender(1)
@@ -89,21 +89,21 @@ func (c *check) exchange(options json.RawMessage) {
 // With TLS 1.3, the broker rejects the client after the handshake, and the client may see only that the connection
 // broke.
 func checkTLSClient(c *check) {
-	c.refusedTLS(c.tlsOptions(certified, settings{"cert": nil, "key": nil}), "")
+	refusedTLS(c, tlsOptions(c, certified, settings{"cert": nil, "key": nil}), "")
 }
 
 // checkTLSHost connects to a host for which the certificate is not valid.
-func checkTLSHost(c *check) { c.refusedTLS(c.tlsOptions(uncertified, nil), "set tls.serverName") }
+func checkTLSHost(c *check) { refusedTLS(c, tlsOptions(c, uncertified, nil), "set tls.serverName") }
 
 // checkTLSAuthority connects to a broker whose CA is not trusted.
 func checkTLSAuthority(c *check) {
 	const fix = "set tls.ca to the CA that signed the broker's certificate"
-	c.refusedTLS(c.tlsOptions(certified, settings{"ca": nil}), fix)
-	c.refusedTLS(c.tlsOptions(certified, settings{"ca": c.h.TLS.Certificates.OtherCA()}), fix)
+	refusedTLS(c, tlsOptions(c, certified, settings{"ca": nil}), fix)
+	refusedTLS(c, tlsOptions(c, certified, settings{"ca": c.h.TLS.Certificates.OtherCA()}), fix)
 }
 
 // refusedTLS proves that no publisher connects, and that the error contains fix and comes before its context ends.
-func (c *check) refusedTLS(options json.RawMessage, fix string) {
+func refusedTLS(c *check, options json.RawMessage, fix string) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.wait)
 	defer cancel()
 	c.within(c.wait+5*time.Second, "Open with TLS settings that do not fit", func() {

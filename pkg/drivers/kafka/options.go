@@ -33,6 +33,7 @@ var compressions = map[string]compression{
 	"zstd":   {kafka.Zstd, kgo.ZstdCompression()},
 }
 
+// options are those of schema.cue, one field each.
 type options struct {
 	Brokers           []string       `json:"brokers"`
 	Client            string         `json:"client"`

@@ -23,6 +23,7 @@ const (
 // unconsumedBytes is the default bound of streams that have no consumers.
 const unconsumedBytes = 256 << 20
 
+// options are those of schema.cue, one field each.
 type options struct {
 	kit.Addresses
 	Embedded    bool         `json:"embedded"`

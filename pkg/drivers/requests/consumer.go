@@ -55,7 +55,8 @@ type ConsumerPlan[K any] struct {
 
 // Consumer is a drivers.Consumer that receives with the functions of ConsumerPlan.Receiver. It ends with its
 // connection. At most Spec.Prefetch messages are requested, waiting for the handler, or without an answer that was
-// sent. So a slot of the prefetch is used for one round trip per message, if the handler is fast.
+// sent. So a slot of the prefetch is used for one round trip per message, if the handler is fast. It has more than 20
+// fields: the queue of messages, and the state of its receivers and settlers.
 type Consumer[K any] struct {
 	*Conn
 	plan     ConsumerPlan[K]
