@@ -179,26 +179,25 @@ func (o *options) topicSettings() map[string]string {
 // log. Until then, a broker may store messages in a deleted topic of the same name, which are lost.
 func (s *session) awaitLeaders(ctx context.Context, created topicIDs) error {
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(created)), atOnce) {
-		err := kit.Poll(ctx, askEvery, func() (bool, error) {
-			err := s.known(ctx, names, created)
-			return err == nil, err
-		})
-		if err == nil {
-			err = kit.Poll(ctx, askEvery, func() (bool, error) {
-				ends, err := s.ends(ctx, names)
-				ends.Each(func(at kadm.ListedOffset) {
-					if err == nil && at.Offset > 0 {
-						err = fmt.Errorf("partition %d of %s still has the log of a deleted topic", at.Partition, at.Topic)
-					}
-				})
-				return err == nil, err
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("wait for the leaders of topics: %w", err)
+		for _, is := range []func() error{func() error { return s.known(ctx, names, created) },
+			func() error { return s.empty(ctx, names) }} {
+			if err := kit.Poll(ctx, askEvery, func() (bool, error) { err := is(); return err == nil, err }); err != nil {
+				return fmt.Errorf("wait for the leaders of topics: %w", err)
+			}
 		}
 	}
 	return nil
+}
+
+// empty returns an error unless the leaders of all partitions have empty logs.
+func (s *session) empty(ctx context.Context, names []string) error {
+	ends, err := s.ends(ctx, names)
+	ends.Each(func(at kadm.ListedOffset) {
+		if err == nil && at.Offset > 0 {
+			err = fmt.Errorf("partition %d of %s still has the log of a deleted topic", at.Partition, at.Topic)
+		}
+	})
+	return err
 }
 
 // known returns an error unless every broker that answers has the metadata of the created topics with these names.

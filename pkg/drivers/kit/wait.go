@@ -38,14 +38,18 @@ func InTurn[T any](ctx context.Context, n int, try func(ctx context.Context, i i
 }
 
 // Poll calls ask at intervals until it returns true, and returns its error. When ctx ends, it returns the error of ctx,
-// with the last reason why ask returned false, which may be nil.
+// with the last reason before why ask returned false, which may be nil.
 func Poll(ctx context.Context, interval time.Duration, ask func() (done bool, why error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	var why error
 	for {
-		done, why := ask()
+		done, reason := ask()
 		if done {
-			return why
+			return reason
+		}
+		if why == nil || ctx.Err() == nil { // not the error of a request that the end of ctx has cancelled
+			why = reason
 		}
 		select {
 		case <-ctx.Done():

@@ -66,6 +66,20 @@ func TestPoll(t *testing.T) {
 				t.Errorf("with the reason %v: %v", why, err)
 			}
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		before := reason
+		err = kit.Poll(ctx, time.Second, func() (bool, error) { // the second request is cut off
+			defer func() { before = nil }()
+			if before == nil {
+				<-ctx.Done()
+				return false, ctx.Err()
+			}
+			return false, before
+		})
+		if !errors.Is(err, reason) {
+			t.Errorf("the reason before is not in %v", err)
+		}
 	})
 }
 
