@@ -101,7 +101,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	defer cancel()
 	sent := false    // a request had no answer
 	var before error // of the request before
-	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
+	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil && ctx.Err() == nil; {
 		_, failed := serviceSubmit.call(ctx, c, "", q)
 		if failed == nil {
 			return nil
@@ -117,6 +117,9 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		if final || Wait(ctx, retryWait) != nil {
 			err = failed
 		}
+	}
+	if end := ctx.Err(); err == nil || errors.Is(end, context.Canceled) {
+		err = end
 	}
 	if sent {
 		err = fmt.Errorf("%w; the run may still be queued: see ctl runs list", err)

@@ -245,3 +245,23 @@ func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A submission that is cancelled while no controller leads ends with the cancellation, and was not sent.
+func TestACancelledSubmission(t *testing.T) {
+	for _, after := range []time.Duration{0, 3 * time.Second} {
+		wiretest.AloneInVirtualTime(t, func(t *testing.T) {
+			c := clientOf(t, plane(t, ServerConfig{}))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if after == 0 {
+				cancel()
+			} else {
+				time.AfterFunc(after, cancel)
+			}
+			err := c.Submit(ctx, Submission{Run: plan.Run{ID: "r", Name: "r"}})
+			if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "queued") {
+				t.Errorf("cancelled after %v: %v", after, err)
+			}
+		})
+	}
+}
