@@ -42,7 +42,7 @@ const (
 	doneLimit   = 15 * time.Second
 )
 
-// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has more than 25 methods, one per step.
+// attempt is the controller's side of one attempt of a task, for one goroutine. Each of its many methods is a step.
 type attempt struct {
 	lease  *wire.Leader
 	agents *fleet
@@ -343,8 +343,8 @@ func (a *attempt) learn() {
 	}
 }
 
-// minAhead is the minimum lead time of the start, so that every agent already waits for it.
-const minAhead = 50 * time.Millisecond
+// minAhead and maxAhead limit the lead time of the start, so that every agent already waits for it.
+const minAhead, maxAhead = 50 * time.Millisecond, 2 * time.Second
 
 // start chooses the start of the load, a little ahead, and expresses it in the clock of every agent and in the
 // controller's. Agents with the same clock start at the same time: the offset with the smallest bound is used.
@@ -355,8 +355,6 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 	}
 	ahead = max(minAhead, 3*rtt)
 	now, wall := clock.Now(), time.Now().UnixNano()
-	begin := now + ahead.Nanoseconds()
-	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
 	best := map[string]Offset{}
 	for _, p := range slices.Concat(a.parts, a.observers) {
 		if !p.at[wire.StepOpen] { // an observer that failed
@@ -366,7 +364,12 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 		if b, known := best[o.Clock]; !known || o.Bound < b.Bound {
 			best[o.Clock] = o
 		}
+		if o.Bound < int64(maxAhead/4) { // at least half of a round trip to the agent
+			ahead = max(ahead, rtt+time.Duration(4*o.Bound))
+		}
 	}
+	begin := now + ahead.Nanoseconds()
+	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
 	for id, o := range best {
 		r.Start[id] = begin + o.Add
 	}
