@@ -155,7 +155,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
 	x.log.Info("run started", "tasks", x.of, "done", len(done), "taken over", h.Accepted)
-	x.state.Done = len(done)
+	x.state.Done, x.state.Failed = len(done), h.Count(plan.Invalid)+h.Count(plan.Unknown)
 	x.state.Started = cmp.Or(x.state.Started, time.Now())
 	x.note(ctx)
 	had := slices.Clone(x.state.Agents)
@@ -176,9 +176,11 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		if slices.ContainsFunc(todo, func(t plan.Task) bool { return !done[t.ID] && x.unreachableBroker(t.Cell) == "" }) {
 			x.run.Ceilings = x.ceilings(todo)
 		}
-		if errors.Is(context.Cause(x.between), errStopping) { // the next leader measures them
-			return nil, nil, errStopping
-		}
+	}
+	if errors.Is(context.Cause(x.between), errStopping) { // the next leader makes the contacts and measures them
+		return nil, nil, errStopping
+	}
+	if !h.Planned {
 		if err := x.leader.history.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err
 		}
