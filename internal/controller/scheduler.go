@@ -281,7 +281,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		return
 	}
 	var run plan.Run
-	wire.Progress(ctx, time.Hour) // more than Config.Expand takes, with the calls of other schedules that it waits for
+	wire.Progress(ctx, 12*time.Hour) // more than Config.Expand takes, with the calls of all other schedules before it
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name,
 		func() (err error) { run, err = k.cfg.Expand(ctx, s.Matrix); return err })
 	run.ID, run.Started = e.Run, k.cfg.Clock.Now().UTC()
