@@ -19,15 +19,13 @@ import (
 // LeaderGone is how long an agent continues an attempt without an answer from any controller.
 const LeaderGone = 2 * time.Minute
 
-// Timeouts of one request between an agent and a controller. A request without an answer is repeated.
+// Limits of one request between an agent and a controller. A request without an answer is repeated.
 const (
 	commandTimeout = time.Second
 	reportTimeout  = 5 * time.Second
 	repeatAfter    = 250 * time.Millisecond
+	epochAhead     = 24 * time.Hour // of epochs, in milliseconds since 1970, before this host's wall clock
 )
-
-// epochAhead is how far an epoch may be ahead of this host's wall clock. Epochs are milliseconds since 1970.
-const epochAhead = 24 * time.Hour
 
 // ErrNoAttempt is wrapped by the error of a report about an attempt that the controller does not lead with this agent.
 var ErrNoAttempt = errors.New("the controller does not lead this attempt with this agent")
@@ -54,7 +52,7 @@ var errAhead = errors.New("ahead of this host's clock")
 // after such an epoch every later leader would be refused.
 func (a *Agent) obey(epoch uint64) error {
 	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
-		return fmt.Errorf("epoch %d is more than %v %w; check the clocks of the hosts", epoch, epochAhead, errAhead)
+		return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key leader of bucket LOCKSTEP_STATE while no controller runs", epoch, epochAhead, errAhead)
 	}
 	for {
 		seen := a.epoch.Load()

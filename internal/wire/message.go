@@ -350,8 +350,7 @@ type (
 	}
 )
 
-// RunState is the state of a run that lists of runs show. It is one value of a bucket, which is replaced as a whole:
-// hence its more than 20 fields.
+// RunState is the state of a run in lists. It is one value of a bucket, stored at once: hence its more than 20 fields.
 type RunState struct {
 	Run       string    `json:"run"`
 	Name      string    `json:"name"`

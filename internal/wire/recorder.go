@@ -205,7 +205,7 @@ func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream
 		has.MaxBytes = max(cfg.MaxBytes, int64(state.Bytes)+fenceBytes)
 	})
 	if lacksResources(err) {
-		err = fmt.Errorf("%w: %w", ErrFull, err)
+		err = fmt.Errorf("%w: %w; free space on the disk of the server, or pass a smaller --record-limit", ErrFull, err)
 	}
 	return made, wrap(err, "create %s with %d bytes", cfg.Name, cfg.MaxBytes)
 }

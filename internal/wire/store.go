@@ -126,6 +126,9 @@ func (s *Store) Prepare(ctx context.Context) error {
 		_, err := s.provide(ctx, cfg, func(has *jetstream.StreamConfig, _ jetstream.StreamState) { has.Subjects = cfg.Subjects })
 		switch {
 		case err == nil, errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another controller has just created it
+		case lacksResources(err):
+			return fmt.Errorf("prepare the control plane: create %s with %d MiB: %w; free space on the disk of the server", cfg.Name,
+				cfg.MaxBytes>>20, err)
 		case cfg.Replicas > 1 && codeOf(err) != 0:
 			return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass lockstep-controller --replicas 1: %w",
 				cfg.Name, cfg.Replicas, errors.Join(ErrServers, err))
@@ -243,7 +246,7 @@ func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored
 	defer cancel()
 	found, err := s.stream(ctx, stream)
 	if err != nil {
-		return stored{}, fmt.Errorf("read %s; check that a controller is running: %w", stream, err)
+		return stored{}, fmt.Errorf("read %s; check the NATS server: %w", stream, err)
 	}
 	return lastOf(ctx, found, subject)
 }
@@ -494,7 +497,7 @@ func (b bucket) use(ctx context.Context, do func(context.Context, jetstream.KeyV
 	defer cancel()
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if err != nil {
-		return fmt.Errorf("read %s; check that a controller is running: %w", b.name, err)
+		return fmt.Errorf("read %s; check the NATS server: %w", b.name, err)
 	}
 	return do(ctx, kv)
 }
