@@ -62,7 +62,7 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 	state, err = awaitEnd(ctx, conn, state, limit)
 	switch {
 	case err != nil:
-		return "", err
+		return "", fmt.Errorf("run %s is cancelled, but its end is not known: %w; see ctl runs list%s", name, err, hint)
 	case state.Seq != cancelled:
 		return fmt.Sprintf("run %s was cancelled and has been submitted again; the new submission is %s: ctl runs attach %s%s",
 			state.Run, state.State, state.Run, hint), nil
@@ -153,10 +153,14 @@ func pull(ctx context.Context, conn *wire.Client, name, root, hint string) (p co
 		err = fmt.Errorf("run %s is %s and has no record yet; follow it: ctl runs attach %s%s", state.Run, state.State,
 			state.Run, hint)
 	case err != nil && state.Copied:
-		err = errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s",
-			onHost(ctx, conn), state.Run))
+		err = withCopy(ctx, conn, state.Run, err)
 	}
 	return p, err
+}
+
+// withCopy adds to an error where the controller's copy of a run is.
+func withCopy(ctx context.Context, conn *wire.Client, run string, err error) error {
+	return errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s", onHost(ctx, conn), run))
 }
 
 // pullRun copies the record of a run and returns as text how many tasks it has.

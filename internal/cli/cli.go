@@ -103,7 +103,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		return coded.code
 	case errors.As(err, &faults):
 		return ExitBadMatrix
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, errTerminated):
 		return ExitInterrupted
 	}
 	return ExitError

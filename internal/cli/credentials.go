@@ -29,8 +29,12 @@ ca.key and the other files where they were created. See docs/howto/secure-a-flee
 		fleetRemove(), fleetPassword())
 }
 
-// reloaded is the hint after a change of users: it has no effect before the servers reload their configuration.
-const reloaded = "Copy nats.conf to the control plane and reload it: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
+// reloaded and renewed are the hints after a change: it has no effect before the servers reload their configuration.
+const (
+	reloaded = "Copy nats.conf" + toReload
+	renewed  = "Copy server.crt and server.key" + toReload
+	toReload = " to the control plane and reload it: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
+)
 
 func fleetInit() *cobra.Command {
 	var hosts, agents []string
@@ -171,6 +175,7 @@ func fleetRenew() *cobra.Command {
 			if err := creds.Renew(); err != nil {
 				return err
 			}
+			fmt.Fprint(c.ErrOrStderr(), renewed)
 			return showCredentials(c, args[0], creds)
 		},
 	}

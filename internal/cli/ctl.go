@@ -119,6 +119,9 @@ func vetCommand() *cobra.Command {
 				if err == nil && len(run.Cells) == 0 {
 					err = nothingLeft(run)
 				}
+				if err := c.Context().Err(); err != nil {
+					return err
+				}
 				if err != nil {
 					fmt.Fprintln(c.ErrOrStderr(), err)
 					bad = true

@@ -194,7 +194,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer stop()
 	conn, err := connect(ctx)
 	if err != nil {
-		return err
+		return leave(log, err)
 	}
 	defer conn.Close()
 	pages, err := wire.NewClient(ctx, connect) // separate: requests of pages cannot close the controller's connection

@@ -43,7 +43,7 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	}
 	folder := "" // as a flag of the commands below
 	if dir := filepath.Dir(record.Dir()); dir != "runs" {
-		folder = " --runs " + dir
+		folder = " --runs " + shellWord(dir)
 	}
 	if hidden > 0 {
 		fmt.Fprintf(out, "\n%s: ctl show --all%s %s\n", display.Count(hidden, "more table"), folder, run.ID)
@@ -61,6 +61,9 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
 	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
 		fmt.Fprintf(out, "report: %s\n", path)
+	}
+	if run.Source.Server != "" && report.NotRun(run, outcomes) != "" {
+		folder += " --server " + shellWord(run.Source.Server)
 	}
 	if next := report.Next(run, outcomes); next != "" {
 		fmt.Fprintf(out, "next:   %s\n", display.Clean(next+folder))

@@ -570,6 +570,9 @@ func (o *runOptions) attach(c *cobra.Command, conn *wire.Client, args []string) 
 		return exit{ExitInterrupted, fmt.Errorf("detached; the run continues; follow it again: %s", o.attachAgain(state.Run))}
 	}
 	if errors.Is(err, wire.ErrNoRun) {
+		if state.Over() && state.Copied {
+			return withCopy(ctx, conn, state.Run, err)
+		}
 		return o.left(ctx, state.Run, err)
 	}
 	if err != nil {

@@ -96,8 +96,14 @@ func (o *addOptions) add(c *cobra.Command, conn *wire.Client, args []string) err
 		wrong = nothingLeft(run)
 	}
 	d.Name = cmp.Or(d.Name, run.Name, "unknown") // an unreadable matrix has no name
-	if err := errors.Join(wrong, d.Check(), noSecrets(file, m),
-		unknownHooks(ctx, conn, d.Hooks)); err != nil {
+	hooks := unknownHooks(ctx, conn, d.Hooks)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if errors.Is(hooks, wire.ErrNoController) {
+		return hooks
+	}
+	if err := errors.Join(wrong, d.Check(), noSecrets(file, m), hooks); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	s, err := o.store(ctx, conn)
