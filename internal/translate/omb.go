@@ -47,17 +47,17 @@ func base(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:]
 
 // Reasons why keys of workloads have no counterpart.
 var ombLost = map[string]string{
-	"payloadFile":                        "message bodies consist of an envelope and constant bytes",
-	"useRandomizedPayloads":              "message bodies consist of an envelope and constant bytes; results that depend on their content (compression) differ",
-	"randomBytesRatio":                   "message bodies consist of an envelope and constant bytes; results that depend on their content (compression) differ",
-	"randomizedPayloadPoolSize":          "message bodies consist of an envelope and constant bytes",
-	"consumerBacklogSizeGB":              "there is no phase in which consumers stop and a backlog grows",
-	"backlogDrainRatio":                  "there is no phase in which consumers stop and a backlog grows",
-	"producerPauseBeforeDrain":           "there is no phase in which consumers stop and a backlog grows",
-	"producerPauseDuringDrain":           "there is no phase in which consumers stop and a backlog grows",
-	"producerStartRate":                  "the rate is constant or unlimited",
-	"producerIncrementRate":              "the rate is constant: use an axis for several rates",
-	"producerIncrementSeconds":           "the rate is constant: use an axis for several rates",
+	"payloadFile":                        "set message.payload: kind \"file\"",
+	"useRandomizedPayloads":              "set message.payload: kind \"compressible\", with repeat 1 - randomBytesRatio",
+	"randomBytesRatio":                   "set message.payload: kind \"compressible\", with repeat 1 - randomBytesRatio",
+	"randomizedPayloadPoolSize":          "the payloads of a publisher repeat after 1 MiB",
+	"consumerBacklogSizeGB":              "set consumers.lifetime.connectAt: consumers connect when a backlog has grown",
+	"backlogDrainRatio":                  "set consumers.lifetime.connectAt: consumers connect when a backlog has grown",
+	"producerPauseBeforeDrain":           "set consumers.lifetime.connectAt: consumers connect when a backlog has grown",
+	"producerPauseDuringDrain":           "set consumers.lifetime.connectAt: consumers connect when a backlog has grown",
+	"producerStartRate":                  "set publishers.profile: stages with increasing rates",
+	"producerIncrementRate":              "set publishers.profile: stages with increasing rates",
+	"producerIncrementSeconds":           "set publishers.profile: stages with increasing rates",
 	"acceptableBacklog":                  "a backlog is a flag of the metrics and no limit",
 	"messageRateReceivedForSubscription": "subscriptions have no filters",
 }

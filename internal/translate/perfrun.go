@@ -26,10 +26,10 @@ type run struct {
 // perfLost are the parameters without a counterpart, with reasons.
 var perfLost = map[string]string{
 	"autoDelete":                        "each task creates its own queues and exchanges and removes them",
-	"bodyContentType":                   "message bodies consist of an envelope and constant bytes",
-	"bodyFiles":                         "message bodies consist of an envelope and constant bytes; set message.size to the size of the files",
+	"bodyContentType":                   "set the option message.contentType of the broker",
+	"bodyFiles":                         "set message.payload: kind \"file\", and message.size",
 	"confirmTimeout":                    "missing confirms are counted after the drain",
-	"consumerLatencyInMicroseconds":     "consumers have no processing time; see consumers.process",
+	"consumerLatencyInMicroseconds":     "set consumers.process",
 	"consumerMsgCount":                  "consumers receive all messages until the drain ends",
 	"consumerRateLimit":                 "consumers have no rate limit",
 	"consumerSlowStart":                 "consumers connect before the first message",
@@ -37,7 +37,7 @@ var perfLost = map[string]string{
 	"exchangeName":                      "names of exchanges are generated per task",
 	"exclusive":                         "several agents may use a queue",
 	"heartbeatSenderThreads":            "it configures the threads of PerfTest",
-	"messageProperties":                 "messages have no configurable properties",
+	"messageProperties":                 "set the option message of the broker",
 	"predeclared":                       "each task creates its own queues and exchanges; set topology.existing to use an existing queue",
 	"producerRandomStartDelayInSeconds": "publishers start together",
 	"producerSchedulerThreadCount":      "it configures the threads of PerfTest",
