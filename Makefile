@@ -10,7 +10,6 @@
 
 GO ?= go
 LAB := $(GO) run ./test/lab
-export CGO_ENABLED ?= 1
 
 .PHONY: build dist test lab test-quick test-long dashboards bench lint
 
