@@ -39,7 +39,7 @@ func activeFirst(t *testing.T, driver string, urls []string) (first, second stri
 	t.Helper()
 	process.Eventually(t, "one of the pair answering", func() bool {
 		for i, url := range urls {
-			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "1s"}`, url))
+			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "10s"}`, url))
 			if err == nil {
 				_ = session.Close()
 				first, second, number = url, urls[1-i], i+1
@@ -98,7 +98,7 @@ func TestActiveMQActiveKilled(t *testing.T) {
 	urls := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
 	consoles := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	first, second, number := activeFirst(t, "activemq", urls)
-	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`,
+	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q]}`,
 		first, second, consoles[0], consoles[1])
 	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number),
 		clean: cleaned(t, "activemq", options)})

@@ -27,7 +27,8 @@ const flagColumn = `( +[a-z][a-z *†‡-]*)? *$`
 func TestMatrixQuick(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "quick.cue")
+	// beside other tests, clients may be inactive for a second
+	ctl := shipped(t, dir, "quick.cue", "--set", `cell.drain.idle="10s"`, "--set", `cell.drain.timeout="1m"`)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}

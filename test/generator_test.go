@@ -24,7 +24,7 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, threads: 2, rate: 1_000_000}
 	consumers: {colocate: true, prefetch: 0}
-	warmup: "200ms", measure: "2s", drain: {idle: "1s", timeout: "5s"}
+	warmup: "200ms", measure: "2s", drain: {idle: "10s", timeout: "1m"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `), 0o644); err != nil {

@@ -69,6 +69,11 @@ func TestOwnRabbitMQ(t *testing.T) {
 				}
 				labtest.Control(t, "start", own.Process(1))
 				api.must("/overview", &overview)
+				again, err := exec.Command(own.Variable(prefix+"_CTL"), "eval", "os:getpid().").Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				pids[strings.Trim(string(again), "\"\n")] = true
 			})
 			for pid := range pids {
 				if name := statusOf(pid)["Name"]; name == "beam.smp" {

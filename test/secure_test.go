@@ -31,7 +31,6 @@ cell: {
 	axis: _
 	publishers: {threads: 1, mode: "confirm-window", persistent: false}
 	consumers: {nodes: 1}
-	connect: "5s"
 	warmup: "100ms"
 	measure: "3s"
 }

@@ -53,7 +53,7 @@ func TestMetricsOfADriver(t *testing.T) {
 	const text = `package matrix
 name: "segmented"
 brokers: b: {driver: "segmented", options: name: "segmented"}
-cell: {publishers: rate: 100, warmup: "0s", measure: "1s", drain: idle: "100ms", require: ["broker.segments.max == 7", "broker.page_faults.p50 < 13"]}
+cell: {publishers: rate: 100, warmup: "0s", measure: "3s", drain: {idle: "2m", timeout: "2m"}, require: ["broker.segments.max == 7", "broker.page_faults.p50 < 13"]}
 tables: [{rows: [], values: ["sent", "broker.segments.mean", "broker.page_faults.max", "broker.queue_depth.p50"]}]
 `
 	write := func(text string) {

@@ -22,6 +22,9 @@ func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 		t.Fatal("a file that is not here is not missed")
 	}
 	_, command, _ := strings.Cut(err.Error(), "\n  ")
+	if !strings.Contains(command, "unzip -p ") {
+		t.Fatalf("the error has no command: %v", err)
+	}
 	// /nowhere cannot be written
 	out, err := exec.CommandContext(context.Background(), "sh", "-c",
 		"mkdir() { :; }; unzip() { :; }; "+command).CombinedOutput()

@@ -241,7 +241,7 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := set("", second.ID); err == nil || strings.Contains(err.Error(), "no copy") ||
-			strings.Contains(err.Error(), "give a newer run") {
+			strings.Contains(err.Error(), "use a newer run") {
 			t.Errorf("a run whose record cannot be read: %v", err)
 		}
 	})

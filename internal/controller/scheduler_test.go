@@ -88,7 +88,6 @@ cell: {
 	publishers: {mode: axis.mode, rate: 1000, count: 50}
 	warmup: "0s"
 	measure: "5s"
-	drain: {idle: "300ms", timeout: "5s"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `

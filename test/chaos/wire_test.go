@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -36,9 +37,11 @@ func (r *row) twice(id bool, later time.Duration) {
 	defer nc.Close()
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() { stopped <- f.repeat(nc, id, later, stop) }()
+	end := sync.OnceFunc(func() { close(stop) })
+	defer end()
 	f.submit(f.matrix(2, ""))
 	code := f.ctl.Leaves()
-	close(stop)
+	end()
 	n := <-stopped
 	r.did("%d messages repeated, after %v and more, with their id: %v", n, later, id)
 	if n < 50 {

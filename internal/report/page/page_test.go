@@ -230,7 +230,7 @@ func TestABacklogHasNoLatency(t *testing.T) {
 				t.Errorf("a backlog's end-to-end latency is drawn, or not explained: %s", f.text())
 			}
 		case "Latency over time":
-			if strings.Contains(f.text(), "processing p50") || !strings.Contains(f.text(), "e2e: backlog") {
+			if strings.Contains(f.text(), "endToEnd p50") || strings.Contains(f.text(), "e2e p50") || !strings.Contains(f.text(), "e2e: backlog") {
 				t.Errorf("a backlog's end-to-end latency is drawn over time, or not explained: %.300s", f.text())
 			}
 		}

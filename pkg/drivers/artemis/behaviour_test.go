@@ -22,7 +22,7 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 	defer silent.Close()
 	url := lab.Variable(t, "LOCKSTEP_ARTEMIS_URL")
 	r := newRig(t, labtest.Options(t, map[string]any{
-		"urls": []string{"amqp://" + silent.Addr().String(), url}, "connectTimeout": "5s",
+		"urls": []string{"amqp://" + silent.Addr().String(), url}, "connectTimeout": "10s",
 	}, `{}`))
 	select {
 	case event := <-r.events:

@@ -49,8 +49,8 @@ func (r result) report(t *testing.T) {
 	}
 }
 
-// check is one running check. Only its own goroutine may call fatalf or notApplicable. Its more than 25 methods are what
-// several checks do: report, wait, use the driver, and break its connections.
+// check is one running check. Only its own goroutine may call fatalf or notApplicable. Its more than 25 methods are
+// what several checks do: report, wait, use the driver, and break its connections.
 type check struct {
 	h    Harness
 	t    *testing.T // only for Restart

@@ -81,7 +81,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 		{"bytes kafka-go", `{"batchBytes": 1024, "client": "kafka-go"}`,
 			func(b recordBatch) bool { return b.records <= 40 }},
 		{"bytes", `{"batchBytes": 1024}`, func(b recordBatch) bool { return b.records <= 60 }},
-		{"linger kafka-go", `{"linger": "1s", "client": "kafka-go"}`, func(b recordBatch) bool { return b.records == 100 }},
+		{"linger kafka-go", `{"linger": "5s", "client": "kafka-go"}`, func(b recordBatch) bool { return b.records == 100 }},
 		{"linger", `{"linger": "5s"}`, func(b recordBatch) bool { return b.records == 100 }},
 		{"gzip kafka-go", `{"compression": "gzip", "client": "kafka-go"}`,
 			func(b recordBatch) bool { return b.attributes&7 == 1 }},

@@ -235,6 +235,7 @@ func TestWriteConcernsOfClaims(t *testing.T) {
 
 // turnstile counts the commands of connections, and withholds their answers until enough of them wait for one.
 type turnstile struct {
+	t       *testing.T
 	mu      sync.Mutex
 	want    map[string]int // by command
 	waiting map[string]int
@@ -275,6 +276,7 @@ func (c *turnstileConn) Read(b []byte) (int, error) {
 		select {
 		case <-hold:
 		case <-time.After(labtest.Wait):
+			c.t.t.Error("fewer requests than the limit were in flight at the same time")
 		}
 	}
 	return c.Conn.Read(b)
@@ -282,7 +284,7 @@ func (c *turnstileConn) Read(b []byte) (int, error) {
 
 // The window and the prefetch are used by concurrent requests: none is answered before as many are in flight.
 func TestLimitsAreFilled(t *testing.T) {
-	stile := &turnstile{want: map[string]int{"insert": 10, "findAndModify": 20, "delete": 20}, waiting: map[string]int{},
+	stile := &turnstile{t: t, want: map[string]int{"insert": 10, "findAndModify": 20, "delete": 20}, waiting: map[string]int{},
 		open: map[string]chan struct{}{"insert": make(chan struct{}), "findAndModify": make(chan struct{}),
 			"delete": make(chan struct{})}}
 	env := labtest.Env(nil)

@@ -61,8 +61,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	return s, nil
 }
 
-// session is one agent's use of a broker during one task. It has more than 25 methods: it implements drivers.Session and
-// optional interfaces, and each needs requests to the broker.
+// session is one agent's use of a broker during one task. It has more than 25 methods: it implements drivers.Session
+// and optional interfaces, and each needs requests to the broker.
 type session struct {
 	options   options
 	security  []client.Option // authentication and TLS of every connection

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,7 +178,6 @@ func TestServerFile(t *testing.T) {
 			kill = startProcess(t, address, watched, dir)
 		},
 	})
-	kill()
 }
 
 // serverAddress makes this test binary run a server. serverDir is the folder of its streams, serverWatch its monitoring
@@ -225,11 +225,13 @@ func startProcess(t *testing.T, address, watched, dir string) (kill func()) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Listening(t, address)
-	return func() {
+	kill = sync.OnceFunc(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
-	}
+	})
+	t.Cleanup(kill)
+	labtest.Listening(t, address)
+	return kill
 }
 
 func TestClusterOfThree(t *testing.T) {
