@@ -32,7 +32,8 @@ func (d *document) add(pos token.Pos, path, message string) {
 	d.errors = append(d.errors, errorAt(pos, path, message))
 }
 
-// loader reads one matrix, part by part. It has more than 25 methods: one per part, which use what the parts before found.
+// loader reads one matrix, part by part. It has more than 25 methods: one per part, which use what the parts before
+// found.
 type loader struct {
 	doc      *document
 	space    space

@@ -14,8 +14,8 @@ import (
 )
 
 // Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and
-// repeatedly. It is safe for concurrent use. The caller owns the results of its methods. Each of its more than 25 methods
-// reads one quantity, and each of its more than 20 fields has one, under the same lock.
+// repeatedly. It is safe for concurrent use. The caller owns the results of its methods. Each of its more than 25
+// methods reads one quantity, and each of its more than 20 fields has one, under the same lock.
 type Merged struct {
 	mu            sync.Mutex
 	groups        map[string]*Merged // nil: no groups

@@ -61,8 +61,8 @@ const deliveryFile = "sink.jsonl"
 // Run is the directory of one run. It is safe for concurrent use within one process. Only one process may write, except
 // for AddDelivery.
 //
-// Its more than 25 methods work on the files of one directory under one lock. There is one method per step of recording a task,
-// per view of its record, and per file beside the tasks.
+// Its more than 25 methods work on the files of one directory under one lock. There is one method per step of recording
+// a task, per view of its record, and per file beside the tasks.
 type Run struct {
 	dir  string
 	plan plan.Run
