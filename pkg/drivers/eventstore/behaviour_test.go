@@ -224,6 +224,34 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	}
 }
 
+// The delivery after which a rejection parks an event is marked as the last one.
+func TestStandInParksRejected(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	for _, retries := range []int{0, 2} {
+		r := newRig(t, reached(t, address, fmt.Sprintf(`{"maxRetryCount": %d}`, retries)), nil)
+		p, _ := r.publisher(drivers.ConfirmEach, nil)
+		r.send(p, 1, 10)
+		in := &heard{}
+		var c drivers.Consumer
+		ready := make(chan struct{})
+		in.react = func() {
+			<-ready
+			c.Nack(1)
+		}
+		c = r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack, s.Nack = drivers.AckEvery, true })
+		close(ready)
+		labtest.Eventually(t, "all deliveries", func() bool { return in.received() == retries+1 })
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range in.got {
+			if want := i == retries; d.Last != want {
+				t.Errorf("maxRetryCount %d: delivery %d is the last: %t, want %t", retries, i, d.Last, want)
+			}
+		}
+	}
+}
+
 // Consumers beyond the capacity of a connection get an error in time.
 func TestStandInConnectionIsFull(t *testing.T) {
 	_, address := inProcess(t, server.Options{})

@@ -152,7 +152,7 @@ func (c *consumer) pass(e *kurrentdb.EventAppeared) {
 			again = drivers.Yes
 		}
 		c.batch = append(c.batch, drivers.Delivery{Body: e.Event.Event.Data, Redelivered: again,
-			Stream: uint32(c.spec.Queue)})
+			Stream: uint32(c.spec.Queue), Last: e.RetryCount >= int(c.conn.session.options.MaxRetries)})
 		c.unanswered = append(c.unanswered, e.Event)
 		e = nil
 		if len(c.batch) < c.spec.Batch {

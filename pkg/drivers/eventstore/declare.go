@@ -41,8 +41,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:    true,
 		},
 		Guarantees: drivers.Guarantees{
-			// A message that is rejected or not answered in time too often is parked: it is kept, but not delivered any
-			// more.
+			// A message that is not answered in time too often is parked: it is kept, but not delivered any more. A
+			// rejected one is dropped, as its last delivery says (Delivery.Last).
 			ConfirmedKept: o.MaxCount == 0,
 			SentKept:      false, // there are no unconfirmed modes
 			NoDuplicates:  false, // events that are not acknowledged in time are delivered again
