@@ -198,6 +198,10 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 	c.Subscriptions, c.Bindings, c.Churn, c.Nodes = can.Subscriptions, can.Bindings, can.Churn, can.Nodes
 	c.Keys, c.Redelivery, c.Streams = can.Keys, can.Redelivery, can.Streams
 	c.CopiesBody = true // the body is copied into a frame
+	if use.Consumers > 0 && use.Ack == drivers.AckAutomatic {
+		// Lockstep drops the deliveries that wait for the handler when a consumer stops.
+		out.Guarantees.ConfirmedKept, out.Guarantees.SentKept = false, false
+	}
 	return out
 }
 

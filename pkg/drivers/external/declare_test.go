@@ -9,6 +9,25 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
+// Deliveries that wait for the handler are dropped when a consumer stops. With automatic acknowledgements, the broker
+// does not have them any more.
+func TestGuaranteesWithoutAcknowledgements(t *testing.T) {
+	d := description{Declares: []rule{{Guarantees: json.RawMessage(`{"confirmedKept": true, "sentKept": true, "ordered": true}`)}}}
+	for _, x := range []struct {
+		use  drivers.Use
+		kept bool
+	}{
+		{drivers.Use{Consumers: 1, Ack: drivers.AckEach}, true},
+		{drivers.Use{Consumers: 1, Ack: drivers.AckAutomatic}, false},
+		{drivers.Use{Ack: drivers.AckAutomatic}, true},
+	} {
+		want := drivers.Guarantees{ConfirmedKept: x.kept, SentKept: x.kept, Ordered: true}
+		if got := d.declare(json.RawMessage(`{}`), x.use).Guarantees; got != want {
+			t.Errorf("%d consumers, ack %q: %+v, want %+v", x.use.Consumers, x.use.Ack, got, want)
+		}
+	}
+}
+
 // TestRedeliverAfter proves that a rule gives the time itself, or the name of the option that has it, as a duration or
 // in seconds.
 func TestRedeliverAfter(t *testing.T) {
