@@ -48,6 +48,7 @@ type child struct {
 	conn     uint64 // the last one
 	consumer uint64
 	sent     int
+	cut      bool     // a connection was cut
 	window   int      // unhandled deliveries
 	sizes    []uint32 // of messages that wait for the window
 	bodies   []byte
@@ -135,10 +136,16 @@ func (c *child) hear(h heard, body []byte) {
 		c.publish(h, body)
 		return
 	case "handled":
+		if c.cut && c.how == "strict" {
+			os.Exit(5)
+		}
 		c.window -= h.Count
 		c.pump()
 		return
-	case "cancel", "ack", "nack", "cut":
+	case "cut":
+		c.cut = true
+		return
+	case "cancel", "ack", "nack":
 		return
 	case "describe":
 		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID,

@@ -102,9 +102,11 @@ func (c *consumer) next() bool {
 	}
 	c.handle(batch)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.waiting, c.bytes = c.waiting-n, c.bytes-size
-	c.mu.Unlock()
-	c.passed = c.conn.link.out.count(c.passed, tally{typeHandled, c.id, n, size})
+	if !c.over { // otherwise the driver expects no frame but close
+		c.passed = c.conn.link.out.count(c.passed, tally{typeHandled, c.id, n, size})
+	}
 	return true
 }
 
@@ -116,9 +118,8 @@ func (c *consumer) Nack(n int) { c.answer(typeNack, n) }
 
 func (c *consumer) answer(kind string, n int) {
 	c.mu.Lock()
-	over := c.over
-	c.mu.Unlock()
-	if !over {
+	defer c.mu.Unlock()
+	if !c.over {
 		c.answers = c.conn.link.out.count(c.answers, tally{kind: kind, consumer: c.id, count: n})
 	}
 }

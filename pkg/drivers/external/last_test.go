@@ -40,6 +40,34 @@ func TestLastDelivery(t *testing.T) {
 	_, _ = p.Close(), c.Close()
 }
 
+// A consumer whose connection was cut while its handler ran sends nothing but close.
+func TestNothingIsHandledAfterCut(t *testing.T) {
+	noLeaks(t)
+	s := openChild(t, "strict", quick)
+	conn := connect(t, s, drivers.ConsumerRole, oneQueue)
+	entered, release := make(chan struct{}), make(chan struct{})
+	c, err := conn.Consumer(t.Context(), drivers.ConsumerSpec{Topology: oneQueue, Batch: 1, Ack: drivers.AckEach},
+		func([]drivers.Delivery) {
+			close(entered)
+			<-release
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := publish(t, s, newLedger().spec())
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	conn.Cut()
+	close(release)
+	c.Stop()
+	if err := s.Setup(t.Context(), oneQueue); err != nil {
+		t.Errorf("a request after it: %v", err)
+	}
+	_, _, _ = c.Close(), p.Close(), conn.Close()
+}
+
 // The requests that a driver's client library repeated are counted before the publisher is closed.
 func TestRetriedRequests(t *testing.T) {
 	noLeaks(t)
