@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// maxAcknowledged is the maximum number of events in one acknowledgement.
-const maxAcknowledged = 2000
+// maxAnswered is the maximum number of events in one acknowledgement or rejection.
+const maxAnswered = 2000
 
 // consumer is a subscriber of a group. It can end before its connection: when the server drops the subscription.
 type consumer struct {
@@ -166,19 +166,12 @@ func (c *consumer) pass(e *kurrentdb.EventAppeared) {
 	c.handle(c.batch)
 }
 
-// Ack acknowledges events: each by a request of its own, or all by a list. Errors of sending end the subscription,
-// which receive reports.
-func (c *consumer) Ack(count int) {
-	most := maxAcknowledged
-	if c.spec.Ack == drivers.AckEach {
-		most = 1
-	}
-	c.answer(count, most, c.sub.Ack)
-}
+// Ack acknowledges events. Errors of sending end the subscription, which receive reports.
+func (c *consumer) Ack(count int) { c.answer(count, c.sub.Ack) }
 
 // Nack rejects events. The server sends them again.
 func (c *consumer) Nack(count int) {
-	c.answer(count, maxAcknowledged, func(events ...*kurrentdb.ResolvedEvent) error {
+	c.answer(count, func(events ...*kurrentdb.ResolvedEvent) error {
 		return c.sub.Nack("refused", kurrentdb.NackActionRetry, events...)
 	})
 }
@@ -186,9 +179,13 @@ func (c *consumer) Nack(count int) {
 // start is the zero of the clock of answering.
 var start = time.Now()
 
-// answer sends the answers to the oldest unanswered events, up to most in a request. From Stop on, it waits for the
-// server up to grace.
-func (c *consumer) answer(count, most int, send func(...*kurrentdb.ResolvedEvent) error) {
+// answer sends the answers to the oldest unanswered events: each by a request of its own, or all by a list. From Stop
+// on, it waits for the server up to grace.
+func (c *consumer) answer(count int, send func(...*kurrentdb.ResolvedEvent) error) {
+	most := maxAnswered
+	if c.spec.Ack == drivers.AckEach {
+		most = 1
+	}
 	c.answering.Store(int64(time.Since(start))) // before the check of ran: Stop checks them in the other order
 	defer c.answering.Store(0)
 	select {

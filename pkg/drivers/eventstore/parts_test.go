@@ -108,7 +108,7 @@ func TestStopEndsAnAcknowledgement(t *testing.T) {
 	sending, sent := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(sent)
-		c.answer(1, 1, func(...*kurrentdb.ResolvedEvent) error {
+		c.answer(1, func(...*kurrentdb.ResolvedEvent) error {
 			close(sending)
 			<-ctx.Done()
 			return ctx.Err()
@@ -122,6 +122,21 @@ func TestStopEndsAnAcknowledgement(t *testing.T) {
 	}
 	cancel()
 	<-sent
+}
+
+// With AckEach, each event is answered by a request of its own, and otherwise by a list.
+func TestRequestsOfAnswers(t *testing.T) {
+	for ack, want := range map[drivers.Ack][]int{drivers.AckEach: {1, 1, 1}, drivers.AckEvery: {3}} {
+		c := &consumer{spec: drivers.ConsumerSpec{Ack: ack}, unanswered: make([]*kurrentdb.ResolvedEvent, 4)}
+		var requests []int
+		c.answer(3, func(events ...*kurrentdb.ResolvedEvent) error {
+			requests = append(requests, len(events))
+			return nil
+		})
+		if !slices.Equal(requests, want) || len(c.unanswered) != 1 {
+			t.Errorf("ack %q: requests with %v events, want %v; %d are unanswered", ack, requests, want, len(c.unanswered))
+		}
+	}
 }
 
 func TestDeclare(t *testing.T) {
