@@ -66,6 +66,7 @@ func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwardin
 		err = c.handshake(ctx, s.security)
 	}
 	if err != nil {
+		s.roles.Clear()
 		_ = c.Close()
 		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.Address, s.diagnose(ctx, e, err))
 	}
@@ -122,7 +123,14 @@ func (c *conn) handshake(ctx context.Context, security security) (err error) {
 }
 
 // fail breaks the conn. Only the first cause has an effect.
-func (c *conn) fail(cause error) { c.Broke(fmt.Errorf("%s: %w", c.address, cause)) }
+func (c *conn) fail(cause error) {
+	select {
+	case <-c.Done():
+	default:
+		c.session.roles.Clear() // another node may be the leader now
+	}
+	c.Broke(fmt.Errorf("%s: %w", c.address, cause))
+}
 
 // Node returns the address of the node.
 func (c *conn) Node() string { return c.address }

@@ -57,6 +57,7 @@ type session struct {
 	env       drivers.Env
 
 	conns kit.Conns
+	roles sync.Map // placed, by state of the member; cleared when a connection fails or breaks
 	grown kit.Rates
 
 	adminMu   sync.Mutex

@@ -72,6 +72,17 @@ func TestStandInCluster(t *testing.T) {
 			t.Errorf("node %s is at %s, want %s", node, got, want)
 		}
 	}
+	// The cluster is not queried for each connection, but again after one broke.
+	dials := func(node drivers.Node) int64 {
+		before := r.dials.Load()
+		_ = r.connect(node).Close()
+		return r.dials.Load() - before
+	}
+	labtest.Eventually(t, "a connection without a query", func() bool { return dials(drivers.AnyNode) == 1 })
+	r.connect(drivers.AnyNode).fail(errors.New("reset"))
+	if n := dials(drivers.AnyNode); n != 2 {
+		t.Errorf("a connection after a break makes %d dials, want 2", n)
+	}
 	in := &heard{}
 	r.consumer(in, nil)
 	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })

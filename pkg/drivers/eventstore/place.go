@@ -5,12 +5,23 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/gossip"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
+
+// roleLife is how long the members of a role are used, so that connection-per-message does not request them for each
+// message.
+const roleLife = 5 * time.Second
+
+// placed are the members that had a role at a time.
+type placed struct {
+	endpoints []kit.Endpoint
+	at        time.Time
+}
 
 // place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode and SpreadNode mean
 // the leader: the other nodes forward requests to it, and only the leader has persistent subscriptions.
@@ -29,6 +40,9 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint,
 	if node == drivers.FollowerNode {
 		want = gossip.MemberInfo_Follower
 	}
+	if known, is := s.roles.Load(want); is && time.Since(known.(placed).at) < roleLife {
+		return known.(placed).endpoints, nil
+	}
 	members, err := s.members(ctx)
 	if err != nil {
 		return nil, err
@@ -45,6 +59,7 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint,
 		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want,
 			len(members))
 	}
+	s.roles.Store(want, placed{found, time.Now()})
 	return found, nil
 }
 

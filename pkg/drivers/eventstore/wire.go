@@ -60,7 +60,7 @@ func (watching) Name() string { return scheme }
 func (watching) Build(to balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
 	c, ok := conns.Load(o.Target.URL.Fragment)
 	if !ok {
-		c = &conn{Conn: requests.NewConn()} // closed meanwhile
+		c = &conn{Conn: requests.NewConn(), session: &session{}} // closed meanwhile
 	}
 	return balancer.Get(pickfirst.Name).Build(&watched{ClientConn: to, conn: c.(*conn)}, o)
 }

@@ -23,7 +23,7 @@ func (s states) UpdateState(state balancer.State) { s.update(state) }
 // Before calls fail because the connection ended, it must be reported as broken. Otherwise the error would count
 // as a rejection by the server. Calls fail with a status after which neither gRPC nor the library connects again.
 func TestConnBreaksBeforeCallsFail(t *testing.T) {
-	c := &conn{Conn: requests.NewConn(), address: "there"}
+	c := &conn{Conn: requests.NewConn(), session: &session{}, address: "there"}
 	var got balancer.State
 	w := watched{conn: c, ClientConn: states{update: func(state balancer.State) {
 		if got = state; state.ConnectivityState == connectivity.TransientFailure && c.Err() == nil {
