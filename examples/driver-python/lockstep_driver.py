@@ -30,6 +30,7 @@ import queue
 import struct
 import sys
 import threading
+import traceback
 
 CLOSE_SECONDS = 2  # until the connection of a publisher or consumer that cannot close in order is cut
 
@@ -192,8 +193,12 @@ class Worker:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self):
-        while not self._ended.is_set():
-            self._jobs.get()()
+        try:
+            while not self._ended.is_set():
+                self._jobs.get()()
+        except Exception:  # a mistake in the driver: Lockstep reports these lines
+            traceback.print_exc()
+            os._exit(1)
 
     def do(self, job):
         self._jobs.put(job)

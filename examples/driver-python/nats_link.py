@@ -69,6 +69,8 @@ class Link:
                 data = data + chunk if data else chunk
         except (OSError, Closed) as e:
             self.breaks(str(e))
+        except Exception as e:  # a mistake here or in a callback: say which
+            self.breaks("%s: %s" % (type(e).__name__, e))
 
     def _parse(self, data):
         """Hands out the whole messages in data, in one call for each subscription; says where they end."""

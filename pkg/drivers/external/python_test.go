@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
@@ -71,6 +72,53 @@ func TestPythonExample(t *testing.T) {
 			stop = startNATS(t, port, dir)
 		},
 	})
+}
+
+// faultyPython is a driver with a mistake in a method of publishers, which runs in a thread of its own.
+const faultyPython = `
+from lockstep_driver import serve
+
+class Part:
+    node = ""
+    def __init__(self, *_): pass
+    def setup(self, topology): pass
+    def connect(self, *_): return self
+    def publisher(self, *_): return self
+    def publish(self, first, messages): return {}["missing"]
+    def close(self): pass
+    def cut(self): pass
+
+serve({"protocol": 5, "name": "faulty", "version": "1", "doc": "A driver.", "schema": "#Options: {}", "declares": [
+    {"modes": ["fire-and-forget"], "acks": ["each"], "label": "none", "capabilities": {"transient": True}}]}, Part)
+`
+
+// An exception in a method of a publisher ends the process. Otherwise Publish would block as if the broker did.
+func TestPythonMistake(t *testing.T) {
+	noLeaks(t)
+	command, dir := python(t), t.TempDir()
+	command.Env["PYTHONPATH"] = command.Dir
+	command.Command[1], command.Dir = "faulty.py", dir
+	if err := os.WriteFile(filepath.Join(dir, "faulty.py"), []byte(faultyPython), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDriver(t.Context(), "faulty", command, quick, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Open(t.Context(), json.RawMessage(`{}`), drivers.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	spec := newLedger().spec()
+	spec.Mode = drivers.FireAndForget
+	p := publish(t, s, spec)
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ended(t, p, "publisher"); !strings.Contains(err.Error(), "KeyError: 'missing'") {
+		t.Errorf("the publisher ends with %v", err)
+	}
 }
 
 func startNATS(t *testing.T, port int, dir string) (stop func()) {
