@@ -142,7 +142,9 @@ func RunAll(t *testing.T, all map[string]Harness) {
 	var failed atomic.Bool
 	report := func(t *testing.T, r result) {
 		t.Helper()
-		failed.Store(failed.Load() || len(r.failures) > 0)
+		if len(r.failures) > 0 {
+			failed.Store(true)
+		}
 		r.report(t)
 	}
 	t.Run("parallel", func(t *testing.T) {
