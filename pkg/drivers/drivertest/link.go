@@ -367,8 +367,9 @@ func checkCutConsumer(c *check) {
 	in.close()
 	calls := len(in.all())
 	s.close()
+	blocked := in.all()[0].id
 	again := slices.DeleteFunc(s.kept(), func(m id) bool {
-		return in.count(m) > 0 && m.seq > 0 // acknowledged, or the acknowledgement was lost
+		return in.count(m) > 0 && m != blocked // acknowledged, or the acknowledgement was lost
 	})
 	if !d.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
 		again = nil

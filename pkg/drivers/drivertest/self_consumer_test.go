@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -54,6 +58,19 @@ func consumerFaults() []fault {
 		{"never ends Close", consumers(func(c *consuming) {
 			c.close = func() { _ = c.Consumer.Close(); hang() }
 		}), []string{"handler-blocks/stop", "ack/each"}},
+	}
+}
+
+// A rejection that only forgets the messages is found although they come again after a timeout of the broker.
+func TestRejectionByTimeout(t *testing.T) {
+	d := consumers(func(c *consuming) {
+		c.nack = func(int) { time.AfterFunc(time.Second, func() { c.Consumer.Nack(16) }) } // all that are unanswered
+	})
+	r := runOne(t, d, "ack/exact")
+	if !slices.ContainsFunc(r.failures, func(line string) bool {
+		return strings.Contains(line, "together with all unanswered ones")
+	}) {
+		t.Errorf("the failures are %q", r.failures)
 	}
 }
 
