@@ -188,7 +188,8 @@ func checkSizes(c *check) {
 	}
 }
 
-// checkReady publishes immediately after a consumer is connected.
+// checkReady publishes immediately after a consumer is connected. In modes without a wait after each message, the message
+// must arrive without a flush.
 func checkReady(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -199,9 +200,13 @@ func checkReady(c *check) {
 		r := c.rig(u)
 		s := r.sender(uint32(i))
 		in := r.inbox(nil)
-		s.send(1)
-		if !in.arrive(s.kept()) {
-			c.fatalf("a message published after Consumer returned was missed")
+		c.must(s.publish(c.ctx, 0, 64), "publish")
+		if u.Mode != drivers.ConfirmWindow && u.Mode != drivers.FireAndForget {
+			s.settle()
 		}
+		if !in.arrive([]id{{s.id, 0}}) {
+			c.fatalf("a message published after Consumer returned was missed, or was not sent without a flush")
+		}
+		s.settle()
 	}
 }

@@ -156,6 +156,7 @@ func publisherFaults() []fault {
 				return p.Publish(ctx, m)
 			}}
 		}}, []string{"close/fire-and-forget", "close/confirm-window"}},
+		{"sends only the messages before the last one without a flush", faulty{publisher: sendsLate}, []string{"ready"}},
 		{"returns after the confirm", returnsLate(), []string{"mandatory"}},
 		{"returns nothing", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.Mandatory = false }},
 			[]string{"mandatory", "mandatory/unconfirmed"}},
