@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"slices"
+	"strconv"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -61,6 +62,32 @@ func checkNodes(c *check) {
 			counts = append(counts, 0)
 		}
 		balanced(c, "connections of "+string(role)+"s", counts)
+	}
+	checkIndexes(r, nodes)
+}
+
+// checkIndexes proves that connections to a node by its index reach one node, and that no other index reaches it.
+func checkIndexes(r *rig, nodes int) {
+	c, at := r.c, map[string]int{} // index by node
+	for i := range 2 * nodes {
+		index := i / 2
+		u := r.use
+		u.PublisherNode = drivers.Node(strconv.Itoa(index))
+		if d := c.declare(u); len(d.Unsupported(c.h.Driver.Info().Name, u))+len(d.Rejections) > 0 {
+			continue // nodes cannot be chosen, or the options have fewer endpoints than the cluster has nodes
+		}
+		conn, err := r.session.Connect(c.ctx, drivers.ConnSpec{Role: drivers.PublisherRole, Topology: r.topology,
+			Node: u.PublisherNode})
+		c.must(err, "connect a publisher to node "+string(u.PublisherNode))
+		c.cleanups = append(c.cleanups, func() { c.end(conn) })
+		name := conn.Node()
+		if other, seen := at[name]; seen && other != index && name != "" {
+			c.errorf("indexes %d and %d connect to the same node %s", other, index, name)
+		}
+		at[name] = index
+		if len(at) > index+1 {
+			c.errorf("index %d connects to several nodes: %v", index, at)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ type placing struct {
 	faulty
 	leaders map[string]int
 	node    func(drivers.ConnSpec) string
+	pinned  func(drivers.ConnSpec) string // of a connection with an index; nil: the node with this index
 }
 
 func (p placing) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
@@ -38,6 +39,11 @@ func (s placingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (dri
 	if err != nil {
 		return nil, err
 	}
+	if _, err := strconv.Atoi(string(spec.Node)); err == nil && s.p.pinned == nil {
+		return placedConn{c, string(spec.Node)}, nil
+	} else if err == nil {
+		return placedConn{c, s.p.pinned(spec)}, nil
+	}
 	return placedConn{c, s.p.node(spec)}, nil
 }
 
@@ -49,6 +55,7 @@ type placedConn struct {
 func (c placedConn) Node() string { return c.node }
 
 func TestNodes(t *testing.T) {
+	nodes := faulty{declare: func(d *drivers.Declaration) { d.Capabilities.Nodes = true }}
 	even := map[string]int{"a": 2, "b": 1, "c": 2}
 	spread := func(spec drivers.ConnSpec) string { return strconv.Itoa(spec.Ordinal % 3) }
 	for name, x := range map[string]struct {
@@ -70,9 +77,21 @@ func TestNodes(t *testing.T) {
 			return spread(spec)
 		}, false},
 	} {
-		r := runOne(t, placing{leaders: x.leaders, node: x.node}, "nodes")
+		r := runOne(t, placing{faulty: nodes, leaders: x.leaders, node: x.node}, "nodes")
 		if (len(r.failures) == 0) != x.passes || r.inapplicable != "" {
 			t.Errorf("a driver that %s: %v %s", name, r.failures, r.inapplicable)
+		}
+	}
+	calls := 0
+	for name, node := range map[string]func(drivers.ConnSpec) string{
+		"ignores indexes": func(drivers.ConnSpec) string { return "0" },
+		"connects to the next node each time": func(drivers.ConnSpec) string {
+			calls++
+			return strconv.Itoa(calls)
+		},
+	} {
+		if r := runOne(t, placing{faulty: nodes, leaders: even, node: spread, pinned: node}, "nodes"); len(r.failures) == 0 {
+			t.Errorf("a driver that %s passes", name)
 		}
 	}
 	for name, d := range map[string]drivers.Driver{
