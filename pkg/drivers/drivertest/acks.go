@@ -18,12 +18,7 @@ var errHandler = errors.New("drivertest's handler refuses")
 func checkAck(c *check, a drivers.Ack) {
 	u := c.use(c.anyMode())
 	u.Ack, u.Prefetch = a, 10
-	d := c.declare(u)
-	if !slices.Contains(d.Capabilities.Acks, a) {
-		checkUndeclaredAck(c, a)
-		return
-	}
-	c.need(u)
+	d := c.need(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	first := r.inbox(nil)
@@ -47,18 +42,6 @@ func checkAck(c *check, a drivers.Ack) {
 	c.linger()
 	if n := second.distinct(); n != 1 {
 		c.errorf("%d messages come again after they were acknowledged (%s) and the consumer closed", n-1, a)
-	}
-}
-
-func checkUndeclaredAck(c *check, a drivers.Ack) {
-	r := c.rig(c.use(c.anyMode()))
-	r.use.Ack = a
-	in, err := r.tryInbox(nil)
-	if err == nil {
-		in.close()
-	}
-	if !refused(err) {
-		c.errorf("a consumer of the undeclared acknowledgement %s gives %v, not ErrUnsupported", a, err)
 	}
 }
 

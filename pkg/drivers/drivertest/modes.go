@@ -1,8 +1,6 @@
 package drivertest
 
 import (
-	"slices"
-
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
@@ -16,15 +14,10 @@ func keeps(m drivers.Mode, p drivers.Guarantees) bool {
 }
 
 // checkMode proves a declared mode: every message arrives once and unchanged. It is confirmed once, or never in
-// unconfirmed modes. An undeclared mode must be rejected.
+// unconfirmed modes.
 func checkMode(c *check, m drivers.Mode) {
 	u := c.use(m)
-	d := c.declare(u)
-	if !slices.Contains(d.Capabilities.Modes, m) {
-		checkUndeclared(c, u)
-		return
-	}
-	c.need(u)
+	d := c.need(u)
 	r := c.rig(u)
 	in := r.inbox(nil)
 	var want []id
@@ -51,23 +44,6 @@ func checkMode(c *check, m drivers.Mode) {
 	c.logf("%d of %d messages arrive; guaranteed: %v", len(want)-in.missing(want), len(want), keeps(m, d.Guarantees))
 	if d.Guarantees.Ordered {
 		in.inOrder()
-	}
-}
-
-func checkUndeclared(c *check, u drivers.Use) {
-	known := c.anyMode()
-	setup := c.use(known)
-	r := c.rig(setup)
-	spec := r.publisherSpec()
-	spec.Mode = u.Mode
-	conn, err := r.conn(drivers.PublisherRole)
-	c.must(err, "connect publishers")
-	s := c.newSender(1, u.Mode)
-	if err = s.connect(conn, spec); err == nil {
-		_ = s.pub.Close()
-	}
-	if !refused(err) {
-		c.errorf("a publisher of the undeclared mode %s gives %v, not ErrUnsupported", u.Mode, err)
 	}
 }
 
@@ -188,8 +164,8 @@ func checkSizes(c *check) {
 	}
 }
 
-// checkReady publishes immediately after a consumer is connected. In modes without a wait after each message, the message
-// must arrive without a flush.
+// checkReady publishes immediately after a consumer is connected. In modes without a wait after each message, the
+// message must arrive without a flush.
 func checkReady(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
