@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -98,6 +100,27 @@ func TestDestination(t *testing.T) {
 	}
 }
 
+// A message in the queues of several subscriptions was published once.
+func TestPublishRateOfSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &managedSession{}
+		var rate float64
+		for _, enqueued := range []int{0, 15} {
+			text := fmt.Sprintf(`{"q0.s0": {"EnqueueCount": %d}, "q0.s1": {"EnqueueCount": %[1]d}, "q0.s2": {"EnqueueCount": %[1]d}}`,
+				enqueued)
+			for _, m := range s.queueMetrics(reply{Status: http.StatusOK, Value: json.RawMessage(text)}, "b", 3) {
+				if m.Name == drivers.MetricPublishRate {
+					rate = m.Value
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if rate != 15 {
+			t.Errorf("15 messages per second with 3 subscriptions are a rate of %v", rate)
+		}
+	})
+}
+
 // A value that Jolokia's policy forbids is missing.
 func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
 	refused := reply{Status: http.StatusForbidden, Error: "not allowed"}
@@ -105,7 +128,7 @@ func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
 	for range 2 { // rates need a second probe
 		for name, metrics := range map[string][]drivers.Metric{
 			"memory": memoryMetrics(refused), "process": s.processMetrics(refused, "b"), "store": storeMetrics(refused),
-			"queues": s.queueMetrics(refused, "b"),
+			"queues": s.queueMetrics(refused, "b", 1),
 		} {
 			if len(metrics) > 0 {
 				t.Errorf("%s: %v", name, metrics)

@@ -43,7 +43,7 @@ func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	metrics = append(metrics, s.processMetrics(replies[1], broker.Name)...)
 	metrics = append(metrics, storeMetrics(replies[2])...)
 	if task != nil {
-		metrics = append(metrics, s.queueMetrics(replies[3], broker.Name)...)
+		metrics = append(metrics, s.queueMetrics(replies[3], broker.Name, task.Subscriptions)...)
 	}
 	return metrics, nil
 }
@@ -95,7 +95,7 @@ func storeMetrics(r reply) []drivers.Metric {
 
 // queueMetrics returns nothing if no queue exists, because Jolokia then reports an error. Counters start when queues
 // are created.
-func (s *managedSession) queueMetrics(r reply, broker string) []drivers.Metric {
+func (s *managedSession) queueMetrics(r reply, broker string, subscriptions int) []drivers.Metric {
 	answer := map[string]struct {
 		Size       float64 `json:"QueueSize"` // includes messages delivered and not acknowledged
 		InFlight   float64 `json:"InFlightCount"`
@@ -117,6 +117,7 @@ func (s *managedSession) queueMetrics(r reply, broker string) []drivers.Metric {
 		{Name: drivers.MetricUnacked, Value: unacked},
 		{Name: drivers.MetricMemoryQueues, Value: memory},
 	}
-	metrics = append(metrics, s.rate(drivers.MetricPublishRate, broker, enqueued)...)
+	// Each message is in a queue of every subscription.
+	metrics = append(metrics, s.rate(drivers.MetricPublishRate, broker, enqueued/float64(max(1, subscriptions)))...)
 	return append(metrics, s.rate(drivers.MetricDeliverRate, broker, dispatched)...)
 }

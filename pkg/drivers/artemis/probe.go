@@ -68,7 +68,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		drivers.Metric{Name: drivers.MetricQueues, Value: sum.queues},
 		drivers.Metric{Name: drivers.MetricQueueDepth, Value: sum.depth},
 		drivers.Metric{Name: drivers.MetricUnacked, Value: sum.unacked})
-	metrics = append(metrics, s.rate(drivers.MetricPublishRate, sum.added)...)
+	// Each message is in a queue of every subscription.
+	metrics = append(metrics, s.rate(drivers.MetricPublishRate, sum.added/float64(max(1, task.Subscriptions)))...)
 	metrics = append(metrics, s.rate(drivers.MetricDeliverRate, sum.acked+sum.unacked)...)
 	var inSync bool
 	if s.options.HA == replication && answers[len(calls)-2].value(&inSync) == nil {
