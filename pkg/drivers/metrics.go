@@ -93,7 +93,7 @@ var shared = []MetricInfo{
 		"messages published to the task's queues, or by all users if the broker does not report them separately, per second",
 		added, ofTask, neither},
 	{MetricDeliverRate, "1/s",
-		"messages delivered per second from the task's queues, or from all if the broker does not separate them; with redeliveries (not Artemis)",
+		"deliveries per second, with redeliveries except Artemis, from the task's queues, or all if the broker does not separate them",
 		added, ofTask, neither},
 	{MetricConnectionRate, "1/s", "connections opened by all users, per second", added, ofBroker, neither},
 	{MetricDiskFree, "bytes", "free space of the broker's disks", added, ofBroker, neither},
