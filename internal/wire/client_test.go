@@ -248,7 +248,7 @@ func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
 
 // A submission that is cancelled while no controller leads ends with the cancellation, and was not sent.
 func TestACancelledSubmission(t *testing.T) {
-	for _, after := range []time.Duration{0, 3 * time.Second} {
+	for _, after := range []time.Duration{0, 6*retryWait + retryWait/2} { // between two requests
 		wiretest.AloneInVirtualTime(t, func(t *testing.T) {
 			c := clientOf(t, plane(t, ServerConfig{}))
 			ctx, cancel := context.WithCancel(t.Context())
