@@ -36,7 +36,7 @@ const (
 	maxWithin  = 7 * 24 * time.Hour
 	maxFlags   = 100
 	maxFlag    = 4 << 10
-	maxStored  = 6 << 20 // bytes of a schedule with its history, more than the other limits allow
+	maxStored  = 2 << 20 // bytes of a schedule with its history
 	maxRunID   = 200     // bytes
 )
 
@@ -454,7 +454,7 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 					fmt.Sprintf("its output is not stored: more than %d bytes with the other comparisons",
 						MaxCompared)
 			}
-			c.Why = Cut(c.Why, maxWhy)
+			c.Why = Cut(c.Why, maxProblem)
 			e.Hooks[k] = c
 			return true
 		}
