@@ -205,7 +205,7 @@ func TestFailedStartIsTold(t *testing.T) {
 	}
 }
 
-// A stop command that ends the process and then fails must not leave the broker stopped: nobody else would start it.
+// A stop command that ends the process and then fails must not leave the broker stopped: nothing else starts it again.
 func TestStopThatFailsStartsAgain(t *testing.T) {
 	const word = "1000.015625"
 	c := exec.Command("sleep", word)
