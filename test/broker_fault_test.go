@@ -37,7 +37,7 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, rate: 500, maxInFlight: 200}
 	%s
-	warmup: "500ms", measure: "%v", drain: {idle: "10s", timeout: "%v"}
+	connect: "3m", warmup: "500ms", measure: "%v", drain: {idle: "10s", timeout: "%v"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", "lost"]}]
 `, driver, options, cell, killedFor, drainedFor)
@@ -51,13 +51,13 @@ tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", 
 // measurement ends after the count of sentUntil, which is 20 s at the matrix's rate, or later if publishers must wait
 // for the broker.
 const (
-	killedFor = 2 * time.Minute
+	killedFor = 10 * time.Minute
 	sentUntil = "publishers: count: 10_000"
 )
 
 // drainedFor is the maximum duration of the drain. It is long, because a broker that returns late has many messages to
 // deliver.
-const drainedFor = 3 * time.Minute
+const drainedFor = 10 * time.Minute
 
 // fault is a cell and the broker that is killed in it.
 type fault struct {

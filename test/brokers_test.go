@@ -67,11 +67,11 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	defer proxy.Close()
 
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "async-vs-sync.cue", "--quick", "--set", `cell.measure="1s"`,
+	ctl := shipped(t, dir, "async-vs-sync.cue", append(brief(drained...), "--quick",
 		"--set", `axes.broker=["rabbit","proxied"]`,
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
-		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))
+		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
@@ -168,8 +168,8 @@ func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "prefetch.cue", "--quick", "--set",
-		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
+	ctl := shipped(t, dir, "prefetch.cue", append(brief(drained[0]), "--quick", "--set",
+		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))...)
 	seen := map[string]string{} // node of each queue
 	for running := true; running; {
 		var queues []placed

@@ -97,9 +97,9 @@ func middle(outcomes []plan.Outcome, value string) (median, spread float64) {
 // A step of a clock during the measurement is recorded with its size, and only end-to-end latencies are flagged.
 func TestClockStepInMidTask(t *testing.T) {
 	t.Parallel()
-	o := betweenClocks(t, "", "+1h,step=100ms@30s", `
+	o := betweenClocks(t, "", "+1h,step=100ms@90s", `
 axes: mode: ["confirm-each"]
-cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "0s", measure: "40s"}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "0s", measure: "100s"}
 `)[0]
 	var told []plan.Event
 	for _, e := range o.Events {

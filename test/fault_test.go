@@ -68,6 +68,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 // run starts ctl run with a matrix of the given cell and axes.
 func (f *fleet) run(rest string) *process.Process {
 	f.t.Helper()
+	rest = strings.Replace(rest, "cell: {", `cell: {connect: "2m", `, 1)
 	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"10s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
 		"tables: [{rows: [\"mode\"], values: [\"publish.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
 	file := filepath.Join(f.dir, "matrix.cue")

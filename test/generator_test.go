@@ -48,7 +48,8 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 		if shared == client || full && client {
 			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
 		}
-		if !strings.Contains(said, " (send delay p99 ") || strings.Contains(said, "publishers waited for the broker") {
+		// A process that waits for the CPU also reads confirms late.
+		if !strings.Contains(said, " (send delay p99 ") || long() && strings.Contains(said, "publishers waited for the broker") {
 			t.Errorf("warnings:\n%s", said)
 		}
 		t.Logf("%v/s: %s", o.Values["publish.rate"].Number, said)

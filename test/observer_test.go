@@ -73,7 +73,7 @@ func TestObserver(t *testing.T) {
 name: "observed"
 brokers: js: {driver: "nats", options: {urls: ["nats://127.0.0.1:%s"], storage: "file"}}
 axes: {broker: ["js"], mode: ["confirm-window", "confirm-each"]}
-cell: {axis: _, publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "10s"}
+cell: {axis: _, connect: "2m", publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "10s"}
 tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
 `, port)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -14,7 +14,7 @@ import (
 func TestMatrixShapes(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "shapes.cue", append([]string{"--quick"}, brief(`cell.drain.timeout="2m"`)...)...)
+	ctl := shipped(t, dir, "shapes.cue", append([]string{"--quick"}, brief(drained...)...)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}

@@ -128,9 +128,11 @@ func brief(fields ...string) (args []string) {
 	return args
 }
 
+// drained gives a slow broker time to connect and to deliver everything. A drain ends with the last message.
+var drained = []string{`cell.connect="3m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
+
 // few makes each publisher send a hundred messages, in any time. A second at full rate would take long to drain.
-var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`,
-	`cell.connect="3m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
+var few = slices.Clip(append([]string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`}, drained...))
 
 // Every broker has a row, and unsupported cells are n/a with a reason: in the three modes of the short form, or in
 // every mode with LOCKSTEP_LONG=1.
@@ -231,7 +233,8 @@ func TestMatrixBindings(t *testing.T) {
 	args := append([]string{"--quick"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
-	args = append(args, brief(`axes.bindings=[10]`)...) // a cluster needs long for a thousand bindings
+	// A cluster needs long for a thousand bindings.
+	args = append(args, brief(append(drained, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "bindings.cue", args...)
 	if code := ctl.Leaves(); code != 0 {
@@ -307,7 +310,7 @@ func TestStudyCapacity(t *testing.T) {
 func TestMatrixVersions(t *testing.T) {
 	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1",
 		"rabbitmq-newest-1")...)
-	args = append(args, brief(`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`)...)
+	args = append(args, brief(drained...)...)
 	t.Parallel()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", args...)

@@ -11,12 +11,12 @@ import (
 func TestMatrixSideBySide(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "sidebyside.cue", "--quick",
+	ctl := shipped(t, dir, "sidebyside.cue", append(brief(drained...), "--quick",
 		"--set", fmt.Sprintf(`brokers.rabbit={driver: "rabbitmq", options: {url: %q, management: %q}}`,
 			variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),
 		"--set", `cell.sideBySide=["memory", "rabbit"]`, "--set",
 		`tables=[{rows: ["rate", "group"], values: ["publish.rate", "broker.memory.p50"]}]`,
-		"--set", `cell.measure="4s"`)
+		"--set", `cell.measure="4s"`)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0", code)
 	}

@@ -81,10 +81,10 @@ suite_unit() {
 	local failed=0 packages="./internal/wire ./internal/cli ./internal/controller ./internal/... ./matrices/... ./cmd/... ./test/process ./test/redaction ./test/repo ./test/accuracy"
 	build_programs || return 1 # for test/hostile
 	# shellcheck disable=SC2046,SC2086 # one package per word
-	tests unit-race -race -p 3 -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
+	tests unit-race -race -p 3 -shuffle=on -timeout 60m -skip "$in_long" $(concurrent yes $packages) || failed=1
 	# test/hostile sends more messages than the race detector allows in minutes. Part race of make test-long runs it with it.
 	# shellcheck disable=SC2046,SC2086
-	tests unit -p 3 -shuffle=on -timeout 20m -skip "$in_long" ./test/hostile $(concurrent no $packages) || failed=1
+	tests unit -p 3 -shuffle=on -timeout 60m -skip "$in_long" ./test/hostile $(concurrent no $packages) || failed=1
 	return $failed
 }
 
@@ -111,11 +111,11 @@ drivers() {
 }
 
 # Go's cache of results ignores changes of brokers and programs: -count=1.
-suite_drivers() { drivers drivers -p 4 -count=1 -timeout 25m; }
+suite_drivers() { drivers drivers -p 4 -count=1 -timeout 60m; }
 
 # Most of these tests wait for most of their time.
 suite_programs() {
-	build_programs && tests programs -p 2 -parallel 4 -count=1 -timeout 40m -skip "$in_long" ./test ./test/chaos
+	build_programs && tests programs -p 2 -parallel 4 -count=1 -timeout 120m -skip "$in_long" ./test ./test/chaos
 }
 
 # Parts of make test-long.

@@ -31,8 +31,8 @@ import (
 
 // Limits of the wait for observers: before the load, and at the end for their last samples.
 const (
-	observerReady = 2 * time.Second
-	observerLast  = 3 * time.Second
+	observerReady = 10 * time.Second
+	observerLast  = 10 * time.Second
 )
 
 // Margins beyond the agents' own timeouts of a step, so that the agents' errors arrive first.

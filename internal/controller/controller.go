@@ -75,7 +75,7 @@ const stopTimeout = 10 * time.Second
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		err := store.Prepare(ctx)
-		const formTimeout = 20 * time.Second // of a cluster; until then ErrServers is not final
+		const formTimeout = 2 * time.Minute // of a cluster; until then ErrServers is not final
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil

@@ -81,7 +81,7 @@ func (f *fleet) account() *account {
 // answer.
 func (f *fleet) stored() []stored {
 	f.t.Helper()
-	for end := time.Now().Add(stepLimit); ; {
+	for end := time.Now().Add(10 * stepLimit); ; {
 		all, err := f.readStored()
 		if err == nil {
 			return all
@@ -103,7 +103,7 @@ func (f *fleet) readStored() (all []stored, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stepLimit/6)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stepLimit)
 	defer cancel()
 	events, err := readStream(ctx, js, "LOCKSTEP_EVENTS_"+f.run.Plan().ID)
 	if err != nil {

@@ -45,9 +45,8 @@ func (r *row) agentKilled(phase string) {
 	a := f.ends(0)
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
-	why := a.repeated(b.Task)
-	if lost.Task != b.Task || !strings.Contains(why, victim) {
-		r.t.Errorf("event %+v, reason %q: want agent %s lost in task %s", lost.RunEvent, why, victim, b.Task)
+	if why := a.repeated(lost.Task); !strings.Contains(why, victim) { // the next task, if the kill was late
+		r.t.Errorf("event %+v, reason %q: want agent %s lost", lost.RunEvent, why, victim)
 	}
 }
 
@@ -111,14 +110,14 @@ func agentStopped(r *row) {
 
 // clockStepped steps an agent's clock during a task. The outcome of that task has an event for it.
 func clockStepped(r *row) {
-	after := r.between(33*time.Second, 38*time.Second).Round(time.Millisecond)
+	after := r.between(60*time.Second, 65*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"},
 		variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
 	f.agents[victim].Kill() // the step is counted from the agent's start, which must be just before the run
 	process.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`,
-		fmt.Sprintf("measure: %q", measure), `measure: "42s"`, "rate: 300", "rate: 100")
+		fmt.Sprintf("measure: %q", measure), `measure: "69s"`, "rate: 300", "rate: 100")
 	f.restart(victim)
 	f.submit(one.Replace(f.matrix(1, "")))
 	stepped := f.agents[victim].Begun.Add(after)

@@ -176,11 +176,12 @@ brokers: nats: {driver: "nats", options: {urls: [%q], storage: %q}}
 axes: mode: ["confirm-window", "confirm-each"]
 cell: {
 	axis: _
+	connect: "2m"
 	publishers: {mode: axis.mode, rate: 300, persistent: %v}
 	consumers: process: "5ms"
 	warmup:  %q
 	measure: %q
-	drain: {idle: "10s", timeout: "1m"}
+	drain: {idle: "1m", timeout: "3m"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate", "lost", "unknown"]}]
 `, repeat, f.broker.url(), storage, storage == "file", warmup, measure)

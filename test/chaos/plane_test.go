@@ -112,7 +112,7 @@ func (f *fleet) fill() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*stepLimit)
 	defer cancel()
 	for space := 900 << 10; ; {
 		more := &natsgo.Msg{Subject: m.Subject, Header: natsgo.Header{},

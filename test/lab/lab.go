@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	readyWithin  = 5 * time.Minute // for a cluster of three on a busy machine, while tests run
+	readyWithin  = 15 * time.Minute // for a cluster of three on a busy machine, while tests run
 	readyEvery   = 250 * time.Millisecond
 	answerWithin = 5 * time.Second // for one readiness check
 )
