@@ -124,7 +124,8 @@ part_race() {
 	(
 		unset LOCKSTEP_LONG
 		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/process ./test/hostile ./test/redaction ./test/repo ./test/accuracy ./test/eventstored/... &&
-			build_programs && tests race-programs -race -p 1 -timeout 60m -skip "$in_long" ./test ./test/chaos
+			build_programs && tests race-programs -race -p 1 -timeout 60m -skip "$in_long" ./test ./test/chaos &&
+			cd dashboards && tests race-dashboards -race -timeout 10m ./...
 	)
 }
 part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/... ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
