@@ -154,7 +154,10 @@ func draw(v *liveView, a *runview.Attempt) {
 			one.Latencies = append(one.Latencies, liveLatency{"publish", report.Latency(f.Confirm.P50.Seconds()),
 				report.Latency(f.Confirm.P99.Seconds())})
 		}
-		if f.Consumes && f.Processing.Samples > 0 {
+		switch {
+		case f.Behind: // then latencies only measure the length of the queue
+			one.Latencies = append(one.Latencies, liveLatency{"e2e", string(plan.Backlog), string(plan.Backlog)})
+		case f.Consumes && f.Processing.Samples > 0:
 			one.Latencies = append(one.Latencies, liveLatency{"e2e", report.Latency(f.Processing.P50.Seconds()),
 				report.Latency(f.Processing.P99.Seconds())})
 		}

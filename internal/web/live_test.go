@@ -9,6 +9,7 @@ import (
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runview"
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
@@ -69,5 +70,22 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	}
 	if want := "about " + display.Elapsed(plan.Estimate(cell.Workload)-6*time.Second); v.Left != want {
 		t.Errorf("left: %q, want %q", v.Left, want)
+	}
+}
+
+// While a backlog grows, the live view has no end-to-end latency, because that would only measure the queue.
+func TestNoLatencyWhileABacklogGrows(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		v := liveView{Cell: "c"}
+		draw(&v, &runview.Attempt{Series: []runview.Metrics{{Flows: []runview.Flow{{Known: true, Consumes: true,
+			Behind: behind, Processing: runview.Latency{P50: 3 * time.Second, P99: 5 * time.Second, Samples: 9}}}}}})
+		var text bytes.Buffer
+		if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text.String(), "5.00 s") == behind ||
+			strings.Contains(text.String(), "<dt>e2e p99</dt><dd>backlog</dd>") != behind {
+			t.Errorf("backlog grows: %v, and the page shows:\n%s", behind, text.String())
+		}
 	}
 }
