@@ -74,12 +74,9 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 		v.Common = append(v.Common, fmt.Sprintf("%+.1f %% in %d of %d cells since %s, in %d run(s)",
 			100*stats.Median(c.Shifts), len(c.Cells), c.Tested, c.Since.Run, c.Runs))
 	}
-	most, first, last := 0.0, time.Time{}, time.Time{}
+	first, last := time.Time{}, time.Time{}
 	for _, s := range t.Series {
 		for _, p := range s.Points {
-			if p.Usable > 0 {
-				most = max(most, p.Number)
-			}
 			if first.IsZero() || p.Started.Before(first) {
 				first = p.Started
 			}
@@ -98,12 +95,13 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 		}
 		plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", v.Title, x.Name, len(s.Points)),
 			Series: []chart.Line{{}}}
-		gap := false
+		gap, highest := false, 0.0
 		for _, p := range s.Points {
 			at := float64(p.Started.Unix())
 			point := pointView{Run: p.Run, At: p.Started, Text: "–", Status: p.Status, New: p.New}
 			if p.Usable > 0 {
 				point.Number, point.Text = &p.Number, format(p.Number)
+				highest = max(highest, p.Number)
 				plot.Series[0].Points = append(plot.Series[0].Points,
 					chart.Point{X: at, Y: p.Number, Break: gap, Flagged: p.Status != "",
 						Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
@@ -127,8 +125,7 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 			Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
 		plot.X.At, plot.X.Names = days(first, last)
 		plot.X.Min, plot.X.Max = float64(first.Unix()), float64(last.Unix())
-		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Max: most,
-			Format: formatOf(info.Unit, most)}
+		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Format: formatOf(info.Unit, highest)}
 		x.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
 		v.Series = append(v.Series, x)
 	}
@@ -180,17 +177,17 @@ func labelOf(title string, u plan.Unit) string {
 	return title
 }
 
-// formatOf returns a function that formats all ticks of an axis in the same unit. most is the maximum of the axis.
-func formatOf(u plan.Unit, most float64) func(float64) string {
+// formatOf returns a function that formats all ticks of an axis in the same unit, that of the highest value.
+func formatOf(u plan.Unit, highest float64) func(float64) string {
 	scale, suffix := 1.0, ""
 	switch {
-	case u == plan.Seconds && most < 1e-3:
+	case u == plan.Seconds && highest < 1e-3:
 		scale, suffix = 1e6, " µs"
-	case u == plan.Seconds && most < 1:
+	case u == plan.Seconds && highest < 1:
 		scale, suffix = 1e3, " ms"
 	case u == plan.Seconds:
 		suffix = " s"
-	case (u == plan.Bytes || u == plan.BytesRate) && most >= 1e6:
+	case (u == plan.Bytes || u == plan.BytesRate) && highest >= 1e6:
 		scale, suffix = 1e-6, " M"
 	}
 	return func(x float64) string {

@@ -411,6 +411,9 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 		}
 		for _, task := range run.Tasks() {
 			rate := plan.Value{Number: 1000 + float64(i*i*7919%13)}
+			if task.Cell.Index == 0 {
+				rate.Number /= 500
+			}
 			switch {
 			case task.Cell.Index == 1 && i >= 18:
 				rate.Number *= 0.7
@@ -439,6 +442,11 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	if strings.Count(text, `<svg class="chart" viewBox`) != 2 || strings.Count(text, "<strong>alarm:</strong>") != 1 ||
 		slower < 0 || slower > steady {
 		t.Errorf("want two drawings, the one with the only alarm first:\n%s", text)
+	}
+	for _, tick := range []string{">1,000<", ">2<"} { // the rates of the cells differ by a factor of 500
+		if !strings.Contains(text, tick) {
+			t.Errorf("no chart has the tick %s: each has its own scale:\n%s", tick, text)
+		}
 	}
 	path += "&cell=00000000abc1"
 	text = l.get(path, nil)
