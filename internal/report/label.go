@@ -7,6 +7,14 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
+// ConfirmMeaning returns the meaning of a confirm in a cell. It is empty if no publisher of the cell waits for confirms.
+func ConfirmMeaning(c plan.Cell) string {
+	if !slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return w.Publishers.Confirmed() }) {
+		return ""
+	}
+	return c.Label
+}
+
 // labelled collects the meanings of a confirm in cells.
 type labelled struct {
 	labels []string
@@ -14,8 +22,7 @@ type labelled struct {
 }
 
 func (l *labelled) add(c *cell) {
-	confirmed := func(w plan.Workload) bool { return w.Publishers.Confirmed() }
-	if c.cell.Label == "" || !slices.ContainsFunc(c.cell.Workload.Parts(), confirmed) {
+	if ConfirmMeaning(c.cell) == "" {
 		return
 	}
 	l.cells = append(l.cells, c)

@@ -19,7 +19,7 @@ type cellView struct {
 	ID, Name      string
 	Runs          []string // marks of the runs that have it; none: there is only one run
 	Verdict       plan.Verdict
-	Label         string // the meaning of a confirm
+	Label         string // the meaning of a confirm; empty: the cell has none
 	Workload      string // JSON
 	Tasks         []taskView
 	Distributions []figure
@@ -183,7 +183,7 @@ func urgency(cell []detail) int {
 // cellOf reads the records of a cell's tasks.
 func cellOf(cell []detail) (cellView, error) {
 	first := cell[0].task.Cell
-	v := cellView{ID: first.ID, Name: cmp.Or(first.Name(), "the only cell"), Label: first.Label,
+	v := cellView{ID: first.ID, Name: cmp.Or(first.Name(), "the only cell"), Label: report.ConfirmMeaning(first),
 		Workload: workload(first.Workload)}
 	var verdicts []plan.Verdict
 	curves := &curves{}

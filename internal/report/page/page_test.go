@@ -411,6 +411,27 @@ func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
+// A cell without confirms has no meaning of a confirm, whatever its driver describes.
+func TestCellsWithoutConfirmsHaveNoMeaningOfAConfirm(t *testing.T) {
+	p := matrix(t, "modes", 2, 1)
+	p.Cells[0].Workload.Publishers.Mode = "fire-and-forget"
+	dir, err := runs.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	for _, task := range p.Tasks() {
+		keepTask(t, dir, task, nil)
+	}
+	page := parsed(t, written(t, Options{}, dir))
+	for i, c := range p.Cells {
+		text := page.id("c" + c.ID).text()
+		if got, want := strings.Contains(text, "Meaning of a confirm: confirmed"), i == 1; got != want {
+			t.Errorf("cell %d, mode %s: %v, want %v:\n%s", i, c.Workload.Publishers.Mode, got, want, text)
+		}
+	}
+}
+
 // TestHeadingsStandWhereTheirCellsDo proves that headings are aligned like the texts below them.
 func TestHeadingsStandWhereTheirCellsDo(t *testing.T) {
 	side := func(n node, row bool) string {
