@@ -223,7 +223,7 @@ func (s *side) facts(by string) facts {
 			b.Name, b.Version = "", "" // the version label is in the subject
 			f.add(of, "", b)
 		}
-		f.add(broker(c.cell.Broker.Name), "a confirm means", c.cell.Label)
+		f.add(broker(c.cell.Broker.Name), "meaning of a confirm", c.cell.Label)
 		for _, o := range c.outcomes {
 			f.add("agents", "how many", len(o.Agents))
 			f.add("agents", "hosts", strings.Join(o.Hosts(), ", "))
