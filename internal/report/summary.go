@@ -24,6 +24,21 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	return text
 }
 
+// Flagged returns the number of tasks that have a flag, except shared-host: the limits of the load generator name its
+// cells (Limitations).
+func Flagged(outcomes []plan.Outcome) (n int) {
+	for _, o := range outcomes {
+		flags := allFlags(o)
+		for _, g := range o.Groups {
+			flags = append(flags, allFlags(plan.Outcome{Values: g.Values})...)
+		}
+		if slices.ContainsFunc(flags, func(f plan.Flag) bool { return f != plan.SharedHost }) {
+			n++
+		}
+	}
+	return n
+}
+
 // total returns the number of tasks of a run. most is "at most " if that is an upper bound, else empty.
 func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
 	rounds := sampling.Of(run, outcomes)

@@ -33,8 +33,10 @@ type runView struct {
 	Known    bool // the plan has been read
 	Plan     plan.Run
 	Summary  string
+	Flagged  int // tasks with flags
 	Tables   []report.Table
 	Problems []string
+	Limits   []string // of the load generator and its hosts
 	Warnings []string
 	Rules    []report.Ruling
 	Files    []link

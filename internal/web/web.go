@@ -550,8 +550,9 @@ func (s *site) run(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if v.Known {
-		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes),
-			append(report.Limitations(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)...)
+		v.Summary, v.Flagged = report.Summary(v.Plan, outcomes), report.Flagged(outcomes)
+		v.Problems, v.Limits = report.Failures(v.Plan, outcomes), report.Limitations(v.Plan, outcomes)
+		v.Warnings = report.Warnings(v.Plan, outcomes)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
 		v.Facts = report.Facts(v.Plan, outcomes)
 		if v.over() { // tasks that have not run yet are a problem only after the end

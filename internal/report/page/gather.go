@@ -19,9 +19,9 @@ type runView struct {
 	Plan      plan.Run
 	Ended     time.Time // end of the last task with an outcome; zero: there is none
 	Took      string
-	Summary   string
 	Counts    []count
 	Problems  []string
+	Limits    []string // of the load generator and its hosts
 	Rules     []report.Ruling
 	Facts     []report.Fact
 	Warnings  []string
@@ -31,7 +31,7 @@ type runView struct {
 	Skipped   int // combinations that skip patterns excluded
 }
 
-// count is the number of tasks with a verdict.
+// count is the number of tasks with a verdict, not run, or with flags.
 type count struct {
 	Verdict string
 	N       int
@@ -99,11 +99,10 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 }
 
 func viewOf(r recorded) runView {
-	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes),
-		Facts: report.Facts(r.plan, r.outcomes), Problems: report.Problems(r.plan, r.outcomes),
-		Rules:    report.Rulings(r.plan, r.outcomes),
-		Warnings: append(report.Limitations(r.plan, r.outcomes), report.Warnings(r.plan, r.outcomes)...), Damage: r.run.Warnings(),
-		Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
+	v := runView{Mark: r.mark, Plan: r.plan, Facts: report.Facts(r.plan, r.outcomes),
+		Problems: report.Problems(r.plan, r.outcomes), Limits: report.Limitations(r.plan, r.outcomes),
+		Rules: report.Rulings(r.plan, r.outcomes), Warnings: report.Warnings(r.plan, r.outcomes),
+		Damage: r.run.Warnings(), Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
 	n := map[plan.Verdict]int{}
 	for _, o := range r.outcomes {
 		n[o.Verdict]++
@@ -118,6 +117,9 @@ func viewOf(r recorded) runView {
 	}
 	if missing := sampling.Of(r.plan, r.outcomes).Tasks() - len(r.outcomes); missing > 0 {
 		v.Counts = append(v.Counts, count{"not run", missing})
+	}
+	if flagged := report.Flagged(r.outcomes); flagged > 0 {
+		v.Counts = append(v.Counts, count{"with flags", flagged})
 	}
 	if v.Ended.After(r.plan.Started) {
 		v.Took = v.Ended.Sub(r.plan.Started).Round(time.Second).String()

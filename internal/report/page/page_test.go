@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -408,6 +409,43 @@ func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
 	}
 	if got := marks(parsed(t, written(t, Options{}, first)), "one"); got != "" {
 		t.Errorf("the cells of the only run are marked %q", got)
+	}
+}
+
+// The limits of the load generator precede the tables, whose rows leave out the flag shared-host. The heading counts
+// the tasks with other flags.
+func TestLimitsPrecedeTheTables(t *testing.T) {
+	p := matrix(t, "limits", 3, 1)
+	dir, err := runs.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	flags := [][]plan.Flag{{plan.SharedHost}, {plan.Backlog, plan.SharedHost}, nil}
+	for i, task := range p.Tasks() {
+		s, f := measured(task)
+		m := record.NewMerged()
+		m.Add(s)
+		o := judge.Judge(task, m, f)
+		for name, v := range o.Values {
+			v.Flags = flags[i]
+			o.Values[name] = v
+		}
+		if i == 0 {
+			o.Limitations = []plan.Limitation{{Flag: plan.SharedHost, Cause: plan.CauseCPU, Host: "h", Agents: []string{"a"},
+				Value: 1.9, Max: 2}}
+		}
+		if err := errors.Join(dir.Append(task.ID, s), dir.Finish(o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := string(written(t, Options{}, dir))
+	limits, tables := strings.Index(text, "shared-host: the broker and agent a"), strings.Index(text, ">Tables</h2>")
+	if limits < 0 || limits > tables {
+		t.Errorf("the limits are at %d, and the tables at %d", limits, tables)
+	}
+	if heading := parsed(t, []byte(text)).all("header")[0].text(); !strings.Contains(heading, "3 valid 1 with flags") {
+		t.Errorf("the heading does not count the task with flags: %s", heading)
 	}
 }
 
