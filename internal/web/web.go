@@ -65,6 +65,12 @@ const askTimeout = 10 * time.Second
 //go:embed pages
 var sources embed.FS
 
+//go:embed pages/style.css
+var style string
+
+//go:embed pages/live.js
+var liveScript string
+
 // New returns the handler of the pages. Requests must have passed Access.Guard.
 func New(cfg Config) http.Handler {
 	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
@@ -85,8 +91,9 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("POST /runs/{run}/{what}", s.act(s.actOnRun))
 	mux.HandleFunc("POST /schedules/{name}/{what}", s.act(s.actOnSchedule))
 	mux.HandleFunc("GET /login", s.login)
-	mux.HandleFunc("GET /style.css", asset("text/css; charset=utf-8", chart.CSS, "style.css"))
-	mux.HandleFunc("GET /live.js", asset("text/javascript; charset=utf-8", "", "live.js"))
+	mux.HandleFunc("GET /style.css", asset("text/css; charset=utf-8", chart.CSS+style))
+	mux.HandleFunc("GET /page.js", asset("text/javascript; charset=utf-8", report.Script))
+	mux.HandleFunc("GET /live.js", asset("text/javascript; charset=utf-8", liveScript))
 	if cfg.Metrics != nil {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
@@ -249,10 +256,10 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, fs.ErrNotExist)
 			return
 		}
-		// A report contains its own style. The sandbox gives it an opaque origin, so that its content cannot act as the
-		// user.
-		w.Header().Set("Content-Security-Policy",
-			"sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
+		// A report contains its own style and script. The sandbox gives it an opaque origin, so that its content cannot
+		// act as the user.
+		w.Header().Set("Content-Security-Policy", "sandbox allow-popups allow-scripts; default-src 'none'; script-src "+
+			report.ScriptSource()+"; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 		w.Header().Set("Content-Type", f.Type)
 		http.ServeContent(patient{w, http.NewResponseController(w)}, r, "", info.ModTime(), file)
 		return
@@ -260,16 +267,11 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, fs.ErrNotExist)
 }
 
-func asset(kind, before, name string) http.HandlerFunc {
-	text, err := sources.ReadFile("pages/" + name)
-	if err != nil {
-		panic(err) // the file is embedded
-	}
-	text = append([]byte(before), text...)
+func asset(kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Cache-Control", "max-age=60")
-		_, _ = io.Copy(w, bytes.NewReader(text)) // fails after a disconnect
+		_, _ = io.WriteString(w, text) // fails after a disconnect
 	}
 }
 

@@ -3,11 +3,13 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,12 +103,15 @@ func TestReportInABrowser(t *testing.T) {
 	}
 	page := look(ctx, t, b, path)
 	sameTables(ctx, t, page, run)
+	sorts(ctx, t, page)
+	filters(ctx, t, page)
+	reads(ctx, t, page)
 	drawn(ctx, t, page)
 	fits(ctx, t, page)
 	colours(ctx, t, page)
 	paper(ctx, t, page)
 	if !eval[bool](ctx, t, page,
-		`typeof alerted === "undefined" && document.scripts.length === 1 && document.images.length === 0`) {
+		`typeof alerted === "undefined" && document.scripts.length === 2 && document.images.length === 0`) {
 		t.Error("a name became part of the page")
 	}
 	several := filepath.Join(t.TempDir(), "two.html")
@@ -155,6 +160,53 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 		if !eval[bool](ctx, t, page, `document.body.innerText.includes(`+strconv.Quote(text)+`)`) {
 			t.Errorf("%q is not to be seen", text)
 		}
+	}
+}
+
+// sorts clicks the heading of the publish rate: the rows are then in ascending, descending and their first order. Rows
+// without a number are last in both.
+func sorts(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	const rates = `[...document.querySelectorAll("#t1 tbody tr")].map(r => { const d = r.cells[3].querySelector("data"); return d ? Number(d.value) : -1 })`
+	first := eval[[]float64](ctx, t, page, rates)
+	for i, direction := range []float64{1, -1} {
+		got := eval[[]float64](ctx, t, page, `document.querySelectorAll("#t1 thead th")[3].click(), `+rates)
+		absent := slices.Index(got, -1)
+		if absent < 5 || slices.ContainsFunc(got[absent:], func(x float64) bool { return x != -1 }) ||
+			!slices.IsSortedFunc(got[:absent], func(a, b float64) int { return int(direction) * cmp.Compare(a, b) }) {
+			t.Errorf("after %d clicks the rates are %v", i+1, got)
+		}
+	}
+	if got := eval[[]float64](ctx, t, page, `document.querySelectorAll("#t1 thead th")[3].click(), `+rates); !slices.Equal(got, first) {
+		t.Errorf("after three clicks the rates are %v, want %v", got, first)
+	}
+}
+
+// filters types the name of a broker into the field above the first table, and removes it.
+func filters(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	typed := func(text string) []string {
+		return eval[[]string](ctx, t, page, `(() => { const f = document.querySelector("#t1 .filter input"); f.value = `+strconv.Quote(text)+`;
+			f.dispatchEvent(new Event("input")); return [...document.querySelectorAll("#t1 tbody tr")].filter(r => r.offsetHeight > 0).map(r => r.innerText) })()`)
+	}
+	all := len(typed(""))
+	got := typed("NATS")
+	if len(got) != 2 || slices.ContainsFunc(got, func(row string) bool { return !strings.Contains(row, "nats") }) {
+		t.Errorf("the rows of nats are %q", got)
+	}
+	if left := len(typed("")); left != all || all < 6 {
+		t.Errorf("%d rows before the filter, and %d after it", all, left)
+	}
+}
+
+// reads touches a bar: the line below its chart has the value.
+func reads(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	got := eval[[]string](ctx, t, page, `(() => { const s = document.querySelector("#axes figure > svg"), v = s.querySelector("title"), r = v.parentNode.getBoundingClientRect();
+		s.dispatchEvent(new PointerEvent("pointerdown", {clientX: r.left + r.width / 2, clientY: r.top + r.height / 2}));
+		return [v.textContent, s.parentNode.querySelector(".readout").innerText] })()`)
+	if got[0] == "" || strings.Join(strings.Fields(got[0]), " ") != strings.Join(strings.Fields(got[1]), " ") {
+		t.Errorf("the line shows %q, want %q", got[1], got[0])
 	}
 }
 

@@ -109,6 +109,10 @@ func TestWebPageInABrowser(t *testing.T) {
 		`typeof alerted === "undefined" && document.images.length === 0 && document.querySelector("section.table h3").innerText.includes("</script>")`) {
 		t.Error("a name became part of the page, or is not shown")
 	}
+	if rates := eval[[]float64](ctx, t, page, `(document.querySelectorAll("section.table thead th")[1].click(),
+		[...document.querySelectorAll("section.table tbody tr")].map(r => Number(r.cells[1].querySelector("data").value)))`); len(rates) != 2 || rates[0] > rates[1] {
+		t.Errorf("a click on the heading sorts the rates as %v", rates)
+	}
 	earlier(t, filepath.Join(dir, "runs"), id)
 	for at, path := range map[string]string{"web-run": "/runs/" + id, "web-runs": "/", "web-agents": "/agents",
 		"web-schedules": "/schedules",
@@ -120,7 +124,8 @@ func TestWebPageInABrowser(t *testing.T) {
 		}
 		narrow(ctx, t, p, at)
 	}
-	visit(ctx, t, b, site+"/runs/"+id+"/report.html")
+	// its policy allows the script
+	until(ctx, t, visit(ctx, t, b, site+"/runs/"+id+"/report.html"), `document.querySelector("figure .readout") !== null`)
 }
 
 // earlier creates seven earlier copies of a run, one per day, and adds them to the history. One has no number.

@@ -1,9 +1,9 @@
-// Package page writes the report of one or several runs as one HTML file without external resources and scripts. It has
-// the tables of the terminal, drawings of them over each axis, and for each cell its verdict, distributions, time
-// series and events. All numbers are from the record, and doubtful ones are marked.
+// Package page writes the report of one or several runs as one HTML file without external resources. It has the tables
+// of the terminal, drawings of them over each axis, and for each cell its verdict, distributions, time series and
+// events. All numbers are from the record, and doubtful ones are marked.
 //
-// Its Content-Security-Policy permits no requests, and all text of users is escaped. The same records give the same
-// bytes.
+// Its Content-Security-Policy permits no requests and no script but report.Script, and all text of users is escaped.
+// The same records give the same bytes.
 package page
 
 import (
@@ -92,6 +92,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 // sheet is the data of the page's template.
 type sheet struct {
 	CSS         template.CSS
+	Script      template.JS
 	Title       string
 	Runs        []runView
 	Tables      []tableView
@@ -102,6 +103,9 @@ type sheet struct {
 	Environment environment
 	Data        data
 }
+
+// ScriptSource returns the expression that allows the script in the page's policy.
+func (sheet) ScriptSource() string { return report.ScriptSource() }
 
 // data is the content of the page as JSON, for programs.
 type data struct {

@@ -2,6 +2,8 @@ package page
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,8 +245,8 @@ func TestUsersTextIsOnlyText(t *testing.T) {
 	text := r1Page(t)
 	page := parsed(t, text)
 	scripts := page.all("script")
-	if len(scripts) != 1 || scripts[0].attr("type") != "application/json" {
-		t.Fatalf("the page has %d script elements, want the one with data", len(scripts))
+	if len(scripts) != 2 || scripts[0].attr("type") != "application/json" || scripts[1].FirstChild.Data != report.Script {
+		t.Fatalf("the page has %d script elements, want the one with data and the script", len(scripts))
 	}
 	var d data
 	if err := json.Unmarshal([]byte(scripts[0].FirstChild.Data), &d); err != nil || len(d.Tables) != 4 ||
@@ -285,8 +287,10 @@ func TestNothingComesFromOutside(t *testing.T) {
 			policy = m.attr("content")
 		}
 	}
-	if !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "http") {
-		t.Errorf("policy %q", policy)
+	sum := sha256.Sum256([]byte(page.all("script")[1].FirstChild.Data))
+	allowed := "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; "
+	if !strings.HasPrefix(policy, allowed) || strings.Count(policy, "script-src") != 1 || strings.Contains(policy, "http") {
+		t.Errorf("policy %q, want only the script: %q", policy, allowed)
 	}
 	for d := range page.Descendants() {
 		for _, a := range d.Attr {

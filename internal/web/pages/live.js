@@ -1,4 +1,4 @@
-// Puts the live part of a run's page in place as the controller makes it anew.
+// Replaces the live part of a run's page with each new version from the controller.
 "use strict";
 (() => {
 	const place = document.getElementById("live");
