@@ -101,7 +101,7 @@ func (s contexts) find(name string) (fleetContext, error) {
 	}
 	if len(s.Contexts) == 0 {
 		return f, exit{ExitBadMatrix, fmt.Errorf("no context %q: none is saved; save it: ctl context add %s --server URL", name,
-			shellWord(name))}
+			display.ShellWord(name))}
 	}
 	return f, exit{ExitBadMatrix,
 		fmt.Errorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))}

@@ -86,7 +86,7 @@ func narrowing(c *cobra.Command, n *matrix.Narrow) {
 func load(file string, n matrix.Narrow) (*matrix.Matrix, error) {
 	source, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; correct the path, or create a matrix: ctl init DRIVER -f %s", err, shellWord(file))
+		err = fmt.Errorf("%w; correct the path, or create a matrix: ctl init DRIVER -f %s", err, display.ShellWord(file))
 	}
 	if err != nil {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}

@@ -19,6 +19,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/agent"
 	"example.org/lockstep/lockstep/internal/controller"
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -71,13 +72,13 @@ func (s *serverFlags) hint() (text string) {
 	flags := s.files()
 	switch {
 	case s.named:
-		text = " --context " + shellWord(s.name)
+		text = " --context " + display.ShellWord(s.name)
 	case s.name == "":
 		flags = append([][2]string{{"server", plan.Redact(s.url)}}, flags...)
 	}
 	for _, f := range flags {
 		if name, value := f[0], f[1]; value != "" && value != plan.Redact(s.preset[name]) {
-			text += " --" + name + " " + shellWord(value)
+			text += " --" + name + " " + display.ShellWord(value)
 		}
 	}
 	return text

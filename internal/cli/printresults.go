@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/report"
@@ -43,7 +44,7 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	}
 	folder := "" // as a flag of the commands below
 	if dir := filepath.Dir(record.Dir()); dir != "runs" {
-		folder = " --runs " + shellWord(dir)
+		folder = " --runs " + display.ShellWord(dir)
 	}
 	if hidden > 0 {
 		fmt.Fprintf(out, "\n%s: ctl show --all%s %s\n", display.Count(hidden, "more table"), folder, run.ID)
@@ -62,10 +63,10 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
-	if run.Source.Server != "" && report.NotRun(run, outcomes) != "" {
-		folder += " --server " + shellWord(run.Source.Server)
-	}
 	if next := report.Next(run, outcomes); next != "" {
+		if run.Source.Server != "" && strings.Contains(next, ": ctl run ") {
+			folder += " --server " + display.ShellWord(run.Source.Server)
+		}
 		fmt.Fprintf(out, "next:   %s\n", display.Clean(next+folder))
 	}
 	files, err := report.Files(run, outcomes)

@@ -18,6 +18,7 @@ import (
 func fortyRows(t *testing.T) *runs.Run {
 	t.Helper()
 	run := plan.Run{Version: plan.RecordFormat, ID: "20260102-150405-modes-3f9c", Name: "modes", Repeat: 1,
+		Source:  plan.Source{File: "modes.cue"},
 		Started: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Axes: []string{"broker", "mode", "threads"},
 		Tables: []plan.Table{
 			{Rows: []string{"broker", "mode", "threads"},

@@ -204,11 +204,11 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			continue
 		}
 		is, err := digestOf(f.Path)
-		unzip := fmt.Sprintf("unzip -p %s %s", shellWord(r.path), shellWord(f.Name))
+		unzip := fmt.Sprintf("unzip -p %s %s", display.ShellWord(r.path), display.ShellWord(f.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", shellWord(filepath.Dir(f.Path)), unzip,
-				shellWord(f.Path)))
+			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", display.ShellWord(filepath.Dir(f.Path)), unzip,
+				display.ShellWord(f.Path)))
 		case err != nil:
 			return exit{ExitBadMatrix, fmt.Errorf("read files of the matrix: %w", err)}
 		case is != r.files[f.Path]:
@@ -238,15 +238,6 @@ func digestOf(path string) (string, error) {
 	h := sha256.New()
 	_, err = io.Copy(h, file)
 	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// shellWord quotes a text as one word for a shell.
-func shellWord(text string) string {
-	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%=:"
-	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // askLimit limits the wait for one broker's description.

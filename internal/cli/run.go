@@ -438,7 +438,7 @@ func (o *runOptions) elsewhere() string {
 	if o.runs == "runs" {
 		return ""
 	}
-	return " --runs " + shellWord(o.runs)
+	return " --runs " + display.ShellWord(o.runs)
 }
 
 // writable creates the folder of records and checks that it can be written, before anything is measured.
@@ -613,7 +613,7 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
-		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl runs pull %s%s%s", err, shellWord(o.resume),
+		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl runs pull %s%s%s", err, display.ShellWord(o.resume),
 			o.elsewhere(), o.server.hint())
 	}
 	if err != nil {

@@ -87,3 +87,12 @@ func Dash(text string) string {
 	}
 	return text
 }
+
+// ShellWord quotes a text as one word for a shell.
+func ShellWord(text string) string {
+	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%=:"
+	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

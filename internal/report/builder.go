@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/sampling"
 	"example.org/lockstep/lockstep/internal/stats"
@@ -593,10 +594,7 @@ func (b *builder) where(cells []*cell) string {
 	if len(cells) == len(b.cells) {
 		return fmt.Sprintf("all %d cells", len(cells))
 	}
-	shared := slices.Clone(cells[0].place)
-	for _, c := range cells {
-		shared = slices.DeleteFunc(shared, func(p point) bool { return !slices.Contains(c.place, p) })
-	}
+	shared := sharedBy(cells)
 	if len(shared) > 0 && len(b.within(shared)) == len(cells) {
 		return fmt.Sprintf("%s (%d cells)", shared, len(cells))
 	}
@@ -609,6 +607,44 @@ func (b *builder) where(cells []*cell) string {
 		text += fmt.Sprintf(", and %d more", more)
 	}
 	return text
+}
+
+// sharedBy returns the coordinates that all cells have.
+func sharedBy(cells []*cell) place {
+	shared := slices.Clone(cells[0].place)
+	for _, c := range cells {
+		shared = slices.DeleteFunc(shared, func(p point) bool { return !slices.Contains(c.place, p) })
+	}
+	return shared
+}
+
+// repeatFailed returns the command that runs the failed cells again, of which there is at least one: with the flags of
+// the run, and the coordinates that only some cells have and all failed ones share.
+func (b *builder) repeatFailed() string {
+	var failed []*cell
+	for _, c := range b.cells {
+		if len(c.problems(b.run.Strict)) > 0 {
+			failed = append(failed, c)
+		}
+	}
+	shared := slices.DeleteFunc(sharedBy(failed), func(p point) bool { return len(b.within(place{p})) == len(b.cells) })
+	words := []string{"ctl run", display.ShellWord(b.run.Source.File)}
+	if b.run.Source.Quick {
+		words = append(words, "--quick")
+	}
+	for _, set := range b.run.Source.Set {
+		words = append(words, "--set", display.ShellWord(set))
+	}
+	for _, only := range b.run.Source.Filter {
+		axis, _, _ := strings.Cut(only, "=")
+		if !slices.ContainsFunc(shared, func(p point) bool { return p.axis == axis }) {
+			words = append(words, "--filter", display.ShellWord(only))
+		}
+	}
+	for _, p := range shared {
+		words = append(words, "--filter", display.ShellWord(p.axis+"="+p.text))
+	}
+	return strings.Join(words, " ")
 }
 
 // limitations returns one line per flag and process, with the ranges of the measured values and the cells.

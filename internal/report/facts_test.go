@@ -156,11 +156,15 @@ func TestNext(t *testing.T) {
 		"an unreachable broker": {func(_ *plan.Cell, o *plan.Outcome, _ int) {
 			o.Verdict, o.Failure = plan.Unknown, plan.FailedUnreachable
 		}, 2, "check the brokers: ctl doctor m.cue"},
-		"a task has an error": {func(_ *plan.Cell, o *plan.Outcome, _ int) { o.Verdict = plan.Unknown }, 2, ""},
+		"all tasks have an error": {func(_ *plan.Cell, o *plan.Outcome, _ int) { o.Verdict = plan.Unknown }, 2,
+			"repeat the failed cells: ctl run m.cue --quick --set 'a=[1]' --filter broker=one,two"},
+		"a task is invalid": {func(_ *plan.Cell, o *plan.Outcome, i int) {
+			o.Verdict = []plan.Verdict{plan.Valid, plan.Invalid}[i]
+		}, 2, "repeat the failed cells: ctl run m.cue --quick --set 'a=[1]' --filter broker=two"},
 	} {
 		run, outcomes := pair(x.edit)
-		run.Source.File = "m.cue"
-		if got := Next(run, outcomes[:x.done]); !strings.HasPrefix(got, x.want) || x.want == "" && got != "" {
+		run.Source = plan.Source{File: "m.cue", Quick: true, Set: []string{"a=[1]"}, Filter: []string{"broker=one,two"}}
+		if got := Next(run, outcomes[:x.done]); !strings.HasPrefix(got, x.want) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}

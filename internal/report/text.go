@@ -58,8 +58,7 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 	return text
 }
 
-// Next suggests one command after a run. It is empty after a failure, unless the failure is a broker that the agents
-// could not reach.
+// Next suggests one command after a run. It is empty after a failure of a matrix that is no file.
 func Next(run plan.Run, outcomes []plan.Outcome) string {
 	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool {
 		return slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return rateText(w) != maxRate })
@@ -70,8 +69,10 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 	case slices.ContainsFunc(outcomes, func(o plan.Outcome) bool { return o.Failure == plan.FailedUnreachable }) &&
 		run.Source.File != "":
 		return "check the brokers: ctl doctor " + run.Source.File
-	case len(Failures(run, outcomes)) > 0:
+	case len(Failures(run, outcomes)) > 0 && run.Source.File == "":
 		return ""
+	case len(Failures(run, outcomes)) > 0:
+		return "repeat the failed cells: " + newBuilder(run, outcomes).repeatFailed()
 	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {
 		return slices.Contains(allFlags(o), plan.Backlog)
 	}) && run.Source.File != "":
