@@ -418,10 +418,14 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; resume: %s", o.again(id))}
 	case code != ExitOK:
-		return exit{code: code}
+		return exit{code, fmt.Errorf("exit code %d: %s", code, exitReasons[code])}
 	}
 	return nil
 }
+
+// exitReasons are the reasons of the exit codes of a run that has ended.
+var exitReasons = map[int]string{ExitFailedCells: "a cell failed or was invalid", ExitViolated: "a rule is violated",
+	ExitInconclusive: "a rule is inconclusive"}
 
 // again returns the command that resumes a run.
 func (o *runOptions) again(id string) string {

@@ -43,7 +43,7 @@ func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table,
 	return err
 }
 
-// title names a run and its duration.
+// title names a run, with its duration and the numbers of its cells and verdicts.
 func title(run plan.Run, outcomes []plan.Outcome) string {
 	text := fmt.Sprintf("%s, run %s", cmp.Or(run.Name, "unnamed"), run.ID)
 	var ended time.Time
@@ -55,6 +55,27 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 	if took := ended.Sub(run.Started).Round(time.Second); took > 0 && !run.Started.IsZero() {
 		text += ", " + took.String()
 	}
+	text += ": " + display.Count(len(run.Cells), "cell")
+	n, most := total(run, outcomes)
+	if n != len(run.Cells) {
+		text += ", " + most + display.Count(n, "task")
+	}
+	count := func(n int, what string) {
+		if n > 0 {
+			text += fmt.Sprintf(", %d %s", n, what)
+		}
+	}
+	for _, v := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
+		with := 0
+		for _, o := range outcomes {
+			if o.Verdict == v {
+				with++
+			}
+		}
+		count(with, string(v))
+	}
+	count(n-len(outcomes), "not run")
+	count(Flagged(outcomes), "with flags")
 	return text
 }
 
