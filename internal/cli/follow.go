@@ -85,6 +85,7 @@ RUN is an id, a unique prefix of one, or latest.`,
 	o.server.addChoice(c, "")
 	runsFlag(c, &o.runs)
 	formatFlag(c, &o.format, "text", "json")
+	quietFlag(c, &o.quiet)
 	return c
 }
 

@@ -15,18 +15,27 @@ import (
 // maxRows is the number of rows on a terminal above which only the first table is printed.
 const maxRows = 30
 
-// printResults prints the results of a record. On a terminal it prints only the first table of many rows, unless all is
-// set. It writes the tables beside the record, and returns the exit code of the run.
-func printResults(out io.Writer, record *runs.Run, all bool) (code int, err error) {
+// amount is how much of the results is printed.
+type amount int
+
+const (
+	mainResults  amount = iota // on a terminal, only the first table of many rows
+	allResults                 // --all
+	onlyProblems               // --quiet: problems and paths
+)
+
+// printResults prints the results of a record. It writes the tables beside the record, and returns the exit code of the
+// run.
+func printResults(out io.Writer, record *runs.Run, shown amount) (code int, err error) {
 	err = inColours(out, func(w io.Writer) error {
-		code, err = writeResults(w, width(out), record, all)
+		code, err = writeResults(w, width(out), record, shown)
 		return err
 	})
 	return code, err
 }
 
 // writeResults is printResults without colours. columns is the width of the terminal; 0: out is no terminal.
-func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code int, err error) {
+func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
@@ -36,10 +45,21 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	for _, t := range tables {
 		rows += len(t.Rows)
 	}
-	if rows > maxRows && len(tables) > 1 && columns > 0 && !all {
+	if rows > maxRows && len(tables) > 1 && columns > 0 && shown == mainResults {
 		tables, hidden = tables[:1], len(tables)-1
 	}
-	if err := report.Results(out, run, outcomes, tables, columns); err != nil {
+	rulings := report.Rulings(run, outcomes)
+	print := func(line string) { fmt.Fprintln(out, display.Hang(display.Clean(line), columns, 2)) }
+	if shown == onlyProblems {
+		for _, line := range report.Problems(run, outcomes) {
+			print(line)
+		}
+		for _, r := range rulings {
+			if r.Failed() {
+				print(r.String())
+			}
+		}
+	} else if err := report.Results(out, run, outcomes, tables, columns); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
 	folder := "" // as a flag of the commands below
@@ -49,21 +69,26 @@ func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code 
 	if hidden > 0 {
 		fmt.Fprintf(out, "\n%s: ctl show --all%s %s\n", display.Count(hidden, "more table"), folder, run.ID)
 	}
-	rulings := report.Rulings(run, outcomes)
 	for i, line := range record.Warnings() {
-		if i == 0 {
+		if i == 0 && shown != onlyProblems {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintln(out, display.Hang(display.Clean(line), columns, 2))
+		print(line)
 	}
-	if delivered != "" {
+	switch {
+	case shown != onlyProblems && delivered != "":
 		fmt.Fprintf(out, "\n%s\n", delivered)
+	case strings.Contains(delivered, "ctl runs replay "): // points are missing
+		print(delivered)
 	}
-	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
+	if shown != onlyProblems {
+		fmt.Fprintf(out, "\n%s\n", report.Summary(run, outcomes))
+	}
+	fmt.Fprintf(out, "record: %s\n", record.Dir())
 	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
-	if next := report.Next(run, outcomes); next != "" {
+	if next := report.Next(run, outcomes); next != "" && shown != onlyProblems {
 		if run.Source.Server != "" && strings.Contains(next, ": ctl run ") {
 			folder += " --server " + display.ShellWord(run.Source.Server)
 		}

@@ -77,7 +77,7 @@ func fortyRows(t *testing.T) *runs.Run {
 }
 
 // A terminal gets the first table of a run with many rows, in its width, and the command that prints the others. Pipes
-// and files get all tables, and so does a terminal with --all.
+// and files get all tables, and so does a terminal with --all. With --quiet, only problems and paths are printed.
 func TestTablesOfManyRows(t *testing.T) {
 	testdata, err := filepath.Abs("testdata")
 	if err != nil {
@@ -87,10 +87,11 @@ func TestTablesOfManyRows(t *testing.T) {
 	record := fortyRows(t)
 	for name, x := range map[string]struct {
 		columns int
-		all     bool
-	}{"80": {80, false}, "100": {100, false}, "160": {160, false}, "100-all": {100, true}, "pipe": {0, false}} {
+		shown   amount
+	}{"80": {80, mainResults}, "100": {100, mainResults}, "160": {160, mainResults}, "100-all": {100, allResults}, "pipe": {0, mainResults},
+		"quiet": {100, onlyProblems}} {
 		var out strings.Builder
-		code, err := writeResults(&out, x.columns, record, x.all)
+		code, err := writeResults(&out, x.columns, record, x.shown)
 		if err != nil || code != ExitFailedCells {
 			t.Errorf("%s: code %d, %v", name, code, err)
 		}

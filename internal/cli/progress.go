@@ -21,12 +21,16 @@ type progress struct {
 	gone     string    // why the run cannot be followed at the moment; empty: it can
 	takeover string    // Detail of the last takeover
 	since    time.Time // events up to this time print no line; zero: all do
+	quiet    bool      // no heading, no live metrics, and no lines of valid tasks
 }
 
 // newProgress starts the progress of a run. If it has no run id yet, show prints the heading when an entry names the
-// run.
-func newProgress(to *console, s wire.Submission) *progress {
-	p := &progress{to: to, view: newView(s)}
+// run. If it is quiet, it prints only problems.
+func newProgress(to *console, s wire.Submission, quiet bool) *progress {
+	p := &progress{to: to, view: newView(s), quiet: quiet}
+	if quiet {
+		return p
+	}
 	if s.Run.ID != "" {
 		p.print("%s", p.view.heading())
 	}
@@ -75,7 +79,7 @@ func (p *progress) show(e controller.Progress) {
 	}
 	repeats := e.Kind == wire.TaskInterrupted && e.Detail == p.takeover
 	p.mu.Unlock()
-	if begins {
+	if begins && !p.quiet {
 		p.print("%s", heading)
 	}
 	if !p.since.IsZero() && !e.At.After(p.since) {
@@ -85,8 +89,11 @@ func (p *progress) show(e controller.Progress) {
 	case wire.BrokerUnreachable:
 		p.print("%s", e.Detail)
 	case controller.TaskEnded:
-		if e.Outcome.Failure == plan.FailedUnreachable {
-			return // one line for the broker was printed
+		if e.Outcome.Failure == plan.FailedUnreachable { // one line for the broker was printed
+			return
+		}
+		if p.quiet && !e.Outcome.Failed() {
+			return
 		}
 		p.print("%s: %s", taskOf(e), ending(e.Outcome))
 	case wire.AttemptEnded:

@@ -13,7 +13,7 @@ import (
 // A takeover is printed as one line, after the line that a controller leads again.
 func TestATakeoverIsPrintedOnceAndInOrder(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(newConsole(&out), wire.Submission{})
+	p := newProgress(newConsole(&out), wire.Submission{}, false)
 	p.away("no controller leads")
 	p.away("no controller leads")
 	const detail = "controller c has taken over: the task in flight is repeated"
@@ -34,7 +34,7 @@ a controller leads again; the run continues
 // A resumed run prints no lines about the time before its end.
 func TestAResumedRunPrintsNoEarlierLines(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(newConsole(&out), wire.Submission{})
+	p := newProgress(newConsole(&out), wire.Submission{}, false)
 	p.since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, ago := range []time.Duration{time.Minute, 0, -time.Second} {
 		p.show(controller.Progress{Kind: wire.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3,

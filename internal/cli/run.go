@@ -40,6 +40,7 @@ type runOptions struct {
 	injectFault string
 	influx      influxFlags
 	verbose     bool
+	quiet       bool
 	detach      bool
 	format      string // of the results
 	yes         bool
@@ -67,6 +68,9 @@ for confirmation before it uses any of them. Without a terminal, pass --yes.
 On a terminal, live metrics are shown below the finished tasks. These are progress, publish and consume rates of each
 group, lag, latencies, agents and time left. NO_COLOR disables the colours of these and of the results. Without a terminal, or with
 TERM=dumb, only the lines of the finished tasks are printed.
+
+With --quiet, ctl prints no progress, tables or warnings. It prints problems to standard error as they occur. At the end it prints
+the problems of the results, the failed rules, and the paths of record and report. A successful run prints only these paths.
 
 Metrics are also written to InfluxDB if one is configured: by --influx FILE, else by the matrix (influx), else by the
 environment. Its variables are INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL etc.). An InfluxDB outage does not change the
@@ -109,6 +113,7 @@ Exit codes:
 	}
 	o.flags(c)
 	formatFlag(c, &o.format, "text", "json")
+	quietFlag(c, &o.quiet)
 	c.Flags().StringVar(&o.resume, "resume", "",
 		"run the tasks of `RUN` without outcome; RUN is an id, a unique prefix of one, a path, or latest")
 	return c
@@ -141,6 +146,10 @@ func (o *runOptions) check() error {
 			errors.New("--detach without a fleet: pass --server or --context, or set LOCKSTEP_SERVER")}
 	}
 	return errors.Join(o.server.check(), o.influx.check())
+}
+
+func quietFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVarP(to, "quiet", "q", false, "print only problems and the paths of record and report")
 }
 
 func runsFlag(c *cobra.Command, to *string) {
@@ -203,7 +212,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	defer fleet.close()
 	if o.server.url != "" {
-		if o.server.name != "" {
+		if o.server.name != "" && !o.quiet {
 			fmt.Fprintf(stderr, "using the fleet of context %s, %s\n", o.server.name, plan.Redact(o.server.url))
 		}
 		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else Submit returns the error
@@ -239,7 +248,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.server.url != "" {
+	if o.server.url != "" && !o.quiet {
 		fmt.Fprintf(stderr, "follow it again: %s; stop it: ctl runs cancel %s%s\n", o.attachAgain(run.ID), run.ID,
 			o.server.hint())
 	}
@@ -280,7 +289,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
 	defer leave()
-	p := newProgress(stderr, submission)
+	p := newProgress(stderr, submission, o.quiet)
 	p.since = since
 	defer p.close()
 	if o.server.url != "" {
@@ -402,7 +411,11 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	if o.format == "json" {
 		out = c.ErrOrStderr()
 	}
-	code, err := printResults(out, record, false)
+	shown := mainResults
+	if o.quiet {
+		shown = onlyProblems
+	}
+	code, err := printResults(out, record, shown)
 	if o.format == "json" && err == nil {
 		err = printTables(c.OutOrStdout(), record, o.format)
 	}
@@ -563,7 +576,7 @@ func (o *runOptions) attach(c *cobra.Command, conn *wire.Client, args []string) 
 	if err := writable(o.runs); err != nil {
 		return err
 	}
-	p := newProgress(newConsole(c.ErrOrStderr()), wire.Submission{})
+	p := newProgress(newConsole(c.ErrOrStderr()), wire.Submission{}, o.quiet)
 	defer p.close()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

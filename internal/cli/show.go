@@ -152,7 +152,11 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	case o.format != "text":
 		return printTables(out, run, o.format)
 	}
-	if _, err := printResults(out, run, o.all); err != nil {
+	shown := mainResults
+	if o.all {
+		shown = allResults
+	}
+	if _, err := printResults(out, run, shown); err != nil {
 		return err
 	}
 	marks, err := run.Marks()
