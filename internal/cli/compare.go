@@ -72,7 +72,7 @@ Exit codes:
 	f.StringSliceVar(&o.Match, "match", nil,
 		"match cells by these comma-separated `axes` (default: cell ids; with --by, all other axes)")
 	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
-	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least `change`, such as 5% or 0.05")
+	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least this `ratio`, such as 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
 		"set the maximum `probability` of reporting any difference where there is none")
 	completeFlag(c, "metric", completeMetrics)

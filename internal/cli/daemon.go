@@ -58,7 +58,7 @@ func controllerCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockstep-controller",
 		Short: "Execute runs on a fleet of agents",
-		Long: `lockstep-controller takes runs from the control plane, and agents execute them in lockstep. With --listen the
+		Long: `lockstep-controller receives runs from the control plane, and agents execute them in lockstep. With --listen the
 controller serves the control plane itself. It stores streams under --dir, and copies of runs in the subfolder runs. With
 --sync DURATION, a power failure can lose messages acknowledged in that time. With --server it uses a NATS server.
 --listen requires credentials: --nats-config with the file of "ctl fleet init", else LOCKSTEP_TOKEN, or LOCKSTEP_USER and

@@ -56,7 +56,7 @@ docs/concepts/statistics.md describes which changes are found.`,
 	f.StringVar(&o.query.Value, "metric", "",
 		"show metric `name`: publish.rate, e2e.p99, bulk/publish.p99 of a group (default: list cells)")
 	f.StringVar(&o.query.Matrix, "matrix", "", "show only cells of the matrix `name`")
-	f.IntVar(&o.days, "days", 0, "show only runs of the last `days` (default: all)")
+	f.IntVar(&o.days, "days", 0, "leave out runs that are older than `number` days (default: show all)")
 	completeFlag(c, "metric", completeMetrics)
 	formatFlag(c, &o.format, "text", "csv", "json")
 	c.AddCommand(historyDigest(&o.runs), historyBaseline(&o.runs), historyReindex(&o.runs))

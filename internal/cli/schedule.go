@@ -64,14 +64,14 @@ ${env:NAME}, which are resolved on the hosts of the agents.`,
 	f := c.Flags()
 	f.StringVar(&o.define.Name, "name", "", "set the `name` of the schedule (default: the name of the matrix)")
 	f.StringVar(&o.define.Cron, "cron", "",
-		"required: \"minute hour day month weekday\", or "+
+		"start a run at each slot of `expression` (required): \"minute hour day month weekday\", or "+
 			strings.Join(schedule.Descriptors, " "))
-	f.StringVar(&o.define.Zone, "tz", "", "required: time `zone` of --cron, such as Europe/Berlin or UTC")
+	f.StringVar(&o.define.Zone, "tz", "", "set the time `zone` of --cron (required), such as Europe/Berlin or UTC")
 	f.StringVar(&o.define.MissedRuns, "missed-runs", schedule.MissedOnce,
-		"policy for slots missed without a leading controller: once (run the last) or skip")
-	f.DurationVar(&o.within, "within", 12*time.Hour, "with --missed-runs once: maximum age of the slot")
+		"set the `policy` for slots missed without a leading controller: once (run the last) or skip")
+	f.DurationVar(&o.within, "within", 12*time.Hour, "set the maximum age of a slot that --missed-runs once runs")
 	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip,
-		"policy when the previous run is still active: skip or queue-one")
+		"set the `policy` for a slot while the previous run is active: skip or queue-one")
 	f.StringArrayVar(&o.define.Hooks, "hook", nil,
 		"call this `hook` of the controller's --hooks file after each run; repeatable")
 	f.BoolVar(&o.replace, "replace", false, "replace the schedule with that name; its history is kept")
