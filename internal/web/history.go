@@ -52,13 +52,14 @@ type seriesView struct {
 }
 
 type changeView struct {
-	Text, Run string
-	Alarm     bool
-	Causes    []string
+	Text   string
+	Link   runLink
+	Alarm  bool
+	Causes []string
 }
 
 type pointView struct {
-	Run    string
+	Link   runLink
 	At     time.Time
 	Number *float64
 	Text   string
@@ -98,7 +99,7 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 		gap, highest := false, 0.0
 		for _, p := range s.Points {
 			at := float64(p.Started.Unix())
-			point := pointView{Run: p.Run, At: p.Started, Text: "–", Status: p.Status, New: p.New}
+			point := pointView{Link: runLink{p.Run, v.Name}, At: p.Started, Text: "–", Status: p.Status, New: p.New}
 			if p.Usable > 0 {
 				point.Number, point.Text = &p.Number, format(p.Number)
 				highest = max(highest, p.Number)
@@ -117,7 +118,7 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 			shift := display.Change(c.Shift())
 			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before),
 				format(c.After), c.P)
-			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm && !v.One, s.Causes(c.At)})
+			x.Changes = append(x.Changes, changeView{text, runLink{since.Run, v.Name}, c.Alarm && !v.One, s.Causes(c.At)})
 			x.Alarm = x.Alarm || c.Alarm
 			plot.Marks = append(plot.Marks, chart.Mark{At: float64(since.Started.Unix()), Text: shift, Full: text})
 		}

@@ -13,15 +13,19 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// The page of the agents links the run that an agent works on.
+// The page of the agents links the run that an agent works on, by the name of its matrix.
 func TestABusyAgentIsShown(t *testing.T) {
 	busy := wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: "a1", Busy: "c0-r1",
 		Attempt: wire.Ref{Run: "run-1", Task: "c0-r1"}}}
-	var text bytes.Buffer
-	f := frame{view: view{Page: "agents", Body: []wire.AgentInfo{busy}}}
-	if err := pages["agents"].ExecuteTemplate(&text, "layout", f); err != nil ||
-		!strings.Contains(text.String(), `<a href="/runs/run-1">run-1</a> c0-r1`) {
-		t.Errorf("%v in %s", err, text.String())
+	for name, want := range map[string]string{
+		"nightly": `<a href="/runs/run-1">nightly</a> <small>run-1</small> c0-r1`,
+		"":        `<a href="/runs/run-1">run-1</a> c0-r1`, // not known
+	} {
+		var text bytes.Buffer
+		f := frame{view: view{Page: "agents", Body: []agentLine{{busy, runLink{"run-1", name}}}}}
+		if err := pages["agents"].ExecuteTemplate(&text, "layout", f); err != nil || !strings.Contains(text.String(), want) {
+			t.Errorf("%v in %s", err, text.String())
+		}
 	}
 }
 

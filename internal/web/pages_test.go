@@ -453,7 +453,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	text = l.get(path, nil)
 	sound(t, path, text)
 	for _, want := range []string{"-30 % since 2026-03-19", "of this cell only", `since 2026-03-19 02:00:00 UTC`,
-		`<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
+		`<a href="/runs/run-18">nightly `, `</a> <small>run-18</small>`, "not measured &lt;/script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)
 		}

@@ -12,6 +12,12 @@ import (
 // maxRuns limits the list of runs, unless the request has the parameter all.
 const maxRuns = 100
 
+// runLink is a link to a run.
+type runLink struct {
+	Run  string // its id
+	Name string // of its matrix; empty: unknown
+}
+
 // runLine is a run in the list, from the control plane or from a stored copy.
 type runLine struct {
 	State wire.RunState

@@ -25,6 +25,7 @@ type scheduleView struct {
 	Fault    string // why the schedule cannot be used
 	Next     []string
 	Now      string
+	Current  runLink // the active run; without an id: none
 	Flags    []string
 	Entries  []entryView // newest first
 }
@@ -32,6 +33,7 @@ type scheduleView struct {
 // entryView is one slot of the history with its result.
 type entryView struct {
 	Entry   schedule.Entry
+	Link    runLink // without an id: the slot has no run
 	Slot    string
 	Class   string
 	Results []remark // results of comparison hooks
@@ -43,6 +45,16 @@ type remark struct {
 	Hook, Title string
 	Lines       []string
 	Text        string // other output, as a text or indented JSON
+}
+
+// link names the runs of the schedule. names contains the names of runs by id.
+func (v *scheduleView) link(names map[string]string) {
+	if current := v.Schedule.Current; current != nil {
+		v.Current = runLink{current.Run, names[current.Run]}
+	}
+	for i, e := range v.Entries {
+		v.Entries[i].Link = runLink{e.Entry.Run, names[e.Entry.Run]}
+	}
 }
 
 // Last returns the newest entry, or nil.

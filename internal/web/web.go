@@ -633,14 +633,39 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	return w.at.state.Run, w.at.inOrder(), nil
 }
 
+// names returns the names of the known runs by id. A run whose name cannot be read is left out: pages show its id.
+func (s *site) names(ctx context.Context) map[string]string {
+	names := map[string]string{}
+	if stored, err := s.store.list(); err == nil {
+		for _, b := range stored {
+			names[b.ID] = b.Name
+		}
+	}
+	if states, err := s.Conn.Runs(ctx); err == nil {
+		for _, state := range states {
+			names[state.Run] = state.Name
+		}
+	}
+	return names
+}
+
+// agentLine is an agent with the run that it works on.
+type agentLine struct {
+	Info wire.AgentInfo
+	Link runLink // without an id: none
+}
+
 // agents returns the page of the fleet's agents.
 func (s *site) agents(r *http.Request) (view, error) {
 	all, err := s.Conn.Agents(r.Context())
-	if errors.Is(err, wire.ErrNoController) {
-		// the layout shows that no controller leads
-		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil
+	if err != nil && !errors.Is(err, wire.ErrNoController) { // the layout shows that no controller leads
+		return view{}, err
 	}
-	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err
+	lines, names := make([]agentLine, len(all)), s.names(r.Context())
+	for i, a := range all {
+		lines[i] = agentLine{a, runLink{a.Attempt.Run, names[a.Attempt.Run]}}
+	}
+	return view{Page: "agents", Title: "Agents", Body: lines, Refresh: 5}, nil
 }
 
 func (s *site) schedules(r *http.Request) (view, error) {
@@ -649,6 +674,7 @@ func (s *site) schedules(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	var views []scheduleView
+	names := s.names(r.Context())
 	for _, kept := range all {
 		v := scheduleView{Schedule: kept.Schedule}
 		if kept.Err == nil {
@@ -657,6 +683,7 @@ func (s *site) schedules(r *http.Request) (view, error) {
 		if kept.Err != nil {
 			v.Schedule.Name, v.Fault = kept.Name, kept.Err.Error()
 		}
+		v.link(names)
 		views = append(views, v)
 	}
 	return view{Page: "schedules", Title: "Schedules", Body: views, Refresh: 30}, nil
@@ -668,6 +695,7 @@ func (s *site) schedule(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	v, err := describe(kept.Schedule, time.Now())
+	v.link(s.names(r.Context()))
 	for i, e := range v.Entries {
 		if slices.Contains(s.store.has(e.Entry.Run), digestFile) {
 			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Entry.Run) + "/" + digestFile
