@@ -41,8 +41,8 @@ options of every driver.`,
 			if v, is := plan.Metrics(nil).Join(drivers.Metrics()...).ValueNamed(name); is {
 				print("value %s, heading %q, unit %s: %s", v.Name, v.Title, v.Unit, v.Doc)
 			}
-			if text := report.Meaning(plan.Flag(name)); text != "" {
-				print("flag %s: %s", name, text)
+			if text, remedy := report.Meaning(plan.Flag(name)); text != "" {
+				print("flag %s: %s; %s", name, text, remedy)
 			}
 			if f, is := matrix.Explain(name); is {
 				text := ""

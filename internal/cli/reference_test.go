@@ -126,36 +126,22 @@ func TestReferenceOfExitCodes(t *testing.T) {
 		"Controllers and agents use 0, 1, 2 and 130.\nThe help of a command lists the codes that it uses: `ctl run --help`.\n")
 }
 
-// remedies of flags, for docs/reference/flags.md.
-var remedies = map[plan.Flag]string{
-	plan.Backlog:     "Publish at a fixed rate (`publishers.rate`), or add consumers.",
-	plan.ClientBound: "Use more publishers, agents or hosts.",
-	plan.SharedHost:  "Run the broker on another host.",
-	plan.HostBusy:    "Stop the other processes, or use another host.",
-	plan.ClockUnsafe: "Use `consumers: colocate: true`, or synchronise the clocks of the hosts.",
-	plan.Skewed:      "Use hosts with free CPUs, or accept a larger `skew`.",
-	plan.NotSteady:   "Increase `steady.max`, or publish at a lower rate.",
-	plan.LatencyOff:  "Use hosts with free CPUs, or a larger latency.",
-	plan.Drifting:    "Use a longer warm-up or `warmup: \"auto\"`, and a longer `measure`.",
-	plan.Degraded:    "Find the cause in the log of the lost agent, and run the cell again.",
-	plan.Clipped:     "Publish at a rate that the broker can serve.",
-}
-
 // TestReferenceOfFlags proves that docs/reference/flags.md contains every flag with its meaning and a remedy.
 func TestReferenceOfFlags(t *testing.T) {
 	text := "# Flags\n\nA flag in the last column of a row marks numbers that may not be properties of the broker.\n" +
-		"Generated from the texts below the tables. `ctl explain NAME` prints the meaning of one flag.\n" +
+		"Generated from the texts below the tables. `ctl explain NAME` prints the meaning and the remedy of one flag.\n" +
 		"[How to measure a broker honestly](../concepts/honest.md) describes how they are detected.\n\n" +
 		"| flag | meaning | remedy | used in comparisons between runs |\n|---|---|---|---|\n"
 	for _, f := range plan.Flags() {
-		meaning, used := report.Meaning(f), "yes"
+		meaning, remedy := report.Meaning(f)
+		used := "yes"
 		if f.Incomparable() {
 			used = "no"
 		}
-		if meaning == "" || remedies[f] == "" {
+		if meaning == "" || remedy == "" {
 			t.Errorf("flag %s: no meaning or no remedy", f)
 		}
-		text += fmt.Sprintf("| `%s` | %s | %s | %s |\n", f, meaning, remedies[f], used)
+		text += fmt.Sprintf("| `%s` | %s | %s | %s |\n", f, meaning, remedy, used)
 	}
 	compareReference(t, "flags.md", text)
 }

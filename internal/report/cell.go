@@ -277,31 +277,37 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 
 // meanings explain the flags, in the order in which tables show them.
 var meanings = []struct {
-	flag plan.Flag
-	text string
+	flag         plan.Flag
+	text, remedy string
 }{
-	{plan.Backlog, "consumers did not keep up with publishers"},
-	{plan.ClientBound, "the load generator was the bottleneck"},
-	{plan.SharedHost, "broker and load generator share CPUs that were fully used; the numbers describe both together"},
-	{plan.HostBusy, "other processes used the CPU of the load generator's host"},
-	{plan.ClockUnsafe, "times from clocks of different hosts; the error of the clock offset exceeds the median"},
-	{plan.Skewed, "agents did not start together"},
-	{plan.NotSteady,
-		"the load was still changing when the measurement started (warmup: \"auto\")"},
-	{plan.LatencyOff, "the simulated network added more latency than configured (network.latency.p50)"},
-	{plan.Drifting, "a rate or the median latency rose or fell during the whole measurement"},
-	{plan.Degraded, "not all agents took part until the end"},
-	{plan.Clipped, "samples exceeded the histogram range of one hour"},
+	{plan.Backlog, "consumers did not keep up with publishers",
+		"publish at a fixed rate (publishers.rate), or add consumers"},
+	{plan.ClientBound, "the load generator was the bottleneck", "use more publishers, agents or hosts"},
+	{plan.SharedHost, "broker and load generator share CPUs that were fully used; the numbers describe both together",
+		"run the broker on another host"},
+	{plan.HostBusy, "other processes used the CPU of the load generator's host", "stop them, or use another host"},
+	{plan.ClockUnsafe, "times from clocks of different hosts; the error of the clock offset exceeds the median",
+		"use consumers: colocate: true, or synchronise the clocks of the hosts"},
+	{plan.Skewed, "agents did not start together", "use hosts with free CPUs, or accept a larger skew"},
+	{plan.NotSteady, "the load was still changing when the measurement started (warmup: \"auto\")",
+		"increase steady.max, or publish at a lower rate"},
+	{plan.LatencyOff, "the simulated network added more latency than configured (network.latency.p50)",
+		"use hosts with free CPUs, or a larger latency"},
+	{plan.Drifting, "a rate or the median latency rose or fell during the whole measurement",
+		"use a longer warm-up or warmup: \"auto\", and a longer measure"},
+	{plan.Degraded, "not all agents took part until the end",
+		"find the cause in the log of the lost agent, and run the cell again"},
+	{plan.Clipped, "samples exceeded the histogram range of one hour", "publish at a rate that the broker can serve"},
 }
 
-// Meaning explains a flag; empty: it is unknown.
-func Meaning(f plan.Flag) string {
+// Meaning explains a flag and returns the remedy; both are empty if it is unknown.
+func Meaning(f plan.Flag) (text, remedy string) {
 	for _, m := range meanings {
 		if m.flag == f {
-			return m.text
+			return m.text, m.remedy
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func flagOrder(f plan.Flag) int {

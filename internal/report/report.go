@@ -90,7 +90,7 @@ func (n *notes) add(text string) []int {
 	return []int{len(n.texts)}
 }
 
-// legend explains the flags in a table, and the signs that it uses.
+// legend explains the flags in a table with their remedies, and the signs that it uses.
 func (t Table) legend() []string {
 	var lines []string
 	for _, m := range meanings {
@@ -104,7 +104,7 @@ func (t Table) legend() []string {
 			}
 		}
 		if shown > 0 {
-			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), text))
+			lines = append(lines, fmt.Sprintf("%s (%s): %s; %s", m.flag, display.Count(shown, "row"), text, m.remedy))
 		}
 	}
 	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }
