@@ -26,7 +26,7 @@ type Bar struct {
 	Look      int
 	Shape     Shape  // on a logarithmic axis
 	Flagged   bool   // drawn as doubtful
-	Text      string // beside the bar; if Absent, instead of it
+	Text      string // beside the bar or sign; if Absent, instead of it
 	Absent    bool
 	Title     string
 }
@@ -47,7 +47,7 @@ func (r Rows) SVG() string {
 	c := &canvas{}
 	height := 8 + lines*barHeight + float64(len(r.Rows))*rowGap + bottom
 	c.open(height, r.Title)
-	f := r.frame(height, bars)
+	f := r.frame(height)
 	for _, t := range f.x.ticks() {
 		x := f.left + t.at*(f.right-f.left)
 		c.line("grid", x, f.top, x, f.bottom)
@@ -84,7 +84,7 @@ func looks(row Row) int {
 	return len(seen)
 }
 
-func (r Rows) frame(height float64, bars bool) frame {
+func (r Rows) frame(height float64) frame {
 	var xs []float64
 	name, text := 0.0, 0.0
 	for _, row := range r.Rows {
@@ -96,7 +96,7 @@ func (r Rows) frame(height float64, bars bool) frame {
 			if v.High > v.Low && !v.Absent {
 				xs = append(xs, v.Low, v.High)
 			}
-			if bars && !v.Absent {
+			if !v.Absent {
 				text = max(text, min(wide(v.Text), 140))
 			}
 		}
@@ -169,6 +169,10 @@ func (row Row) dots(c *canvas, f frame, y float64) {
 			whisker(c, f, v, at[v.Look])
 		}
 		c.marker(v.Look, v.Shape, v.Flagged, f.px(v.At), at[v.Look], v.Title)
+		if v.Text != "" {
+			x := max(f.px(v.At), f.px(v.High)) + 8
+			c.label("", "start", x, at[v.Look]+fontSize*0.35, v.Text, width-x)
+		}
 	}
 }
 

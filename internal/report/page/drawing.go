@@ -29,9 +29,29 @@ const (
 // measure is the content of one drawing over an axis: one or several values.
 type measure struct {
 	title, label string
+	rates        bool // bars on a linear scale, unless the numbers are far apart (scaled); else latencies, with log
 	log          bool
 	values       []shown
 	low, high    string // values with the interval of the first value
+}
+
+// farApart is the ratio of two rates from which a linear scale hides the lower one.
+const farApart = 100
+
+// scaled returns the measure with a logarithmic scale if its rates are far apart.
+func (m measure) scaled(all []spot) measure {
+	lowest, highest := math.Inf(1), 0.0
+	for _, s := range all {
+		for _, v := range m.values {
+			if x := s.values[v.value].Number; x != nil && *x > 0 {
+				lowest, highest = min(lowest, *x), max(highest, *x)
+			}
+		}
+	}
+	if m.rates && highest >= farApart*lowest {
+		m.log, m.label = true, m.label+" (log)"
+	}
+	return m
 }
 
 // names returns all values of a measure, including the bounds of its interval.
@@ -49,9 +69,9 @@ func (m measure) names() (names []string) {
 type shown struct{ value, name string }
 
 var measures = []measure{
-	{title: "Capacity", label: "msg/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low",
+	{title: "Capacity", label: "msg/s", rates: true, values: []shown{{"capacity", "capacity"}}, low: "capacity.low",
 		high: "capacity.high"},
-	{title: "Throughput", label: "msg/s", values: []shown{{"publish.rate", "publish"}, {"consume.rate", "consume"}}},
+	{title: "Throughput", label: "msg/s", rates: true, values: []shown{{"publish.rate", "publish"}, {"consume.rate", "consume"}}},
 	{title: "Publish latency", label: "publish call to confirm (log)", log: true,
 		values: []shown{{"publish.p50", "p50"}, {"publish.p99", "p99"}, {"publish.max", "max"}}},
 	{title: "End-to-end latency", label: "intended send time or publish call to delivery (log)", log: true,
@@ -145,7 +165,7 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 			if m.empty(all) {
 				continue
 			}
-			d := drawing{axis: axis, colour: colour, measure: m, facet: f, names: ascending(distinct(all, axis)),
+			d := drawing{axis: axis, colour: colour, measure: m.scaled(all), facet: f, names: ascending(distinct(all, axis)),
 				colours: ascending(distinct(all, colour))}
 			d.facet.spots = slices.Clone(f.spots)
 			slices.SortStableFunc(d.facet.spots, func(a,
@@ -224,7 +244,10 @@ type drawing struct {
 func (d *drawing) limit(all []spot) {
 	d.y = chart.Axis{Label: d.measure.label, Zero: true, Format: rateTicks}
 	if d.measure.log {
-		d.y.Kind, d.y.Zero, d.y.Format = chart.Log, false, latencyTicks
+		d.y.Kind, d.y.Zero = chart.Log, false
+	}
+	if !d.measure.rates {
+		d.y.Format = latencyTicks
 	}
 	for _, s := range all {
 		for _, name := range d.measure.names() {
@@ -298,7 +321,7 @@ func (d *drawing) plot(s scaleOfNumbers) figure {
 				}
 				f := spot.values[v.value]
 				x := at[spot.at[d.axis]]
-				if f.Number == nil || d.measure.log && *f.Number <= 0 {
+				if f.Number == nil || !d.measure.rates && *f.Number <= 0 {
 					gap = true
 					if n == 0 {
 						p.Absent = append(p.Absent, chart.Point{X: x, Title: d.tell(spot, v)})
@@ -393,7 +416,7 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 		f := s.values[v.value]
 		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Flagged: doubtful(f), Title: d.tell(s, v),
 			Text: f.Full()}
-		if f.Number == nil || d.measure.log && *f.Number <= 0 {
+		if f.Number == nil || !d.measure.rates && *f.Number <= 0 {
 			if n == 0 && f.Text != "" {
 				b.Absent, b.Text = true, f.Full()
 				if d.colour != "" {
@@ -403,8 +426,11 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 			}
 			continue
 		}
-		if n > 0 && !d.measure.log && balanced(all, *f.Number) {
+		if n > 0 && d.measure.rates && balanced(all, *f.Number) {
 			continue
+		}
+		if d.measure.log && (n > 0 || !d.measure.rates) {
+			b.Text = "" // signs share a line
 		}
 		b.At = *f.Number
 		b.Low, b.High = d.bounds(s, f)
@@ -433,7 +459,7 @@ func (d *drawing) key(dashed bool) (all []chart.Line) {
 		if d.colour != "" {
 			l.Look = chart.Plain
 		}
-		if n > 0 && !dashed && !d.measure.log {
+		if n > 0 && !dashed && d.measure.rates {
 			l.Name += ", if it differs by more than 2 %"
 		}
 		all = append(all, l)
@@ -443,7 +469,7 @@ func (d *drawing) key(dashed bool) (all []chart.Line) {
 
 // look returns the colour of a value: that of its place on the axis of colours, else one of its own.
 func (d *drawing) look(colour, value int) int {
-	if d.colour == "" && !d.measure.log {
+	if d.colour == "" && d.measure.rates && !d.measure.log {
 		return value
 	}
 	return colour

@@ -68,6 +68,35 @@ func TestScalesHaveRoomForBounds(t *testing.T) {
 	}
 }
 
+// TestRatesThatAreFarApartHaveALogarithmicScale proves that a low rate beside a high one is visible: rates with a ratio
+// of at least 100 are signs on a logarithmic scale, with their numbers, and a rate of zero is at its lower end.
+func TestRatesThatAreFarApartHaveALogarithmicScale(t *testing.T) {
+	for low, log := range map[float64]bool{2000: true, 2001: false} {
+		var all []spot
+		for i, rate := range []float64{200_000, low} {
+			published, consumed := rate, float64(0)
+			all = append(all, spot{at: map[string]string{"mode": []string{"window", "each"}[i]}, values: map[string]report.Field{
+				"publish.rate": {Number: &published, Text: "the rate", Unit: plan.PerSecond},
+				"consume.rate": {Number: &consumed, Text: "none", Unit: plan.PerSecond}}})
+		}
+		figures := drawAxis("mode", nil, all).Figures
+		if len(figures) != 1 {
+			t.Fatalf("%d figures", len(figures))
+		}
+		svg := string(figures[0].SVG)
+		if got := strings.Contains(svg, "msg/s (log)"); got != log {
+			t.Errorf("low rate %v: log %v, want %v", low, got, log)
+		}
+		bars, signs := strings.Count(svg, "<rect"), strings.Count(svg, `<g class="m `)
+		if log && (bars != 0 || signs != 4) || !log && (bars != 4 || signs != 0) {
+			t.Errorf("low rate %v: %d bars and %d signs", low, bars, signs)
+		}
+		if strings.Count(svg, ">the rate<") != 2 || strings.Count(svg, "consume none msg/s") != 2 {
+			t.Errorf("low rate %v: the texts are missing in %s", low, svg)
+		}
+	}
+}
+
 // TestUnmarkedEventsAreTold proves that a note counts the events that have no space in a drawing.
 func TestUnmarkedEventsAreTold(t *testing.T) {
 	var events []plan.Event
