@@ -52,8 +52,8 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 			ended = o.Ended
 		}
 	}
-	if took := ended.Sub(run.Started).Round(time.Second); took > 0 && !run.Started.IsZero() {
-		text += ", " + took.String()
+	if took := ended.Sub(run.Started); took >= time.Second && !run.Started.IsZero() {
+		text += ", " + display.Elapsed(took)
 	}
 	text += ": " + display.Count(len(run.Cells), "cell")
 	n, most := total(run, outcomes)

@@ -191,10 +191,5 @@ func formatOf(u plan.Unit, highest float64) func(float64) string {
 	case (u == plan.Bytes || u == plan.BytesRate) && highest >= 1e6:
 		scale, suffix = 1e-6, " M"
 	}
-	return func(x float64) string {
-		if x *= scale; x == math.Trunc(x) {
-			return display.Decimals(x, 0) + suffix
-		}
-		return strings.TrimRight(fmt.Sprintf("%.3f", x), "0") + suffix
-	}
+	return func(x float64) string { return display.Number(x*scale) + suffix }
 }

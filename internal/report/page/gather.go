@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/chart"
@@ -122,7 +123,7 @@ func viewOf(r recorded) runView {
 		v.Counts = append(v.Counts, count{"with flags", flagged})
 	}
 	if v.Ended.After(r.plan.Started) {
-		v.Took = v.Ended.Sub(r.plan.Started).Round(time.Second).String()
+		v.Took = display.Elapsed(v.Ended.Sub(r.plan.Started))
 	}
 	for _, e := range r.plan.Excluded {
 		if e.Kind == "n/a" {
