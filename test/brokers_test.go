@@ -2,14 +2,17 @@ package test
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/test/forward"
 )
 
@@ -23,7 +26,8 @@ const metric = ` +[0-9][0-9,.]*[*†‡]*`
 // flagColumn matches the column of flags, which may be empty.
 const flagColumn = `( +[a-z][a-z *†‡-]*)? *$`
 
-// The first command of the README prints a table and needs only Go. The heading of its table has at most 100 columns.
+// The first command of the README prints a table and needs only Go. On a terminal of 100 columns, its output has at most
+// 40 lines if the machine is healthy: tasks have no warnings, and no flags but backlog and shared-host.
 func TestMatrixQuick(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
@@ -43,9 +47,30 @@ func TestMatrixQuick(t *testing.T) {
 			t.Errorf("the table has no rows of rates for %s", mode)
 		}
 	}
-	heading := regexp.MustCompile(`(?m)^mode .*$`).FindString(r.text)
-	if n := display.Width(heading); n == 0 || n > 100 {
-		t.Errorf("the heading of the table has %d columns: %q", n, heading)
+	healthy := make([]plan.Outcome, len(r.outcomes))
+	for i, o := range r.outcomes {
+		o.Warnings, o.Values = nil, maps.Clone(o.Values)
+		o.Limitations = []plan.Limitation{{Flag: plan.SharedHost, Cause: plan.CauseCPU, Host: "h",
+			Agents: []string{"local-01", "local-02"}, Value: 2, Max: 2}} // the broker runs in the process of the agents
+		for name, v := range o.Values {
+			v.Flags = slices.DeleteFunc(slices.Clone(v.Flags), func(f plan.Flag) bool { return f != plan.Backlog })
+			o.Values[name] = v
+		}
+		healthy[i] = o
+	}
+	var text strings.Builder
+	if err := report.Results(&text, r.plan, healthy, report.Build(r.plan, healthy), 100); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	const paths = 5 // a blank line, the numbers of verdicts, the record, the report, and the next command
+	if len(lines)+paths > 40 {
+		t.Errorf("the output has %d lines:\n%s", len(lines)+paths, text.String())
+	}
+	for _, line := range lines {
+		if display.Width(line) > 100 {
+			t.Errorf("a line has %d columns: %s", display.Width(line), line)
+		}
 	}
 }
 
