@@ -124,7 +124,9 @@ func (l *runInfo) view(now time.Time) liveView {
 		v.Left = "about " + display.Elapsed(l.state.Left(now))
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
-		v.Counts = append(v.Counts, count{verdict, l.state.Count(verdict)})
+		if n := l.state.Count(verdict); n > 0 {
+			v.Counts = append(v.Counts, count{verdict, n})
+		}
 	}
 	for _, o := range slices.Backward(l.latest) {
 		t, _ := l.state.TaskOf(o.Task)
