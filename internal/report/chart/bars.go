@@ -34,7 +34,7 @@ type Bar struct {
 const (
 	barHeight = 13.0
 	rowGap    = 9.0
-	nameMost  = 150.0
+	nameMost  = 210.0 // wide("connection-per-message-confirm") is less
 )
 
 // SVG draws the rows.
