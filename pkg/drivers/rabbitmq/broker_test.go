@@ -491,15 +491,54 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// Each release accepts queues of each type that are placed. The same server is listed twice.
+// Each release accepts queues of each type that are placed: by the driver if the same server is listed twice, otherwise
+// by the server.
 func TestPlacementOfEachRelease(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
+		url := lab.Variable(t, "LOCKSTEP_"+part+"_URL")
 		for _, kind := range []string{classic, quorum, stream} {
-			url := lab.Variable(t, "LOCKSTEP_"+part+"_URL")
-			r := newRig(t, labtest.Options(t, map[string]any{"urls": []string{url, url}},
-				fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
-				func(t *drivers.Topology) { t.Queues, t.QueueNode = 3, drivers.SpreadNode })
-			r.connect(drivers.PublisherRole, drivers.SpreadNode, 1)
+			for _, address := range []map[string]any{{"urls": []string{url, url}}, {"url": url}} {
+				r := newRig(t, labtest.Options(t, address, fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
+					func(t *drivers.Topology) { t.Queues, t.QueueNode = 3, drivers.SpreadNode })
+				r.connect(drivers.PublisherRole, drivers.SpreadNode, 1)
+			}
+		}
+	}
+}
+
+// Behind one address, the server spreads the leaders of queues.
+func TestSpreadBehindOneAddress(t *testing.T) {
+	for _, kind := range []string{classic, quorum, stream} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_RABBITMQ3_BALANCED"),
+				"management": lab.Variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")}, fmt.Sprintf(`{"queue": {"type": %q}}`, kind)),
+				func(t *drivers.Topology) { t.Queues, t.QueueNode = 5, drivers.SpreadNode })
+			leaders, err := r.session.Leaders(r.context(), r.topology)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counts := slices.Sorted(maps.Values(leaders)); !slices.Equal(counts, []int{1, 2, 2}) {
+				t.Errorf("leaders are on %v, want 1, 2 and 2", leaders)
+			}
+		})
+	}
+}
+
+// With spread, the user's argument places queues, also a single one. With a chosen node, the driver does.
+func TestLocatorOfTheUser(t *testing.T) {
+	for node, want := range map[drivers.Node]string{drivers.SpreadNode: "balanced", drivers.AnyNode: "balanced",
+		"1": "client-local"} {
+		r := newRig(t, cluster(t, `{"queue": {"type": "quorum", "arguments": {"x-queue-leader-locator": "balanced"}}}`),
+			func(t *drivers.Topology) { t.QueueNode = node })
+		var queue struct {
+			Arguments map[string]any `json:"arguments"`
+		}
+		if err := r.session.api.call(r.context(), http.MethodGet, nil, &queue, "queues", "/",
+			r.session.options.queueName(r.topology, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if got := queue.Arguments["x-queue-leader-locator"]; got != want {
+			t.Errorf("node %s: the locator is %v, want %s", node, got, want)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		if nodes > 1 {
 			on = from(node)
 		}
-		err = s.administer(ctx, on, func(ch *amqp.Channel) error { return s.declare(ch, t, on != anywhere, node, nodes) })
+		err = s.administer(ctx, on, func(ch *amqp.Channel) error { return s.declare(ch, t, node, nodes) })
 	}
 	if err == nil && s.options.mirrored() {
 		err = s.awaitMirrors(ctx, t)
@@ -236,9 +236,8 @@ func barrier(ch *amqp.Channel, what string) error {
 	return nil
 }
 
-// declare declares the exchanges with the first of nodes, and the queues of one of them; here: on the node of the
-// channel.
-func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node, nodes int) error {
+// declare declares the exchanges with the first of nodes, and the queues of one of them.
+func (s *session) declare(ch *amqp.Channel, t drivers.Topology, node, nodes int) error {
 	o := &s.options
 	durable := o.durable()
 	for _, name := range o.exchangeNames(t) {
@@ -251,9 +250,10 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node,
 		}
 	}
 	arguments := o.queueArguments()
-	if here && (nodes == 1 || !o.located()) {
+	if t.QueueNode.Chosen() || t.QueueNode == drivers.SpreadNode && !o.located() {
 		major, _ := release(s.admin)
-		arguments[o.locatorArgument(major)] = "client-local"
+		argument, value := o.locator(major, o.queueSets(t)*t.Queues)
+		arguments[argument] = value
 	}
 	for set := range o.queueSets(t) {
 		for q := range t.Queues {
@@ -271,13 +271,23 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool, node,
 	return barrier(ch, fmt.Sprintf("declare %s queues and bindings", o.Queue.Type))
 }
 
-// locatorArgument returns the argument that places a queue on the node of the declaring connection, for a server of
-// this major release. RabbitMQ 4.3 rejects the first one.
-func (o *options) locatorArgument(release int) string {
-	if o.Queue.Type == classic && release < 4 {
-		return "x-queue-master-locator"
+// manyQueues is the number of queues from which the server's "balanced" selects nodes at random.
+const manyQueues = 1000
+
+// locator returns the argument that places queues at a server of this major release: on the node of the declaring
+// connection or, behind a single address, balanced by the server. RabbitMQ 4.3 rejects x-queue-master-locator.
+func (o *options) locator(major, queues int) (argument, value string) {
+	argument, value = "x-queue-leader-locator", "balanced"
+	if o.Queue.Type == classic && major < 4 {
+		argument, value = "x-queue-master-locator", "min-masters"
+		if queues >= manyQueues { // the server counts all queues for each
+			value = "random"
+		}
 	}
-	return "x-queue-leader-locator"
+	if len(o.All()) > 1 {
+		value = "client-local"
+	}
+	return argument, value
 }
 
 // located reports whether the options place queues.
