@@ -149,8 +149,9 @@ type Resilience string
 const (
 	// NoResilience exposes every broken link: its messages stay unconfirmed.
 	NoResilience Resilience = "none"
-	// ByGuide is for client libraries that repeat nothing. The engine connects another publisher and sends the
-	// unconfirmed messages again, as the vendors' guides recommend.
+	// ByGuide is for client libraries that repeat nothing when a connection breaks. The engine connects another
+	// publisher and sends the unconfirmed messages again, as the vendors' guides recommend. A driver that repeats
+	// refused messages over the same connection, as its library does, calls Env.Retried.
 	ByGuide Resilience = "guide"
 	// ByLibrary means that the client library reconnects and repeats requests, with its default settings. The driver
 	// calls Env.Retried. Done and ErrClosed mean that the library gave up. The engine then acts as with ByGuide.
@@ -233,7 +234,7 @@ type Env struct {
 	Log     *slog.Logger // not to be used per message; removes the secrets of the options
 	// Event reports an event of the link. It is safe for concurrent use and does not block.
 	Event func(kind EventKind, detail string)
-	// Retried counts requests that the client library repeated because of a failure (ByLibrary), at the latest when the
+	// Retried counts requests that were repeated because of a failure, as the client library does, at the latest when the
 	// publisher is closed. It is safe for concurrent use and does not block.
 	Retried func(requests int64)
 	// Dir is an empty folder of this task, for drivers with state on disk (an embedded server). The agent removes it
@@ -445,7 +446,7 @@ type Placer interface {
 type Publisher interface {
 	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
 	// error the message was not accepted: OnConfirms is not called, but the message may have been sent. The error wraps
-	// ErrClosed if the publisher cannot be used any more. Publish sends a message twice only with ByLibrary. It need
+	// ErrClosed if the publisher cannot be used any more. Publish stores a message twice only with ByLibrary. It need
 	// not return at the end of ctx while a write is blocked: see Conn.Cut.
 	Publish(ctx context.Context, m Message) error
 	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of

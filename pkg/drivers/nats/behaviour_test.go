@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	client "github.com/nats-io/nats.go"
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -38,6 +39,7 @@ func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},
 		Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}, Dir: t.TempDir(),
+		Retried: func(int64) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -409,23 +411,82 @@ func TestBindingsAreOneFilter(t *testing.T) {
 	}
 }
 
-// With a missing stream, messages are rejected at once, and confirms do not stay pending.
-func TestMissingStreamRejects(t *testing.T) {
-	s := open(t, []byte(`{"embedded": true, "name": "gone"}`), nil)
-	top := plain("gone")
+// A message that no stream accepts is published again twice, and then left to the engine. With resilience "none" it is
+// rejected at once. Confirms do not stay pending.
+func TestMessageWithoutStream(t *testing.T) {
+	for resilience, want := range map[string]struct {
+		err     error
+		retries int64
+	}{"vendor": {drivers.ErrClosed, 2}, "none": {drivers.ErrRejected, 0}} {
+		for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow} {
+			t.Run(resilience+" "+string(mode), func(t *testing.T) {
+				t.Parallel()
+				var retries atomic.Int64
+				err := publishWithoutStream(t, resilience, mode, func(*session, string) { retries.Add(1) })
+				if !errors.Is(err, want.err) {
+					t.Errorf("the confirm of a message to no stream: %v; want %v", err, want.err)
+				}
+				if n := retries.Load(); n != want.retries {
+					t.Errorf("%d retries, want %d", n, want.retries)
+				}
+			})
+		}
+	}
+}
+
+// A message is stored if its stream has a leader again when it is repeated.
+func TestMessageIsRepeatedUntilThereIsALeader(t *testing.T) {
+	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			bodies := make(chan string, 10)
+			err := publishWithoutStream(t, "vendor", mode, func(s *session, subject string) { // it is led from now on
+				_, err := s.admin.nc.Subscribe(subject, func(m *client.Msg) {
+					bodies <- string(m.Data)
+					_ = m.Respond([]byte(`{"stream":"elects","seq":1}`))
+				})
+				if err := errors.Join(err, s.admin.nc.Flush()); err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Errorf("the confirm of a message that was repeated: %v", err)
+			}
+			if n := len(bodies); n != 1 || <-bodies != "x" {
+				t.Errorf("the message was repeated %d times, or not as it was", n)
+			}
+		})
+	}
+}
+
+// publishWithoutStream publishes the message x to a stream that is gone, and returns the error of its confirm. It calls
+// retried at each retry.
+func publishWithoutStream(t *testing.T, resilience string, mode drivers.Mode, retried func(s *session, subject string)) error {
+	t.Helper()
+	name := "gone-" + resilience + "-" + string(mode)
+	s := open(t, fmt.Appendf(nil, `{"embedded": true, "name": %q, "resilience": %q}`, name, resilience), nil)
+	top := plain(name)
+	s.env.Retried = func(int64) { retried(s, subject(top, 0, 0)) }
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: mode, MaxInFlight: 10})
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.errs) != 1 || !errors.Is(c.errs[0], drivers.ErrRejected) {
-		t.Errorf("confirms of a message to no stream: %v; want one that is rejected", c.errs)
+	labtest.Eventually(t, "the confirm", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.errs) > 0
+	})
+	_ = p.Close()
+	if len(c.errs) > 1 {
+		t.Errorf("%d confirms of one message", len(c.errs))
 	}
+	return c.errs[0]
 }
 
 // TestWorkForAConfirmIsNotWaitedFor proves that the engine's work for a confirm does not count as waiting if Publish
@@ -461,7 +522,7 @@ func TestWatchdogIgnoresIdleTime(t *testing.T) {
 	c.watchdog = time.AfterFunc(time.Hour, func() {})
 	defer c.watchdog.Stop()
 	c.check() // idle
-	c.slots.take(1)
+	c.slots.take(1, "", nil)
 	c.check() // the message was published since then
 	if c.conn.Err() != nil {
 		t.Errorf("the connection is given up just after a message was published: %v", c.conn.Err())
@@ -477,7 +538,7 @@ func TestWatchdogIsPunctual(t *testing.T) {
 			c.watchdog = time.AfterFunc(time.Hour, c.check)
 			c.watchdog.Reset(c.patience / checks)
 			time.Sleep(at + time.Second)
-			c.slots.take(1)
+			c.slots.take(1, "", nil)
 			begun := time.Now()
 			_, _ = far.Read(make([]byte, 1)) // until the connection is broken
 			if took := time.Since(begun); took < c.patience || took > c.patience*5/4 {
@@ -749,6 +810,28 @@ func TestWrongPassword(t *testing.T) {
 	}
 	if took := time.Since(began); labtest.IsLong() && took > 5*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+// What repetitions change: a message that is repeated needs its body, and may come after later ones.
+func TestDeclareRepetitions(t *testing.T) {
+	for _, c := range []struct {
+		options         string
+		mode            drivers.Mode
+		copies, ordered bool
+	}{
+		{`{"urls": ["a", "b", "c"]}`, drivers.ConfirmWindow, false, false},
+		{`{"urls": ["a", "b", "c"]}`, drivers.ConfirmBatch, false, false},
+		{`{"url": "a", "replicas": 3}`, drivers.ConfirmWindow, false, false},
+		{`{"urls": ["a", "b", "c"]}`, drivers.ConfirmEach, false, true},
+		{`{"urls": ["a", "b", "c"]}`, drivers.FireAndForget, true, true},
+		{`{"urls": ["a", "b", "c"], "resilience": "none"}`, drivers.ConfirmWindow, true, true},
+		{`{"url": "a"}`, drivers.ConfirmWindow, false, true},
+	} {
+		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{Mode: c.mode, Ack: drivers.AckEach, Consumers: 1})
+		if d.Capabilities.CopiesBody != c.copies || d.Guarantees.Ordered != c.ordered {
+			t.Errorf("%s in mode %s: copies %t, ordered %t", c.options, c.mode, d.Capabilities.CopiesBody, d.Guarantees.Ordered)
+		}
 	}
 }
 

@@ -3,12 +3,14 @@ package nats
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -21,6 +23,9 @@ type confirmer struct {
 	slots    *slots
 	confirms kit.Confirms
 	sub      *client.Subscription
+
+	repeats   bool       // options.repeats
+	repeating sync.Mutex // locked by a repetition, which fail must not overtake
 
 	prompt  bool             // Publish waits for the confirm
 	replies chan *client.Msg // used if prompt
@@ -109,9 +114,16 @@ func (c *confirmer) onReply(m *client.Msg) {
 	if at == nil {
 		return
 	}
+	err := verdict(m)
+	if c.repeats && errors.Is(err, errNoStream) {
+		if c.repeat(at) {
+			return
+		}
+		err = errNoLeader
+	}
 	if token, mine := at.settle(); mine {
 		c.count.Add(1)
-		c.confirms.Add(token, verdict(m))
+		c.confirms.Add(token, err)
 		c.confirms.Report()
 	}
 	if c.closing.Load() {
@@ -122,6 +134,31 @@ func (c *confirmer) onReply(m *client.Msg) {
 	}
 }
 
+// Errors of messages that no stream accepted. With errNoLeader, the engine publishes them again.
+var (
+	errNoStream = fmt.Errorf("%w: no stream accepts it: it is gone, or has no leader", drivers.ErrRejected)
+	errNoLeader = fmt.Errorf("%w: no stream accepts it: it is gone, or has no leader", drivers.ErrClosed)
+)
+
+// repeat publishes a message again that no stream accepted, after the time and as often as the library's JetStream does
+// by default: the stream may be between two leaders. Later messages may overtake it, as with the library. It returns
+// false if it does not.
+func (c *confirmer) repeat(at *slot) bool {
+	if !at.busy.Load() || at.repeats == jetstream.DefaultPubRetryAttempts {
+		return false
+	}
+	at.repeats++
+	c.conn.session.env.Retried(1)
+	time.AfterFunc(jetstream.DefaultPubRetryWait, func() {
+		c.repeating.Lock()
+		defer c.repeating.Unlock()
+		if at.busy.Load() && c.conn.nc.PublishRequest(at.to, at.reply, at.body) != nil {
+			_ = c.conn.raw.Close()
+		}
+	})
+	return true
+}
+
 // verdict returns the error of a reply, or nil if the message was stored. It recognises the usual reply by its first
 // bytes.
 func verdict(m *client.Msg) error {
@@ -129,7 +166,7 @@ func verdict(m *client.Msg) error {
 		return nil
 	}
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fmt.Errorf("%w: no stream accepts it: it is gone, or has no leader", drivers.ErrRejected)
+		return errNoStream
 	}
 	var reply struct {
 		Stream string `json:"stream"`
@@ -182,6 +219,8 @@ func (c *confirmer) finish() {
 }
 
 func (c *confirmer) fail() {
+	c.repeating.Lock()
+	defer c.repeating.Unlock()
 	var cause error
 	for _, at := range *c.slots.all.Load() {
 		if token, mine := at.settle(); mine {

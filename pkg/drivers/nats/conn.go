@@ -75,8 +75,8 @@ func (d *dialer) abort() {
 	}
 }
 
-// clientOptions returns the options of every connection. The library's reconnects are off, because they would hide gaps
-// and send messages again.
+// clientOptions returns the options of every connection. The library's reconnects are off: it fails the unconfirmed
+// messages of a broken connection, so the engine must know of it, and the gap is to be visible.
 func clientOptions() []client.Option {
 	return []client.Option{
 		client.Name("lockstep"), client.NoReconnect(), client.DontRandomize(), client.IgnoreDiscoveredServers(),

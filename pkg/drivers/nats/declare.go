@@ -38,6 +38,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	if automatic {
 		hidden = 0
 	}
+	// a repetition of a message needs its body, and comes after later messages
+	repeats := o.repeats() && use.Mode.Confirmed()
+	overtaken := repeats && (use.Mode == drivers.ConfirmWindow || use.Mode == drivers.ConfirmBatch)
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes:             drivers.Modes(),
@@ -52,7 +55,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:        !automatic,
 			Existing:          true,
 			InProcess:         o.Embedded,
-			CopiesBody:        true, // into the library's write buffer
+			CopiesBody:        !repeats, // into the library's write buffer
 		},
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: !automatic && !o.dropsUnread(use.Consumers),
@@ -61,7 +64,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			// JetStream delivers messages again that are not acknowledged within ackWait. A new leader may also deliver
 			// messages again whose acknowledgements it has not received.
 			NoDuplicates: automatic,
-			Ordered:      true,
+			// only a stream of a cluster changes its leader
+			Ordered: !overtaken || len(o.All()) < 2 && o.Replicas == 1,
 		},
 		RedeliverAfter: hidden,
 

@@ -68,6 +68,9 @@ func (o *options) Check() error {
 	return o.TLS.Check(!o.Embedded) // an embedded server has no TLS
 }
 
+// repeats reports whether messages are published again that no stream accepted.
+func (o *options) repeats() bool { return o.Resilience != "none" }
+
 func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
 
 // discardsOld reports whether a full stream removes its oldest message, instead of rejecting the new one. With limits

@@ -162,7 +162,7 @@ func TestSlots(t *testing.T) {
 	s := newSlots("inbox.", 4)
 	var taken []*slot
 	for token := range uint64(10) { // more than the existing slots
-		taken = append(taken, s.take(token))
+		taken = append(taken, s.take(token, "", nil))
 	}
 	seen := map[*slot]bool{}
 	for token, at := range taken {
@@ -184,7 +184,7 @@ func TestSlots(t *testing.T) {
 			t.Errorf("reply %q finds a slot", odd)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { s.find(s.take(1).reply).settle() }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { s.find(s.take(1, "", nil).reply).settle() }); n > 0 {
 		t.Errorf("a message allocates %v times for its slot", n)
 	}
 }

@@ -38,6 +38,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 		if p.confirm, err = newConfirmer(c, spec, c.session.options.Confirm.Std()); err != nil {
 			return nil, fmt.Errorf("connect publisher: listen for confirms at %s: %w", c.address, err)
 		}
+		p.confirm.repeats = c.session.options.repeats()
 	}
 	return p, nil
 }
@@ -69,7 +70,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 
 // send publishes a message. Its confirm is settled when the reply arrives.
 func (p *publisher) send(to string, m drivers.Message) error {
-	at := p.confirm.slots.take(m.Token)
+	at := p.confirm.slots.take(m.Token, to, m.Body)
 	err := p.nc.PublishRequest(to, at.reply, m.Body)
 	if err == nil && !p.confirm.over.Load() {
 		return nil

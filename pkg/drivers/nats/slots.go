@@ -9,8 +9,13 @@ import (
 // nothing.
 type slot struct {
 	reply string
-	token uint64 // written by the publisher before busy is set
 	busy  atomic.Bool
+
+	// written by the publisher before busy is set
+	token   uint64
+	to      string // subject of the message
+	body    []byte
+	repeats int // how often the message was published again
 }
 
 // settle frees the slot and returns its token. It returns false if the slot was free. Only one caller gets true.
@@ -50,7 +55,7 @@ func (s *slots) grow(n int) {
 }
 
 // take returns a free slot. The next one is nearly always free, because confirms arrive in about the order of messages.
-func (s *slots) take(token uint64) *slot {
+func (s *slots) take(token uint64, to string, body []byte) *slot {
 	all := *s.all.Load()
 	for range all {
 		at := all[s.next]
@@ -58,13 +63,13 @@ func (s *slots) take(token uint64) *slot {
 			s.next = 0
 		}
 		if !at.busy.Load() {
-			at.token = token
+			at.token, at.to, at.body, at.repeats = token, to, body, 0
 			at.busy.Store(true)
 			return at
 		}
 	}
 	s.grow(len(all))
-	return s.take(token)
+	return s.take(token, to, body)
 }
 
 // find returns the slot of a reply subject, or nil.
