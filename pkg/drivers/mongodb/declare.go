@@ -96,11 +96,10 @@ func (o *options) stored(persistent bool) bool {
 
 // label describes what a confirm means according to the options. Describe reports what the server does.
 func label(o *options, use drivers.Use) string {
-	if !use.Mode.Confirmed() {
-		return "w:0, not confirmed"
-	}
 	text := o.W.String()
 	switch j := o.journaled(use.Persistent); {
+	case !use.Mode.Confirmed():
+		text = "w:0, not confirmed"
 	case j == nil && o.W == 0:
 		text += ", journaled by default"
 	case j == nil:
@@ -110,7 +109,7 @@ func label(o *options, use drivers.Use) string {
 	default:
 		text += ", not journaled"
 	}
-	if o.WTimeout > 0 {
+	if o.WTimeout > 0 && use.Mode.Confirmed() {
 		text += ", wtimeout " + o.WTimeout.String()
 	}
 	if o.ClaimW != nil {

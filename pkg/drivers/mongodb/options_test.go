@@ -61,15 +61,15 @@ func TestLabelAndGuarantees(t *testing.T) {
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Subscriptions: 2},
 			"w:majority, journaled, one insert per subscription", true, false},
 		{`{}`, drivers.Use{Mode: drivers.FireAndForget, Persistent: true}, "w:0, not confirmed", true, false},
+		{`{"wtimeout": "1s", "claimW": 1}`, drivers.Use{Mode: drivers.FireAndForget, Subscriptions: 2},
+			"w:0, not confirmed, claims w:1, one insert per subscription", true, false},
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic},
 			"w:majority, journaled", false, false},
 	}
 	for _, c := range cases {
 		d := declare(schematest.Fill(t, driver{}, labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options)),
 			c.use)
-		if c.use.Mode.Confirmed() {
-			c.label += "; writes go to the primary; not tested with mongod"
-		}
+		c.label += "; writes go to the primary; not tested with mongod"
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
 			d.Guarantees.Ordered != c.ordered {
 			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,
