@@ -99,8 +99,8 @@ func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
 	defer giveUp(nil)
 	start := newStart(o.Hosts, giveUp)
 	var up atomic.Bool // connected: from now on, a broken connection breaks the conn
-	repeats := c.session.options.repeats()
-	o.SetRetryWrites(repeats).SetRetryReads(repeats).SetDialer(dialer{c}).SetAppName("lockstep").
+	c.session.options.retry(o)
+	o.SetDialer(dialer{c}).SetAppName("lockstep").
 		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetConnectTimeout(dialTimeout).SetMaxPoolSize(0).
 		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
 		if up.Load() {

@@ -76,6 +76,12 @@ func (o *options) repeats() bool {
 	return o.Resilience != "none" && err == nil && c.ReplicaSet != nil
 }
 
+// retry turns the retries of the library on or off.
+func (o *options) retry(c *client.ClientOptions) {
+	repeats := o.repeats()
+	c.SetRetryWrites(repeats).SetRetryReads(repeats)
+}
+
 // srv is a scheme with which the library resolves names by itself.
 const srv = "mongodb+srv://"
 

@@ -147,16 +147,29 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The library repeats inserts only on replica sets.
+// The library repeats inserts only on replica sets. What is declared is what the library is configured for.
 func TestResilience(t *testing.T) {
-	for options, want := range map[string]drivers.Resilience{
+	for text, want := range map[string]drivers.Resilience{
 		`{"url": "mongodb://h/"}`:                                        drivers.ByGuide,
 		`{"url": "mongodb://h,i/?replicaSet=rs0"}`:                       drivers.ByLibrary,
 		`{"url": "mongodb://h,i/?replicaSet=rs0", "resilience": "none"}`: drivers.NoResilience,
 	} {
-		d := declare(schematest.Fill(t, driver{}, options), drivers.Use{Mode: drivers.ConfirmEach})
+		d := declare(schematest.Fill(t, driver{}, text), drivers.Use{Mode: drivers.ConfirmEach})
 		if d.Resilience != want {
-			t.Errorf("%s: %q, want %q; %v", options, d.Resilience, want, d.Rejections)
+			t.Errorf("%s: %q, want %q; %v", text, d.Resilience, want, d.Rejections)
+		}
+		o, err := kit.Decode[options]("mongodb", schematest.Fill(t, driver{}, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		library, err := o.client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.retry(library)
+		repeats := want == drivers.ByLibrary
+		if *library.RetryWrites != repeats || *library.RetryReads != repeats {
+			t.Errorf("%s: the library retries writes %t and reads %t", text, *library.RetryWrites, *library.RetryReads)
 		}
 	}
 }
