@@ -3,6 +3,7 @@ package activemq
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -44,7 +45,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			CopiesBody:        true, // the library encodes the body before it sends
 		},
 		Guarantees: guarantees(&o, use),
-		Notes:      notes(&o),
+		Notes:      notes(&o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label(&o, use),
 	}
@@ -62,7 +63,10 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	}
 }
 
-func notes(o *options) []string {
+// defaultCredit is the number of messages that ActiveMQ lets a publisher send before it confirms some, by default.
+const defaultCredit = 1000
+
+func notes(o *options, use drivers.Use) []string {
 	var all []string
 	if len(o.All()) > 1 && o.HA == independent {
 		all = append(all,
@@ -72,6 +76,10 @@ func notes(o *options) []string {
 	if len(o.Jolokia) == 0 {
 		all = append(all,
 			"without jolokia the queues of each task stay at the broker, empty, until it removes inactive ones itself")
+	}
+	if use.Mode.Confirmed() && use.MaxInFlight > defaultCredit {
+		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless transport.producerCredit of the"+
+			" broker's connector differs: maxInFlight %d has no effect beyond it", defaultCredit, use.MaxInFlight))
 	}
 	return all
 }

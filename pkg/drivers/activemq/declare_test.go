@@ -1,6 +1,7 @@
 package activemq
 
 import (
+	"strings"
 	"testing"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -24,6 +25,18 @@ func TestRefusalsAreNotInOrder(t *testing.T) {
 			Ack: drivers.AckEach, Nack: nack})
 		if p.Ordered != ordered {
 			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, p.Ordered, ordered)
+		}
+	}
+}
+
+// The broker's credit limits the messages in flight of publishers with confirms.
+func TestCreditIsNoted(t *testing.T) {
+	for inFlight, noted := range map[int]bool{1000: false, 1001: true} {
+		for mode, confirmed := range map[drivers.Mode]bool{drivers.ConfirmWindow: true, drivers.FireAndForget: false} {
+			all := notes(&options{}, drivers.Use{Mode: mode, MaxInFlight: inFlight})
+			if found := strings.Contains(strings.Join(all, "; "), "producerCredit"); found != (noted && confirmed) {
+				t.Errorf("notes of %s with %d in flight: %q", mode, inFlight, all)
+			}
 		}
 	}
 }
