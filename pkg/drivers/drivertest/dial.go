@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // errRefused is the error of a dialer with refuse.
@@ -57,7 +59,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, d: d, watched: d.watch.Load(), closed: make(chan struct{})}
+	c := &conn{Conn: inner, d: d, watched: d.watch.Load(), waiting: drivers.WaitingOf(ctx), closed: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[c] = struct{}{}
@@ -172,6 +174,7 @@ type conn struct {
 	net.Conn
 	d       *dialer
 	watched bool
+	waiting *drivers.Waiting // records when Write waits, as the agent's connections do
 	once    sync.Once
 	closed  chan struct{}
 	cut     atomic.Bool // closed by the suite: it fails as if the broker had reset it
@@ -205,12 +208,14 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	c.d.mu.Lock()
 	free := c.d.silent && !c.d.moving
 	c.d.mu.Unlock()
+	c.waiting.Begin()
 	if !free {
 		err = c.pass(&c.writeDeadline)
 	}
 	if err == nil {
 		n, err = c.Conn.Write(p)
 	}
+	c.waiting.End()
 	if err != nil && c.cut.Load() {
 		err = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
 	}

@@ -60,13 +60,18 @@ func (c *check) blockMode() drivers.Mode {
 	return c.anyMode()
 }
 
-// checkPublishBlocksCut cuts the connection of a publisher whose Publish blocks.
+// checkPublishBlocksCut cuts the connection of a publisher whose Publish blocks. The time must count as waiting.
 func checkPublishBlocksCut(c *check) {
 	u := c.use(c.blockMode())
 	c.need(u)
 	r := c.blockedRig(u)
-	s := r.sender(1)
+	r.writes = &drivers.Waiting{}
+	waiting := &drivers.Waiting{Writes: r.writes}
+	s := r.sender(1, func(spec *drivers.PublisherSpec) { spec.Waiting = waiting })
 	ended := c.block(c.ctx, s)
+	c.eventually(func() bool { return len(ended) > 0 || waiting.Nanos() >= int64(c.quiet()) }, func() string {
+		return fmt.Sprintf("Publish blocks, but PublisherSpec.Waiting has only %v", time.Duration(waiting.Nanos()))
+	})
 	c.cutConn(s.conn)
 	select {
 	case err := <-ended:

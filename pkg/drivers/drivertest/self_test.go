@@ -214,6 +214,8 @@ func connFaults() []fault {
 		{"cuts, but lets Publish wait", cutWithout(func(p drivers.Publisher, m drivers.Message) error {
 			return p.Publish(context.Background(), m)
 		}), []string{"publish-blocks/cut"}},
+		{"does not record that it waits", faulty{pubSpec: func(spec *drivers.PublisherSpec) { spec.Waiting = nil }},
+			[]string{"publish-blocks/cut"}},
 		{"does not block", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(_ context.Context, m drivers.Message) error {
 				spec.OnConfirms([]uint64{m.Token}, nil)

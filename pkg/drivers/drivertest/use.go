@@ -59,6 +59,7 @@ type rig struct {
 	topology drivers.Topology
 	acking   acking
 	shared   map[drivers.Role]drivers.Conn
+	writes   *drivers.Waiting // records the blocked writes of its connections; may be nil
 }
 
 func newRig(c *check, u drivers.Use, s drivers.Session, t drivers.Topology) *rig {
@@ -103,7 +104,7 @@ func (r *rig) connect(role drivers.Role) (drivers.Conn, error) {
 	if role == drivers.ConsumerRole {
 		spec.Node = r.use.ConsumerNode
 	}
-	conn, err := r.session.Connect(r.c.ctx, spec)
+	conn, err := r.session.Connect(drivers.WithWaiting(r.c.ctx, r.writes), spec)
 	if err == nil {
 		r.c.cleanups = append(r.c.cleanups, func() { r.c.end(conn) })
 	}
