@@ -14,7 +14,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, managed(t), nil)) })
 	t.Run("durable", func(t *testing.T) {
-		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
+		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`), drivertest.MessagePath()))
 	})
 }
 

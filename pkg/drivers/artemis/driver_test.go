@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 		drivertest.Run(t, h)
 	})
 	t.Run("durable", func(t *testing.T) {
-		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
+		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`), drivertest.MessagePath()))
 	})
 	t.Run("multicast", func(t *testing.T) {
 		drivertest.Run(t, harness(driver{}, single(t, `{"routing": "multicast"}`), drivertest.MessagePath()))

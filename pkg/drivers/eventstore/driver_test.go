@@ -99,7 +99,7 @@ func TestStandInConformance(t *testing.T) {
 			})
 		}
 	}
-	single := `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`
+	single := `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7, "resilience": "none"}`
 	t.Run("round-robin", suite(`{}`))
 	t.Run("dispatch-to-single", suite(single, slices.Concat(drivertest.MessagePath(),
 		[]string{"close", "together", "cut/publisher"})...))

@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	for name, options := range map[string]string{
 		"plain":   `{"name":"conformance"}`,
 		"delayed": `{"name":"conformance","delay":"2ms","confirmDelay":"1ms","rate":100000}`,
-		"spread":  `{"name":"conformance","delay":{"min":"1ms","max":"3ms"},"confirmDelay":{"mean":"1ms"}}`,
+		"spread":  `{"name":"conformance","delay":{"min":"1ms","max":"3ms"},"confirmDelay":{"mean":"1ms"},"resilience":"none"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{

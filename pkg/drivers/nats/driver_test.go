@@ -141,7 +141,7 @@ func TestUnfitExistingConsumers(t *testing.T) {
 
 func TestEmbeddedFile(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
+		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file", "resilience": "none"`),
 		Subset:      drivertest.MessagePath(),
 		MaxParallel: 1, // the server is shared, and its files are in the folder of the first session
 	})

@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		{"classic", `{}`, nil},
 		{"stream", `{"queue": {"type": "stream"}}`, kept},
 		{"classic-default-exchange", `{"exchange": {"type": "default"}}`, drivertest.MessagePath()},
-		{"coalesced", `{"coalesceWrites": true}`, []string{"mode", "close", "close-dead", "ack", "order",
+		{"coalesced", `{"coalesceWrites": true, "resilience": "none"}`, []string{"mode", "close", "close-dead", "ack", "order",
 			"publish-blocks", "cut"}},
 		{"headers", `{"exchange": {"type": "headers"}}`, drivertest.MessagePath()},
 		{"fanout", `{"exchange": {"type": "fanout"}}`, drivertest.MessagePath()},
