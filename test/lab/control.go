@@ -134,7 +134,7 @@ func (l *lab) startOwn(ctx context.Context, part Part) ([]string, error) {
 	}
 	l.own[instance] = plan
 	l.mu.Unlock()
-	l.site.print("%s is ready after %.1f s", instance, time.Since(begun).Seconds())
+	l.site.print("%s%s is ready after %.1f s", instance, plan.version(ctx), time.Since(begun).Seconds())
 	var processes []string
 	for _, p := range plan.Processes {
 		processes = append(processes, p.Name)

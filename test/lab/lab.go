@@ -142,7 +142,7 @@ func (l *lab) launch(ctx context.Context, parts []Part) error {
 				cancel()
 				return
 			}
-			l.site.print("%s is ready after %.1f s", part.Name, time.Since(begun).Seconds())
+			l.site.print("%s%s is ready after %.1f s", part.Name, l.plans[i].version(ctx), time.Since(begun).Seconds())
 		})
 	}
 	wg.Wait()
@@ -191,6 +191,20 @@ func (p *Plan) await(ctx context.Context, watched []*Process) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// version returns the version of the brokers in parentheses, or "" if it is not known.
+func (p *Plan) version(ctx context.Context) string {
+	if p.Version == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	version, err := p.Version(ctx)
+	if err != nil {
+		return fmt.Sprintf(" (version unknown: %v)", err)
+	}
+	return " (" + version + ")"
 }
 
 // stop ends all processes of an instance.

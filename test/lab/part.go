@@ -26,6 +26,8 @@ type Plan struct {
 	Helpers []*Process
 	// Processes are the brokers. Those of a cluster are started concurrently.
 	Processes []*Process
+	// Version returns the name and version that the ready brokers report. nil: Part.Doc has it.
+	Version func(ctx context.Context) (string, error)
 	// Env returns the variables (NAME=value) of the instance. It is called when the brokers are ready. Process numbers
 	// are added by pids.
 	Env func() []string

@@ -164,6 +164,7 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 		}
 	}
 	plan.Env = func() []string { return env(nodes, all) }
+	plan.Version = nodes[0].version
 	return plan, nil
 }
 
@@ -280,6 +281,15 @@ func (n rabbitNode) ready(ctx context.Context, size int) error {
 		_ = conn.Close()
 	}
 	return nil
+}
+
+// version returns the release that the node reports.
+func (n rabbitNode) version(ctx context.Context) (string, error) {
+	var overview struct {
+		Version string `json:"rabbitmq_version"`
+	}
+	err := get(ctx, n.management()+"/api/overview", &overview)
+	return "RabbitMQ " + overview.Version, err
 }
 
 func runningNodes(ctx context.Context, management string) (int, error) {
