@@ -41,7 +41,8 @@ func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	}
 	shape(out, x.task.Cell.Workload)
 	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(),
-		subs: max(1, x.task.Cell.Workload.Topology.Subscriptions)}
+		subs:      max(1, x.task.Cell.Workload.Topology.Subscriptions),
+		undrained: judge.UndrainedOf(x.task.Cell.Workload, m, o.Ledger, judge.FactsOf(o, m).DrainCut)}
 	k.rates(x.task.Cell.Workload)
 	k.latency("publishLatency", "PublishLatency", record.Publish, "publish.p50")
 	k.latency("endToEndLatency", "EndToEndLatency", record.EndToEnd, "e2e.p50")
@@ -69,6 +70,8 @@ type omb struct {
 	o        plan.Outcome
 	measured float64 // seconds
 	subs     int
+	// messages that were not delivered when the drain timed out: in the whole measurement, and in no period
+	undrained judge.Undrained
 }
 
 // periods calls f with the first second and the end of every complete period.
@@ -124,7 +127,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 			}
 		}
 		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return record.HistOf(of, period) },
-			k.subs)
+			k.subs, judge.Undrained{})
 		for field, ms := range metrics(sum) {
 			lists[field] = append(lists[field], ms)
 		}
@@ -132,7 +135,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	for field, list := range lists {
 		k.out[name+field] = list
 	}
-	whole, _ := judge.WithUnanswered(s, k.m.Hist, k.subs)
+	whole, _ := judge.WithUnanswered(s, k.m.Hist, k.subs, k.undrained)
 	quantiles := map[string]float64{}
 	for _, percent := range []float64{25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100} {
 		quantiles[fmt.Sprintf("%g", percent)] = ms(whole.Quantile(percent / 100))

@@ -26,6 +26,7 @@ type input struct {
 	overlap       overlap
 	load          float64 // messages sent in the measurement; without publishers, received
 	accounting    func() record.Accounting
+	undrained     func() Undrained
 }
 
 // newInput prepares the evaluation of a task whose record is rebased. cell is nil for a task without groups.
@@ -51,6 +52,9 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	in.addBindings()
 	// reading a large ledger is expensive: do it once
 	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) })
+	in.undrained = sync.OnceValue(func() Undrained {
+		return UndrainedOf(in.workload, m, ledgerOf(in), in.facts.DrainCut)
+	})
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
 	in.load = in.counted(record.Sent)
@@ -235,8 +239,8 @@ func (in *input) latencyOff() bool {
 
 // intervals merges the windows of the measurement's messages into full intervals. Intervals without samples are left
 // out. A sample belongs to the interval in which it ended. Samples that ended in the drain belong to the last interval,
-// so that a stall until then is not hidden. If the measurement ends within an interval, these samples are left out:
-// they may belong to the incomplete interval.
+// so that a stall until then is not hidden. Undrained messages belong to it, too. If the measurement ends within an
+// interval, these samples are left out: they may belong to the incomplete interval.
 func (in *input) intervals(s record.Series) []distribution {
 	size := max(1, seconds(in.workload.Interval.D()))
 	full := int(in.span.sending / (time.Duration(size) * time.Second))
@@ -252,9 +256,13 @@ func (in *input) intervals(s record.Series) []distribution {
 		}
 	}
 	var some []distribution
-	for _, windows := range byInterval {
+	for i, windows := range byInterval {
+		var undrained Undrained
+		if whole && i == full-1 {
+			undrained = in.undrained()
+		}
 		hist := func(of record.Series) *record.Hist { return record.HistOf(of, windows) }
-		if all, answered := WithUnanswered(s, hist, in.subscriptions); all.Count() > 0 {
+		if all, answered := WithUnanswered(s, hist, in.subscriptions, undrained); all.Count() > 0 {
 			some = append(some, distribution{all, answered})
 		}
 	}

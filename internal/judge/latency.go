@@ -45,7 +45,7 @@ func latenciesOf(in *input, keepsUp bool, clocks clockComparison) map[string]lat
 	for _, s := range latencySeries {
 		median, _ := plan.Metrics(nil).ValueNamed(s.name + ".p50")
 		whole := func(s record.Series) *record.Hist { return in.hists[s] }
-		all, answered := WithUnanswered(s.series, whole, in.subscriptions)
+		all, answered := WithUnanswered(s.series, whole, in.subscriptions, in.undrained())
 		l := latency{distribution: distribution{all, answered}, name: s.name, na: in.absent(median.Traits),
 			across: s.across, intervals: sync.OnceValue(func() []distribution { return in.intervals(s.series) })}
 		switch h := l.hist; {
@@ -97,18 +97,42 @@ func (l latency) highest(q float64) plan.Value {
 }
 
 // distribution is a latency that includes the messages without an answer, each with its age. The age is the minimum of
-// its latency.
+// its latency. Quantiles among them are bounds.
 type distribution struct {
 	hist     *record.Hist // with the ages
 	answered *record.Hist // without the ages
 }
 
+// Undrained is the number of messages of the measurement that were sent, and not delivered when the drain timed out.
+// Age is the minimum of their ages.
+type Undrained struct {
+	Count uint64
+	Age   time.Duration
+}
+
+// UndrainedOf returns the undrained messages of a task or group, if the drain timed out. l is its delivery accounting,
+// which also has the messages of the warm-up. The counts of the measurement limit the number. A message that two
+// consumers received is in them twice, and one whose publish call failed may have been delivered.
+func UndrainedOf(w plan.Workload, m *record.Merged, l plan.Ledger, timedOut bool) Undrained {
+	if l.Undrained == 0 || !timedOut {
+		return Undrained{}
+	}
+	missing := int64(l.Duplicated)
+	m.Range(func(x *record.Window) {
+		if x.Measured {
+			missing += int64(max(1, w.Topology.Subscriptions))*(x.Counts[record.Sent]+x.Counts[record.PublishErrors]) -
+				x.Counts[record.Unique]
+		}
+	})
+	return Undrained{min(l.Undrained, uint64(max(0, missing))), w.Drain.Timeout.D()}
+}
+
 // WithUnanswered returns the samples of a latency, with and without the age of each message without an answer. The
 // latency from the intended send time to the confirm includes each unsent message, and each that failed without an
-// answer of the broker. The end-to-end latency includes each unsent message, once per subscription. The age of a failed
-// message is its age at the failure.
-func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist,
-	subscriptions int) (all, answered *record.Hist) {
+// answer of the broker. The end-to-end latency includes each unsent message, once per subscription, and each undrained
+// one. The age of a failed message is its age at the failure.
+func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int,
+	undrained Undrained) (all, answered *record.Hist) {
 	all = hist(s)
 	answered = all
 	var copies map[record.Series]int
@@ -125,6 +149,10 @@ func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist,
 				all.Merge(ages)
 			}
 		}
+	}
+	if s == record.EndToEnd && undrained.Count > 0 {
+		all = all.Clone()
+		all.RecordN(int64(undrained.Age), undrained.Count)
 	}
 	return all, answered
 }

@@ -115,3 +115,58 @@ func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 		t.Errorf("p99 is %+v, want more than 5 s by 100 messages", v)
 	}
 }
+
+// Of 1,000 messages, 30 are at the broker when the drain times out. They count as end-to-end latencies of at least the
+// drain's timeout. Messages of the warm-up and lost messages do not count.
+func TestUndrainedMessagesBoundTheLatency(t *testing.T) {
+	atTheEnd := func(_ int, sent time.Duration) bool { return sent >= 9700*time.Millisecond }
+	for _, x := range []struct {
+		name            string
+		missing         func(n int, sent time.Duration) bool
+		timedOut        bool
+		undrained, over uint64
+	}{
+		{"undrained", atTheEnd, true, 30, 30},
+		{"lost", atTheEnd, false, 0, 0},
+		{"undrained in warm-up", func(n int, sent time.Duration) bool { return n < 30 }, true, 30, 0},
+		{"all delivered", func(int, time.Duration) bool { return false }, true, 0, 0},
+	} {
+		w := newWorld(func(w *plan.Workload) {
+			w.Publishers.Rate, w.Drain.Timeout = 100, plan.Duration(20*time.Second)
+		})
+		w.facts.DrainCut = x.timedOut
+		w.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, !x.missing(n, sent)
+		})
+		o := w.judge()
+		if o.Ledger.Undrained != x.undrained {
+			t.Errorf("%s: %d undrained, want %d", x.name, o.Ledger.Undrained, x.undrained)
+		}
+		if v := o.Values["e2e.p50"]; v.NA != "" || v.Over != 0 || v.Number > 0.0021 {
+			t.Errorf("%s: the median is %+v, want 2 ms", x.name, v)
+		}
+		if v := o.Values["e2e.max"]; v.NA != "" || v.Over != x.over || (x.over > 0) != (v.Number > 19.9) {
+			t.Errorf("%s: the maximum is %+v, want a bound of 20 s by %d messages", x.name, v, x.over)
+		}
+	}
+}
+
+// Undrained messages belong to the last interval of the measurement.
+func TestUndrainedMessagesAreInTheLastInterval(t *testing.T) {
+	w := newWorld(func(w *plan.Workload) {
+		w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second)
+	})
+	w.facts.DrainCut = true
+	w.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		return sent + time.Millisecond, sent < 5*time.Second || n%100 < 40
+	})
+	w.merge.Add(w.snapshot())
+	in := newInput(w.task, w.merge, w.facts, 0, nil)
+	var unanswered []uint64
+	for _, d := range in.intervals(record.EndToEnd) {
+		unanswered = append(unanswered, d.hist.Count()-d.answered.Count())
+	}
+	if len(unanswered) == 0 || unanswered[len(unanswered)-1] != 300 {
+		t.Errorf("messages without an answer in the intervals: %v, want 300 in the last one", unanswered)
+	}
+}

@@ -69,8 +69,8 @@ type Value struct {
 	// or by the resolution of one second. 0 if neither matters.
 	Bound float64 `json:"bound,omitempty"`
 	// Over is above 0 if Number is only a lower bound. The value is then a quantile among samples beyond the range of
-	// the histogram, or depends on unsent messages, or has fewer than 10/(1-q) samples. Over is the number of such
-	// messages, or of samples from Number on.
+	// the histogram, or depends on messages that were not sent, confirmed or delivered, or has fewer than 10/(1-q)
+	// samples. Over is the number of such messages, or of samples from Number on.
 	Over uint64 `json:"over,omitempty"`
 	// Sample is the quantile of the samples when there are too few of them. Number is then a lower bound of the
 	// quantile at 95 % confidence.

@@ -71,15 +71,15 @@ func (h *Hist) Record(ns int64) {
 	h.under = max(h.under, highest-ns)
 }
 
-// recordN adds n samples of ns nanoseconds each, like Record. It writes to the sparse histogram, which is slow.
-func (h *Hist) recordN(ns int64, n uint64) {
+// RecordN adds n samples of ns nanoseconds each, like Record. It writes to the sparse histogram, which is slow.
+func (h *Hist) RecordN(ns int64, n uint64) {
 	switch {
 	case n == 0:
 	case ns < 0:
 		h.negative += n
 	case ns > highest:
 		h.over += n
-		h.recordN(highest, n)
+		h.RecordN(highest, n)
 	default:
 		if h.settled == nil {
 			h.settled = hdrhistogram.NewPacked(1, highest, digits)

@@ -173,7 +173,7 @@ func TestEncodedBytesAreThoseOfHdrHistogram(t *testing.T) {
 	for i := range 200 {
 		h := NewHist()
 		for range 1 + random.IntN(500) {
-			h.recordN(random.Int64N(1<<(1+random.IntN(41))), 1+random.Uint64N(1<<random.IntN(40)))
+			h.RecordN(random.Int64N(1<<(1+random.IntN(41))), 1+random.Uint64N(1<<random.IntN(40)))
 		}
 		if i == 0 {
 			h.Reset()
@@ -325,7 +325,7 @@ func TestRecordNIsRecordNTimes(t *testing.T) {
 		case 1:
 			ns += highest
 		}
-		many.recordN(ns, n)
+		many.RecordN(ns, n)
 		for range n {
 			one.Record(ns)
 		}
@@ -346,7 +346,7 @@ func TestRecordNIsRecordNTimes(t *testing.T) {
 		}
 	}
 	huge := NewHist()
-	if huge.recordN(5, 1<<40); huge.Count() != 1<<40 {
+	if huge.RecordN(5, 1<<40); huge.Count() != 1<<40 {
 		t.Errorf("%d samples of 2⁴⁰", huge.Count())
 	}
 }

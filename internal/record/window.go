@@ -73,7 +73,7 @@ func (w *Window) RecordN(s Series, ns int64, n uint64) {
 	if h == nil {
 		h = w.open(s)
 	}
-	h.recordN(ns, n)
+	h.RecordN(ns, n)
 }
 
 func (w *Window) open(s Series) *Hist {

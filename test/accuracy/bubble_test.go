@@ -34,11 +34,7 @@ func in(t *testing.T, options string, change func(*plan.Workload)) measured {
 func inDriver(t *testing.T, driver, options string, change func(*plan.Workload)) measured {
 	t.Helper()
 	task := taskOf(change)
-	w := task.Cell.Workload
-	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
-	return judged(task, play(t, driver, options, plan.Assignment{Task: task,
-		Publishers: plan.Share{Count: publishers, Total: publishers},
-		Consumers:  plan.Share{Count: consumers, Total: consumers}}))
+	return judged(task, play(t, driver, options, whole(task)))
 }
 
 // taskOf returns the only task of a cell.
@@ -51,17 +47,30 @@ func taskOf(change func(*plan.Workload)) plan.Task {
 
 // judged judges a task of two agents on one clock. An agent without a record had no role.
 func judged(task plan.Task, agents ...record.Snapshot) measured {
+	return judgedBy(task, judge.Facts{}, agents...)
+}
+
+// judgedBy is judged with facts of the controller.
+func judgedBy(task plan.Task, facts judge.Facts, agents ...record.Snapshot) measured {
 	m := record.NewMerged()
-	var parts []plan.AgentPart
 	for i := range 2 {
 		name := string(rune('a' + i))
-		parts = append(parts, plan.AgentPart{Agent: name, Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown})
+		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: name, Index: i, Host: "h", Clock: "one",
+			Phase: plan.PhaseTeardown})
 		if i < len(agents) {
 			agents[i].Agent = name
 			m.Add(agents[i])
 		}
 	}
-	return measured{judge.Judge(task, m, judge.Facts{Agents: parts}), m, task.Cell.Workload}
+	return measured{judge.Judge(task, m, facts), m, task.Cell.Workload}
+}
+
+// whole returns the assignment of a task with all publishers and consumers on one agent.
+func whole(task plan.Task) plan.Assignment {
+	w := task.Cell.Workload
+	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
+	return plan.Assignment{Task: task, Publishers: plan.Share{Count: publishers, Total: publishers},
+		Consumers: plan.Share{Count: consumers, Total: consumers}}
 }
 
 // play executes an agent's share of a task in a new bubble, and returns its record.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/rules"
@@ -258,6 +259,32 @@ func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
 	}
 	if v := m.Values["publish.intended.p50"]; v.Over != 2499 {
 		t.Errorf("the median is %+v, want a bound by 2,499 messages", v)
+	}
+}
+
+// Of 200 messages, 3 are still at the broker when the drain times out after 20 s. They count as end-to-end latencies of
+// at least 20 s, and rules are evaluated with that bound.
+func TestUndeliveredAtTheEndOfTheDrain(t *testing.T) {
+	truth := "3 of 200 not delivered within the drain of 20 s"
+	task := taskOf(func(w *plan.Workload) {
+		steady(w)
+		w.Drain.Timeout = plan.Duration(20 * time.Second)
+	})
+	m := judgedBy(task, judge.Facts{DrainCut: true}, play(t, "loopback",
+		`{"delay":{"values":[`+repeated(`"10ms"`, 197)+`,"1h","1h","1h"]}}`, whole(task)))
+	m.count(t, truth, "undrained", 165)
+	check(t, row{truth: truth, value: "e2e.p95", want: 0.01, got: m.number(t, "e2e.p95"), bound: bucket(0.01),
+		unit: plan.Seconds})
+	check(t, row{truth: truth, value: "e2e.p99", want: 20, got: m.number(t, "e2e.p99"), bound: bucket(20),
+		unit: plan.Seconds})
+	check(t, row{truth: truth, value: "(messages that bound e2e.p99)", want: 150,
+		got: float64(m.Values["e2e.p99"].Over), unit: plan.Count})
+	condition, err := rules.ParseCondition("e2e.p99 < 2s", m.work, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holds, why := condition.Holds(m.Values); holds {
+		t.Errorf("e2e.p99 < 2s holds: %s", why)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 type curve struct {
 	name   string
 	hist   *record.Hist
-	unsent uint64 // samples that are ages of messages that were due and not sent
+	unsent uint64 // samples that are ages of messages that were due and not sent, or sent and not delivered
 	why    string // the reason for not showing the curve; empty: it is shown
 	off    string // its maximum error, as text
 }
@@ -37,23 +37,25 @@ var distributions = []struct {
 
 // add adds the distributions of a task, one per group: groups may use different brokers.
 func (c *curves) add(d detail, m *record.Merged) {
+	timedOut := judge.FactsOf(d.outcome, m).DrainCut
 	for n, part := range d.task.Parts() {
-		name, values, of := d.title, d.outcome.Values, m.Group(part.Group)
+		name, values, ledger, of := d.title, d.outcome.Values, d.outcome.Ledger, m.Group(part.Group)
 		if part.Group != "" {
 			name = joined(d.title, "group "+part.Group)
-			values = nil
+			values, ledger = nil, plan.Ledger{}
 			if n < len(d.outcome.Groups) {
-				values = d.outcome.Groups[n].Values
+				values, ledger = d.outcome.Groups[n].Values, d.outcome.Groups[n].Ledger
 			}
 		}
 		subscriptions := part.Cell.Workload.Topology.Subscriptions
 		if part.Cell.Workload.Consumers.Nodes == 0 {
 			subscriptions = 0
 		}
+		undrained := judge.UndrainedOf(part.Cell.Workload, of, ledger, timedOut)
 		for i, to := range []*[]curve{&c.send, &c.processing} {
 			s := distributions[i].series
 			one := curve{name: name}
-			all, answered := judge.WithUnanswered(s, of.Hist, subscriptions)
+			all, answered := judge.WithUnanswered(s, of.Hist, subscriptions, undrained)
 			one.hist, one.unsent = all, all.Count()-answered.Count()
 			if v, has := values[distributions[i].name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: the latency depends on the test time
@@ -102,7 +104,7 @@ func distribution(title, axis string, some []curve) figure {
 		}
 		if c.unsent > 0 {
 			notes = append(notes,
-				fmt.Sprintf("%s%d samples are ages of messages that were due and not sent; their latency is at least that",
+				fmt.Sprintf("%s%d samples are ages of messages that were not sent or not delivered; their latency is at least that",
 					prefix(c.name), c.unsent))
 		}
 		if n := c.hist.Negative(); n > 0 {

@@ -143,7 +143,7 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 		t.Fatalf("%+v", c.processing)
 	}
 	if notes := c.figures()[0].Notes; len(notes) != 1 ||
-		!strings.Contains(notes[0], "10 samples are ages of messages that were due and not sent") {
+		!strings.Contains(notes[0], "10 samples are ages of messages that were not sent or not delivered") {
 		t.Errorf("notes %q", notes)
 	}
 }
