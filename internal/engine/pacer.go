@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/clock"
 	"example.org/lockstep/lockstep/internal/record"
@@ -12,8 +13,8 @@ import (
 // forever is a time that is never reached.
 const forever = int64(1) << 62
 
-// maxUnsent limits the unsent messages that are counted, over all publishers of the agent. It bounds the time that
-// counting takes at a rate far beyond the broker's capacity.
+// maxUnsent limits the unsent messages that are counted one by one, over all publishers of the agent. The others are
+// counted from the rate. It bounds the time that counting takes at a rate far beyond the broker's capacity.
 const maxUnsent = 10_000_000
 
 // pacer determines when a publisher sends its next message. It attributes each delay to the broker or to the load
@@ -26,13 +27,14 @@ type pacer struct {
 	sends     *record.Recorder
 	count     uint64 // messages of the measurement; 0: time ends the measurement
 	maxUnsent int64
+	// due returns the mean number of messages that are due until a time after the beginning of the measurement
+	due func(time.Duration) float64
 
 	waiter      clock.Waiter
 	intended    int64  // intended send time of the next message, in open loop
 	gap         int64  // between intended send times; moving mean over about 16
 	activeUntil int64  // end of the current active period
 	measured    uint64 // accepted messages that belong to the measurement
-	unsent      int64
 
 	held        int64                 // how long the broker delayed the publisher since it was last on time
 	seenWaiting int64                 // value of waiting when it was last read
@@ -146,7 +148,8 @@ func (p *pacer) countUnsent(now int64) {
 // skip advances to the first message with an intended send time of to or later. Skipped messages count as unsent if
 // they were due during the measurement while the publisher was active. Each is counted with its age at now, or at the
 // end of its active period if now is earlier. With a message count, no more than the remaining messages count. skip
-// stops early after maxUnsent messages if last is set or the measurement has ended.
+// stops early after maxUnsent messages if the measurement has ended: a last skip follows. If last is set, it counts the
+// others from the rate.
 func (p *pacer) skip(to, now int64, last bool) {
 	remaining := p.remaining()
 	for n := int64(0); p.schedule != nil && p.intended < to; {
@@ -158,20 +161,50 @@ func (p *pacer) skip(to, now int64, last bool) {
 		w := p.sends.Window(until-1, true)
 		for ; p.intended < until; p.advance() {
 			if n++; n > p.maxUnsent && (last || p.timeline.over.Load()) {
+				if last {
+					p.countRest(to, now, remaining)
+				}
 				return
 			}
-			if active && p.unsent < p.maxUnsent && p.timeline.contains(p.intended) {
+			if active && p.timeline.contains(p.intended) {
 				if remaining == 0 {
 					return
 				}
 				remaining--
-				p.unsent++
 				w.Counts[record.Unsent]++
 				age := max(now, until) - p.intended
 				w.Record(record.UnsentAge, age)
 				p.attribute(w, age)
 			}
 		}
+	}
+}
+
+// countRest counts the unsent messages that are due from p.intended until to, in steps of a thousandth of this time.
+// The messages of a step have the same age.
+func (p *pacer) countRest(to, now int64, remaining uint64) {
+	const steps = 1000
+	begin, w := p.timeline.from.Load(), p.sends.Window(to-1, true)
+	step, exact := (to-p.intended)/steps+1, 0.0
+	maxStep := uint64(p.maxUnsent) << 10 // a histogram has at most 2⁴⁸ samples
+	for from := max(p.intended, begin); from < to; {
+		active, until := true, to
+		if p.lifetime != nil {
+			active, until = p.lifetime.activeAt(from)
+		}
+		until = min(until, to, from+step)
+		if active {
+			exact += p.due(time.Duration(until-begin)) - p.due(time.Duration(from-begin))
+			n := min(uint64(exact), remaining, maxStep)
+			exact, remaining = exact-math.Floor(exact), remaining-n
+			age := max(now, until) - (from+until)/2
+			held := min(age, p.held)
+			w.Counts[record.Unsent] += int64(n)
+			w.RecordN(record.UnsentAge, age, n)
+			w.RecordN(record.SendDelay, age-held, n)
+			w.RecordN(record.Backpressure, held, n)
+		}
+		from = until
 	}
 }
 

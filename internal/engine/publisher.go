@@ -88,6 +88,7 @@ func newPublisher(e *Engine, i int, writes map[connKey]*drivers.Waiting) *publis
 	}
 	p.pacer = pacer{timeline: e.timeline, waiting: p.spec.Waiting, count: w.Publishers.Count,
 		maxUnsent: maxUnsent / int64(a.Publishers.Count),
+		due:       func(d time.Duration) float64 { return w.Publishers.Due(d) / float64(a.Publishers.Total) },
 		schedule:  newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
 		lifetime:  newLifetime(e.timeline, w.Publishers.Lifetime, i, a.Publishers.Total, forever)}
 	if w.Steady.Auto {
