@@ -139,10 +139,11 @@ func (r *Rounds) Cell(id string) Cell {
 func (r *Rounds) minRepetitions() int { return min(r.run.Repeat, MinRepetitions(*r.run.Until)) }
 
 // decide evaluates the complete rounds in order, until one is sufficient. Later repetitions may exist if an earlier one
-// was measured again.
+// was measured again. A repetition without a usable number could have had any number, for example a very high latency
+// instead of a backlog. The interval is so wide that it includes all these cases.
 func (r *Rounds) decide(all map[int]*float64) Cell {
 	c := Cell{Repeat: r.run.Repeat, Done: len(all)}
-	var numbers []float64
+	var numbers, lowest, highest []float64
 	for n := 1; n <= r.run.Repeat && !c.Over; n++ {
 		number, has := all[n]
 		if !has {
@@ -150,12 +151,21 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 		}
 		if number != nil {
 			numbers = append(numbers, *number)
+			lowest, highest = append(lowest, *number), append(highest, *number)
+		} else {
+			lowest, highest = append(lowest, math.Inf(-1)), append(highest, math.Inf(1))
 		}
 		if n < r.minRepetitions() {
 			continue
 		}
 		c.Numbers = len(numbers)
-		c.Part, c.Known = stats.Summarize(numbers, r.run.Until.Confidence).Relative(r.run.Until.Confidence)
+		confidence := r.run.Until.Confidence
+		s := stats.Summarize(numbers, confidence)
+		s.Interval = stats.MedianInterval(lowest, confidence)
+		s.Interval.High = stats.MedianInterval(highest, confidence).High
+		if c.Part, c.Known = s.Relative(confidence); math.IsInf(c.Part, 0) {
+			c.Part, c.Known = 0, false
+		}
 		c.Reached = c.Known && c.Part < r.run.Until.Within
 		c.Over = c.Reached || n == r.run.Repeat
 	}
@@ -177,9 +187,11 @@ func (r *Rounds) Missed(id string) string {
 	switch {
 	case c.Known:
 		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, display.Percent(c.Part), c.Done)
-	case c.Numbers < r.minRepetitions():
-		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number, and it takes %d", c.Numbers, c.Done,
-			r.minRepetitions())
+	case c.Numbers < c.Done:
+		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number", c.Numbers, c.Done)
+		if c.Numbers < r.minRepetitions() {
+			text += fmt.Sprintf(", and it takes %d", r.minRepetitions())
+		}
 	default:
 		text += fmt.Sprintf(" as a part of its median, which is zero, after %d repetitions", c.Done)
 	}

@@ -167,12 +167,51 @@ func TestWhyACellIsNotKnown(t *testing.T) {
 			o.Values["publish.rate"] = plan.Value{NA: "no"}
 			return o
 		},
+		"cannot be computed: 6 of 11 repetitions are valid and have a number, wanted": withBacklog,
 	} {
 		run := study(t, "ci < 5%", 6)
+		if strings.Contains(want, "of 11") {
+			run = study(t, "ci < 5%", 11)
+		}
 		rounds := New(run)
 		execute(run, rounds, outcome)
 		if got := rounds.Missed("a"); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// withBacklog is an outcome of a cell that has a number in every second repetition.
+func withBacklog(x plan.Task) plan.Outcome {
+	o := measured(x.Cell.ID, x.Repetition, 5)
+	if x.Repetition%2 == 0 {
+		o.Values["publish.rate"] = plan.Value{NA: string(plan.Backlog)}
+	}
+	return o
+}
+
+// Repetitions with a backlog or with a lower bound are not left out: they could have had any number. Five of 11 leave
+// the interval unbounded. One of 10 only makes it wider.
+func TestRepetitionsWithoutANumberCount(t *testing.T) {
+	run := study(t, "ci < 5%", 11)
+	rounds := New(run)
+	if times := execute(run, rounds, withBacklog); times["a"] != 11 || rounds.Cell("a").Known {
+		t.Errorf("5 of 11 repetitions with backlog: measured %v, %+v", times, rounds.Cell("a"))
+	}
+	for part, known := range map[float64]bool{1.001: true, 1.2: false} {
+		rounds = New(run)
+		for n := 1; n <= 10; n++ {
+			o := measured("a", n, 1000)
+			switch n {
+			case 1:
+				o.Values["publish.rate"] = plan.Value{Number: 2000, Over: 3}
+			case 2, 3:
+				o.Values["publish.rate"] = plan.Value{Number: 1000 * part}
+			}
+			rounds.Add(o)
+		}
+		if c := rounds.Cell("a"); c.Reached != known || !c.Known {
+			t.Errorf("a bound and two of 10 that differ by a factor of %v: %+v, want reached: %v", part, c, known)
 		}
 	}
 }
