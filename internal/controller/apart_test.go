@@ -20,7 +20,8 @@ import (
 
 // parting is loopback with consumers that lose their links on the 10th message, and cannot reconnect for some time.
 // With the option hides, that message is delivered only after a delay, as by a broker with a visibility timeout. With
-// again, the 9th message is delivered twice.
+// again, the 9th message is delivered twice. With late, no link breaks, and the first message is delivered again after
+// a delay.
 type parting struct{}
 
 func init() { drivers.Register(parting{}) }
@@ -36,8 +37,8 @@ func (parting) Info() drivers.Info {
 }
 
 type partingOptions struct {
-	Away, Hides, Name string
-	Again             bool
+	Away, Hides, Late, Name string
+	Again                   bool
 }
 
 func (parting) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
@@ -55,13 +56,14 @@ func (parting) Open(ctx context.Context, options json.RawMessage, env drivers.En
 	}
 	s, err := loopback.Driver{}.Open(ctx, schematest.FillNamed("loopback", named), env)
 	hides, _ := time.ParseDuration(o.Hides)
-	return &partingSession{Session: s, away: away, hides: hides, again: o.Again}, err
+	late, _ := time.ParseDuration(o.Late)
+	return &partingSession{Session: s, away: away, hides: hides, late: late, again: o.Again}, err
 }
 
 type partingSession struct {
 	drivers.Session
-	away, hides time.Duration
-	again       bool
+	away, hides, late time.Duration
+	again             bool
 
 	mu       sync.Mutex
 	parted   time.Time
@@ -78,6 +80,9 @@ func (s *partingSession) Connect(ctx context.Context, spec drivers.ConnSpec) (dr
 
 func (s *partingSession) consume(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
 	handle drivers.Handler) (drivers.Consumer, error) {
+	if s.late > 0 {
+		return s.repeat(ctx, conn, spec, handle)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.parted.IsZero() {
@@ -128,6 +133,30 @@ func (s *partingSession) consume(ctx context.Context, conn drivers.Conn, spec dr
 		}
 		conn.Cut()
 	})
+	return c, err
+}
+
+// repeat makes a consumer whose first message is delivered again after late.
+func (s *partingSession) repeat(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
+	handle drivers.Handler) (drivers.Consumer, error) {
+	c, oneAtATime, first := &partingConsumer{}, sync.Mutex{}, true
+	inner, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
+		oneAtATime.Lock()
+		defer oneAtATime.Unlock()
+		if first {
+			first = false
+			again := []drivers.Delivery{{Body: slices.Clone(batch[0].Body), Redelivered: drivers.Yes}}
+			time.AfterFunc(s.late, func() {
+				oneAtATime.Lock()
+				defer oneAtATime.Unlock()
+				c.hidden = true
+				handle(again)
+				c.hidden = false
+			})
+		}
+		handle(batch)
+	})
+	c.Consumer = inner
 	return c, err
 }
 
@@ -217,6 +246,26 @@ func TestDuplicatesAfterTheLastMessageCount(t *testing.T) {
 		o := partingRun(t, 30*time.Second, map[string]any{"away": "10ms", "hides": "5s", "again": true}, 5*time.Second)
 		if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != 2 {
 			t.Errorf("%+v, %s %v: want all received, and one of each consumer twice", o.Ledger, o.Verdict, o.Reasons)
+		}
+	})
+}
+
+// TestLateDuplicatesOfASlowConsumerCount proves that the drain waits for redeliveries if processing the prefetched
+// messages may exceed the acknowledgement time of 2 s. That is the case for 400 messages of 5 ms, and for an unlimited
+// prefetch. A consumer that prefetches one message cannot exceed it, and its drain ends with the last message.
+func TestLateDuplicatesOfASlowConsumerCount(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		for prefetch, want := range map[int]uint64{0: 2, 400: 2, 1: 0} {
+			o := partingRun(t, 30*time.Second, map[string]any{"away": "10ms", "late": "1500ms"}, 2*time.Second,
+				func(w *plan.Workload) {
+					w.Publishers.Rate, w.Consumers.Prefetch = 100, prefetch
+					w.Consumers.Process.Min, w.Consumers.Process.Max = plan.Duration(5*time.Millisecond),
+						plan.Duration(5*time.Millisecond)
+				})
+			if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != want {
+				t.Errorf("prefetch %d: %+v, %s %v: want all received, and %d twice", prefetch, o.Ledger, o.Verdict,
+					o.Reasons, want)
+			}
 		}
 	})
 }

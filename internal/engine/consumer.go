@@ -59,7 +59,8 @@ func newConsumer(e *Engine, subscription, i int) *consumer {
 		redeliverAfter: a.Task.Cell.RedeliverAfter.D()}
 	if process := w.Consumers.Process; c.redeliverAfter > 0 {
 		mean := max(process.Mean.D(), (process.Min.D()+process.Max.D())/2)
-		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= c.redeliverAfter
+		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= c.redeliverAfter ||
+			w.Consumers.Prefetch == 0 && mean > 0 // unlimited
 	}
 	_, minGap := w.MinGap()
 	c.gaps = newGapDetector(record.GapDelivery, record.ConsumerOwner(subscription, i), minGap)
