@@ -3,13 +3,17 @@ package engine
 import (
 	"bytes"
 	"compress/flate"
+	"context"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"example.org/lockstep/lockstep/internal/clock"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -33,10 +37,17 @@ func filler(t *testing.T, m plan.Message) *publisher {
 	return e.publishers[1]
 }
 
+// prepare returns the next message as it is passed to the driver.
+func (p *publisher) prepare() []byte {
+	body := p.fill(p.body)
+	put(body, p.payloadSum, p.sequence, 1, 2, p.e.correction.Load())
+	return body
+}
+
 // next returns the publisher's next body and verifies it.
 func (p *publisher) nextBody(t *testing.T) []byte {
 	t.Helper()
-	body := p.prepare(p.body, 1, 2)
+	body := p.prepare()
 	if got, err := open(body, p.e.task); err != nil || got.sequence != p.sequence {
 		t.Fatalf("body %d of %d bytes: %v", p.sequence, len(body), err)
 	}
@@ -190,12 +201,65 @@ func TestSizesInEveryMode(t *testing.T) {
 	}
 }
 
+// reading is a publisher that only reads its messages.
+type reading struct {
+	instantPublisher
+	read func(drivers.Message)
+}
+
+func (r reading) Publish(_ context.Context, m drivers.Message) error { r.read(m); return nil }
+
+// The payload is made before the send time is taken. From then to the driver's call, less than half the time passes
+// that making a payload takes.
+func TestPayloadsAreMadeBeforeTheSendTime(t *testing.T) {
+	w := plan.Default()
+	w.Publishers.Mode, w.Publishers.Count, w.Warmup, w.Measure = "fire-and-forget", 20, 0, plan.Duration(10*time.Minute)
+	w.Message.Size, w.Message.Payload = 8<<20, plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}
+	var e *Engine
+	least := int64(math.MaxInt64)
+	session := sessionOf{publisher: func(drivers.PublisherSpec) drivers.Publisher {
+		return reading{read: func(m drivers.Message) {
+			now := e.timeline.now()
+			env, err := open(m.Body, e.task)
+			if err != nil {
+				t.Error(err)
+			}
+			least = min(least, now-env.send)
+		}}
+	}}
+	e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(),
+		Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}, Session: session,
+		Access: drivers.FullAccess(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return e.ConnectPublishers(t.Context()) },
+		func() error { return e.Run(t.Context(), clock.Now()) },
+		func() error { return e.Close(t.Context()) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	takes := int64(math.MaxInt64)
+	for range 20 {
+		began := clock.Now()
+		e.publishers[0].fill(e.publishers[0].body)
+		takes = min(takes, clock.Now()-began)
+	}
+	if least > takes/2 {
+		t.Errorf("%v between the send time and the driver; making a payload takes %v", time.Duration(least),
+			time.Duration(takes))
+	}
+}
+
 // Sizes, payloads and keys cause no allocation.
 func TestContentsDoNotAllocate(t *testing.T) {
 	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64, Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
 	if n := testing.AllocsPerRun(1000, func() {
-		p.prepare(p.body, 1, 2)
+		p.prepare()
 		p.e.keys.key(p.sequence,
 			&p.keyDraws)
 	}); n != 0 {
@@ -223,7 +287,7 @@ func BenchmarkPrepare(b *testing.B) {
 			p := e.publishers[0]
 			b.ReportAllocs()
 			for b.Loop() {
-				p.prepare(p.body, 1, 2)
+				p.prepare()
 				sink += int64(p.e.keys.key(p.sequence, &p.keyDraws))
 			}
 		})
