@@ -213,9 +213,12 @@ func (w *sentences) addShortfall(m *measurements) {
 	}
 	sendDelay, blocked := in.hists[record.SendDelay].Quantile(0.99), in.hists[record.Backpressure].Quantile(0.99)
 	why := fmt.Sprintf("publishers waited for the broker (back-pressure p99 %v)", roughly(blocked))
-	if len(m.limitations) > 0 && sendDelay > blocked {
-		why = fmt.Sprintf("%s (send delay p99 %v, back-pressure p99 %v)", m.limitations[0].Flag, roughly(sendDelay),
-			roughly(blocked))
+	if sendDelay > blocked {
+		cause := "publishers were late" // within the limit of send delay
+		if len(m.limitations) > 0 {
+			cause = string(m.limitations[0].Flag)
+		}
+		why = fmt.Sprintf("%s (send delay p99 %v, back-pressure p99 %v)", cause, roughly(sendDelay), roughly(blocked))
 	}
 	if failed > 0 {
 		why += fmt.Sprintf("; failed publish calls: %.0f", failed)

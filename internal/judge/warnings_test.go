@@ -61,6 +61,14 @@ func TestARateThatWasNotReached(t *testing.T) {
 	warned(t, o, true, "intended publish rate 1,000/s, actual 500/s: client-bound (send delay p99 2")
 	warned(t, o, false, "publishers waited")
 
+	x = asking(1000) // the send delay is below a tenth of the latency, so it is no limitation
+	x.sample(record.PublishIntended, 10*time.Second)
+	x.sample(record.SendDelay, 500*time.Millisecond)
+	o = x.judge()
+	warned(t, o, true, "intended publish rate 1,000/s, actual 500/s: publishers were late (send delay p99 5",
+		"back-pressure p99 below 1µs")
+	warned(t, o, false, "publishers waited")
+
 	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" },
 		"stopped": func(f *Facts) { f.Cancelled = true }} {
 		x = asking(1000)
