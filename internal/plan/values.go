@@ -148,7 +148,7 @@ func (l latencyInfo) quantiles() (values []ValueInfo) {
 }
 
 const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece. Jitter, " +
-	"bandwidth and faults are not included. A p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
+	"bandwidth and faults are not included. The p99 is an upper bound, because few round trips have that delay twice. A p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
 
 // accountValues returns the values of delivery accounting, of links, and of the agents.
 func accountValues() []ValueInfo {
