@@ -91,7 +91,7 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 	}
 	for day := range 5 {
 		n, why := results(nightly(fmt.Sprintf("run-%d", day+1), day, 1))
-		want := fmt.Sprintf("the run-to-run spread is unknown: it needs 5 earlier runs, and has %d", day)
+		want := fmt.Sprintf("the run-to-run spread is unknown: %d of 5 earlier runs", day)
 		if day == 0 {
 			want = `there is no baseline "nightly"`
 			if err := store.SetBaseline(plan.Baseline{Name: "nightly", Run: "run-1", Matrix: "nightly"}); err != nil {

@@ -277,8 +277,8 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
 				}
 				if change.Earlier < plan.MinEarlierRuns {
 					whys = append(whys,
-						fmt.Sprintf("the run-to-run spread is unknown: it needs %d earlier runs, and has %d",
-							plan.MinEarlierRuns, change.Earlier))
+						fmt.Sprintf("the run-to-run spread is unknown: %d of %d earlier runs", change.Earlier,
+							plan.MinEarlierRuns))
 				}
 			}
 			change.Why = strings.Join(whys, "; ")

@@ -59,7 +59,7 @@ func TestUnchangedRunsAreNotReported(t *testing.T) {
 			few := w.earlier(a, 4)
 			c = mustCompare(t, Options{Spread: few}, a, b)
 			if n := c.Found(); n[Inconclusive] != 40 ||
-				c.Values[1].Rows[9].Changes[0].Why != "the run-to-run spread is unknown: it needs 5 earlier runs, and has 4" {
+				c.Values[1].Rows[9].Changes[0].Why != "the run-to-run spread is unknown: 4 of 5 earlier runs" {
 				t.Fatalf("with four earlier runs: %v, %q", n, c.Values[1].Rows[9].Changes[0].Why)
 			}
 		}

@@ -48,7 +48,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		for n := 2; n <= 6; n++ {
 			l.clock().advance(time.Hour)
 			last = l.schedule("nightly", fmt.Sprintf("run %d", n), entries(n)).History[n-1]
-			want := fmt.Sprintf("the run-to-run spread is unknown: it needs 5 earlier runs, and has %d", n-1)
+			want := fmt.Sprintf("the run-to-run spread is unknown: %d of 5 earlier runs", n-1)
 			if text := strings.Join(last.Problems, "\n"); last.State != schedule.Done ||
 				(n < 6) != strings.Contains(text, want) || n == 6 && text != "" {
 				t.Errorf("run %d: %+v", n, last)
@@ -175,7 +175,7 @@ func TestBaselinesOutliveTheirController(t *testing.T) {
 		l.drop(append(ids, run.ID)...)
 		l.replaced()
 		_, ruling = l.ruled(comparing())
-		const want = "lost: the run-to-run spread is unknown: it needs 5 earlier runs, and has 1; 1 of 8 earlier runs available; " +
+		const want = "lost: the run-to-run spread is unknown: 1 of 5 earlier runs; 1 of 8 earlier runs available; " +
 			"run the matrix until there are enough, with this broker version and on these hosts, or copy the missing runs into the folder runs below the controller's --dir"
 		if !ruling.Failed() || ruling.Why != want {
 			t.Errorf("without earlier runs: %v", ruling)

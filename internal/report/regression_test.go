@@ -62,7 +62,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 			spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive,
 			"smallest detectable effect 14 %"},
 		"first runs": {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive,
-			"publish.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
+			"publish.rate: the run-to-run spread is unknown: 2 of 5 earlier runs; run the matrix until"},
 		"no number": {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil,
 			Inconclusive, "no data: publish.p99 has no number in this run and in run old"},
 		"no baseline": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil },
@@ -91,7 +91,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 				}
 				r.Bases[0].Cells[0].Spreads["publish.p99"] = plan.RunSpread{}
 			}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions only a lower bound; " +
-				"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs cannot decide"},
+				"the run-to-run spread is unknown: 0 of 5 earlier runs; more runs cannot decide"},
 		"flagged": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Values["publish.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
 		}, Inconclusive, "publish.rate: this run: client-bound"},
