@@ -18,37 +18,57 @@ import (
 
 var sink int64
 
-// BenchmarkWholePath sends b.N messages over loopback on one core. Each is published, confirmed, delivered, recorded in
-// both latencies, and in the ledger. Each message needs three clock readings. Their cost is measured in the same run,
-// and own-ns/op is the rest. The target is at most 100 ns and 0 allocations.
+// wholePaths are the loads of BenchmarkWholePath and TestTheWholePathDoesNotAllocate.
+var wholePaths = map[string]func(*plan.Workload){
+	"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },
+	"fire-and-forget": func(w *plan.Workload) { w.Publishers.Mode = "fire-and-forget" },
+	"1KiB":            func(w *plan.Workload) { w.Message.Size = 1024 },
+	"singly":          func(w *plan.Workload) { w.Consumers.Batch = 1 },
+}
+
+// wholePath sends n messages over loopback. Each is published, confirmed, delivered, recorded in both latencies, and in
+// the ledger. begin is called when everything is connected, end when everything is recorded, and pause between two
+// looks at the record.
+func wholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, pause, end func()) plan.Workload {
+	tb.Helper()
+	w := plan.Default()
+	w.Warmup, w.Measure, w.Consumers.Batch, w.Consumers.Prefetch = 0, plan.Duration(10*time.Minute), 256, 0
+	w.Publishers.Count = n
+	change(&w)
+	e, session := connected(tb, w)
+	defer session.Close()
+	begin()
+	if err := e.Run(tb.Context(), clock.Now()); err != nil {
+		tb.Fatal(err)
+	}
+	m, seq := record.NewMerged(), uint64(0)
+	for ; seq == 0 || !m.AllIn(1); seq++ {
+		p := e.Take(false)
+		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets})
+		pause()
+	}
+	end()
+	if got := m.Accounting(1); got.Sent != n || got.Received != n {
+		tb.Fatalf("%+v; want %d of everything", got, n)
+	}
+	if err := e.Close(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+// BenchmarkWholePath sends b.N messages on one core. Each message needs three clock readings. Their cost is measured in
+// the same run, and own-ns/op is the rest. The target is at most 100 ns and 0 allocations.
 func BenchmarkWholePath(b *testing.B) {
-	for name, change := range map[string]func(*plan.Workload){
-		"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },
-		"fire-and-forget": func(w *plan.Workload) { w.Publishers.Mode = "fire-and-forget" },
-		"1KiB":            func(w *plan.Workload) { w.Message.Size = 1024 },
-		"singly":          func(w *plan.Workload) { w.Consumers.Batch = 1 },
-	} {
+	for name, change := range wholePaths {
 		b.Run(name, func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			w := plan.Default()
-			w.Warmup, w.Measure, w.Consumers.Batch, w.Consumers.Prefetch = 0, plan.Duration(10*time.Minute), 256, 0
-			w.Publishers.Count = uint64(b.N)
-			change(&w)
-			e, session := connected(b, w)
-			defer session.Close()
-			read := clockRead()
-			b.ReportAllocs()
-			b.ResetTimer()
-			if err := e.Run(b.Context(), clock.Now()); err != nil {
-				b.Fatal(err)
-			}
-			m, n := record.NewMerged(), uint64(0)
-			for ; n == 0 || !m.AllIn(1); n++ {
-				p := e.Take(false)
-				m.Add(record.Snapshot{Agent: "a", Seq: n, Windows: p.Windows, Sets: p.Sets})
-				runtime.Gosched()
-			}
-			b.StopTimer()
+			var read float64
+			w := wholePath(b, uint64(b.N), change, func() {
+				read = clockRead()
+				b.ReportAllocs()
+				b.ResetTimer()
+			}, runtime.Gosched, b.StopTimer)
 			reads := 3.0
 			if w.Publishers.Mode == "fire-and-forget" {
 				reads = 2
@@ -56,11 +76,20 @@ func BenchmarkWholePath(b *testing.B) {
 			perOp := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
 			b.ReportMetric(read, "ns/clock-read")
 			b.ReportMetric(perOp-reads*read, "own-ns/op")
-			if got := m.Accounting(1); got.Sent != uint64(b.N) || got.Received != uint64(b.N) {
-				b.Fatalf("%+v; want %d of everything", got, b.N)
-			}
-			if err := e.Close(context.Background()); err != nil {
-				b.Fatal(err)
+		})
+	}
+}
+
+// The path of a message allocates nothing. Snapshots and windows allocate, a few hundred times in all.
+func TestTheWholePathDoesNotAllocate(t *testing.T) {
+	const messages = 200_000
+	for name, change := range wholePaths {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			wholePath(t, messages, change, func() { runtime.ReadMemStats(&before) },
+				func() { time.Sleep(5 * time.Millisecond) }, func() { runtime.ReadMemStats(&after) })
+			if n := after.Mallocs - before.Mallocs; n > messages/10 {
+				t.Errorf("%d allocations for %d messages", n, messages)
 			}
 		})
 	}
@@ -95,7 +124,7 @@ func BenchmarkConfirms(b *testing.B) {
 }
 
 // connected returns a connected engine with one publisher, one consumer and its own loopback.
-func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
+func connected(b testing.TB, w plan.Workload) (*Engine, drivers.Session) {
 	b.Helper()
 	d, err := drivers.Lookup("loopback")
 	if err != nil {
