@@ -154,7 +154,9 @@ func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
 	return counts
 }
 
-// With 1,000 stationary cells, each flag is set in at most 1 %.
+// With 1,000 stationary cells, each flag is set in at most 1 %. Three flags cannot occur here. degraded states that an
+// agent was lost, and clipped that a sample exceeded an hour. not-steady states that an automatic warm-up reached its
+// maximum before the load was proven to be steady: TestNotSteady has the power of this proof.
 func TestFlagsHaveAnErrorBudget(t *testing.T) {
 	const cells = 1000
 	counts := stationary{shares: true}.raised(cells/2, 1)
