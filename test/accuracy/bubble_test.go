@@ -118,7 +118,8 @@ func inBubble(t *testing.T, driver, options string, part plan.Assignment) record
 	p := e.Take(true)
 	return record.Snapshot{Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend,
 		LastConfirm:  p.LastConfirm,
-		LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: true}
+		LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Busiest: p.Busiest, Final: true,
+		Host: record.HostSample{At: int64(task.Cell.Workload.Measure), AgentCPU: 1, HostCPU: 1, HostCores: 4}}
 }
 
 // number returns a value that must exist. For a quantile of few samples, it returns the quantile of the samples.
