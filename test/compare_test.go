@@ -85,39 +85,26 @@ func findings(c compare.Comparison, f func(row string, x compare.Change)) {
 	}
 }
 
-// In a run with RabbitMQ, one of two sides has 2 ms more network latency in two of four cells. Exactly these cells are
-// reported as worse. On a machine so slow that 2 ms is noise, more latency is added. No other difference may be
-// reported.
+// In a run with RabbitMQ, one of two sides has 15 ms of network latency instead of 5 ms in two of four cells. Exactly
+// these cells are reported as worse, and no other difference. With Holm's correction over 8 tests, two sides of 6
+// repetitions differ if at most one of the 36 pairs has the wrong order (p = 4/924). With a normal noise of 2 ms
+// between repetitions, each planted difference is found with a probability of 99.9 %, and of 2.5 ms with 98 %.
 func TestStudyCompareFindsPlanted(t *testing.T) {
-	url := variable(t, "LOCKSTEP_RABBITMQ_URL")
-	for _, more := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
-		dir := t.TempDir()
-		closedRun(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), farther(more))
-		c := compared(t, dir, "--by", "side", "latest")
-		var missed []string
-		findings(c, func(row string, x compare.Change) {
-			said := fmt.Sprintf("%s is %s %s", row, x.Finding, x.Why)
-			switch was := strings.Contains(row, "threads=2"); {
-			case was && (x.Finding == compare.NoDifference || x.Finding == compare.Inconclusive):
-				missed = append(missed, said)
-			case was && x.Finding != compare.Worse, !was && x.Finding != compare.NoDifference &&
-				x.Finding != compare.Inconclusive:
-				t.Errorf("nothing was planted there: %s", said)
-			}
-		})
-		if !slices.ContainsFunc(c.Differences, func(d compare.Difference) bool {
-			return d.Of == "workload" &&
-				d.What == "network.latency"
-		}) {
-			t.Errorf("differences are %+v: want the latency of the network among them", c.Differences)
+	url, dir := variable(t, "LOCKSTEP_RABBITMQ_URL"), t.TempDir()
+	closedRun(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), farther(10*time.Millisecond))
+	c := compared(t, dir, "--by", "side", "latest")
+	findings(c, func(row string, x compare.Change) {
+		planted := strings.Contains(row, "threads=2")
+		if planted && x.Finding != compare.Worse ||
+			!planted && x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
+			t.Errorf("%s is %s %s; planted: %v", row, x.Finding, x.Why, planted)
 		}
-		if len(missed) == 0 || t.Failed() {
-			t.Logf("%v were planted", more)
-			return
-		}
-		t.Logf("of %v, not found: %s", more, strings.Join(missed, "; "))
+	})
+	if !slices.ContainsFunc(c.Differences, func(d compare.Difference) bool {
+		return d.Of == "workload" && d.What == "network.latency"
+	}) {
+		t.Errorf("differences are %+v: want the latency of the network among them", c.Differences)
 	}
-	t.Fatal("what was planted was never found")
 }
 
 // aa returns why comparisons without a real difference are wrong: all of them report a difference, or all are
