@@ -29,6 +29,12 @@ func matrix(driver, options, cell string) string {
 // called meanwhile with the folder of runs.
 func program(t *testing.T, matrix string, during func(folder string)) measured {
 	t.Helper()
+	return programEnds(t, cli.ExitOK, matrix, during)
+}
+
+// programEnds is program with the expected exit code of ctl.
+func programEnds(t *testing.T, want int, matrix string, during func(folder string)) measured {
+	t.Helper()
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "matrix.cue"), filepath.Join(dir, "runs")
 	if err := os.WriteFile(file, []byte(matrix), 0o600); err != nil {
@@ -41,8 +47,8 @@ func program(t *testing.T, matrix string, during func(folder string)) measured {
 	}
 	code := cli.Ctl(t.Context(), []string{"run", "--runs", folder, file}, nil, &out, &out)
 	wait.Wait()
-	if code != cli.ExitOK {
-		t.Fatalf("ctl left with %d:\n%s", code, out.String())
+	if code != want {
+		t.Fatalf("ctl left with %d, want %d:\n%s", code, want, out.String())
 	}
 	r, err := runs.Open(folder, "latest")
 	if err != nil {
