@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(serverAddress); address != "" {
 		serve(address)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	printTables()
+	os.Exit(code)
 }
 
 // serve runs a server until standard input is closed, which happens when the parent ends.
