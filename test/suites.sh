@@ -136,7 +136,7 @@ part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chao
 part_durability() { build_programs && tests durability -v -timeout 30m ./test/durability; }
 part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak[A-Z]' ./test; }
 part_scale() { tests scale -v -timeout 60m ./test/scale; }
-part_comparison() { tests comparison -v -timeout 30m ./test/comparison && "$go" run ./test/comparison kafka rabbitmq nats; }
+part_comparison() { tests comparison -v -timeout 30m ./test/comparison && "$go" run ./test/comparison; }
 part_overhead() { tests overhead -v -timeout 30m ./test/overhead && "$go" test -run '^$' -bench . -timeout 60m ./test/overhead; }
 part_fleet() { tests fleet -v -timeout 90m ./test/fleet; }
 part_packages() { tests packages -v -timeout 30m ./test/packages && (cd tools && tests manifests -v -timeout 10m ./manifests); }
