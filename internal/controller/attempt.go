@@ -721,16 +721,13 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	if v.Subject != nil {
 		p.subject, p.Declared = v.Subject, v.Declared
 	}
-	if v.Phase != "" {
-		p.Phase = v.Phase
-	}
-	if v.Step == wire.StepMeasure {
+	p.Phase = cmp.Or(v.Phase, p.Phase)
+	switch v.Step {
+	case wire.StepMeasure:
 		p.begin = v.Begin
-	}
-	if v.Step == wire.StepStart {
+	case wire.StepStart:
 		p.Skew = v.Skew
-	}
-	if v.Step == wire.StepPublishers {
+	case wire.StepPublishers:
 		p.Placement = v.Placement
 	}
 	if v.Error == "" {

@@ -45,9 +45,6 @@ func OpenCeilings(path, build string) *Ceilings {
 
 // load adds the ceilings of the file, as other processes may have written it.
 func (c *Ceilings) load() error {
-	if c.path == "" {
-		return nil
-	}
 	data, err := os.ReadFile(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -377,8 +377,13 @@ func (l *leader) serveQueue(ctx context.Context) error {
 func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) {
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
+	l.put(ctx, s)
+}
+
+// put stores the state of a run. An error is only logged: the state is for people, and the record is authoritative.
+func (l *leader) put(ctx context.Context, s wire.RunState) {
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("cannot store the state of a queued run", "run", c.Run, "err", err)
+		l.cfg.Log.Warn("cannot store the state of a run", "run", s.Run, "err", err)
 	}
 }
 
@@ -435,7 +440,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 		x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", l.queue.names(c)
 	}
 	x.state.InFlight = wire.StartInFlight
-	x.note(last)
+	l.put(last, x.state)
 	if c.Err != nil {
 		return x.reject(ctx, wire.EndRefused, c.Err)
 	}
@@ -455,9 +460,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	l.purging.Lock() // the run has not ended any more
 	defer l.purging.Unlock()
 	state = l.stateOf(r, wire.RunState{})
-	if err := l.lease.PutRun(ctx, state); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("cannot store that a run is queued", "run", r.Run, "err", err)
-	}
+	l.put(ctx, state)
 	return state
 }
 

@@ -54,7 +54,6 @@ func (x *execution) execute(ctx context.Context) error {
 	defer cancel()
 	x.end.Reason = wire.EndDone
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
-	end := &x.end
 	if errors.Is(err, errEnded) {
 		return x.close(ctx)
 	}
@@ -67,16 +66,16 @@ func (x *execution) execute(ctx context.Context) error {
 	case fenced, x.leader.lease.Context().Err() != nil:
 		return err
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
-		end.Reason, end.Detail = wire.EndInterrupted, err.Error()
+		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
 	case x.between.Err() != nil: // the controller stops or hands over
 		x.inFlight(context.WithoutCancel(ctx), "")
 		return nil
-	case end.Reason != wire.EndDone: // the reason was set where the error occurred
+	case x.end.Reason != wire.EndDone: // the reason was set where the error occurred
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
 		x.inFlight(context.WithoutCancel(ctx), "")
 		return err
 	default:
-		end.Reason, end.Detail = wire.EndFailed, err.Error()
+		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
 	}
 	return x.finish(ctx)
 }
@@ -157,7 +156,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	x.log.Info("run started", "tasks", x.of, "done", len(done), "taken over", h.Accepted)
 	x.state.Done, x.state.Failed = len(done), h.Count(plan.Invalid)+h.Count(plan.Unknown)
 	x.state.Started = cmp.Or(x.state.Started, time.Now())
-	x.note(ctx)
+	x.leader.put(ctx, x.state)
 	had := slices.Clone(x.state.Agents)
 	if h.Attempt != nil {
 		had = append(had, h.Attempt.Started.Agents...)
@@ -201,7 +200,7 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	fit := x.leader.queue.fit(x.queued)
 	if now := x.leader.queue.names(x.queued); !slices.Equal(now, x.state.Agents) {
 		x.state.Agents = now
-		x.note(ctx)
+		x.leader.put(ctx, x.state)
 	}
 	return fit
 }
@@ -485,9 +484,10 @@ func (x *execution) unreachableBroker(c plan.Cell) string {
 // takeOver continues a run of a former leader. The task in flight is repeated: this leader does not have the reports.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.end.Ran, x.end.Failed = h.Ran, h.Failed
-	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())}
+	name := x.leader.lease.Holder().Name
+	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", name)}
 	if x.record.PreviousEpoch() == x.leader.lease.Epoch() {
-		e.Detail = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
+		e.Detail = fmt.Sprintf("controller %s continues the run after an error of the control plane", name)
 	}
 	if h.Attempt == nil {
 		e.Detail += ": no task was in flight"
@@ -607,14 +607,7 @@ func (x *execution) inFlight(ctx context.Context, what string) {
 	if x.state.InFlight = what; what != "" && what != x.state.Blamed {
 		x.state.Blamed, x.state.Crashes = "", nil
 	}
-	x.note(ctx)
-}
-
-// note stores the state of the run. An error is only logged: the state is for people, and the record is authoritative.
-func (x *execution) note(ctx context.Context) {
-	if err := x.leader.lease.PutRun(ctx, x.state); err != nil && ctx.Err() == nil {
-		x.log.Warn("cannot store the state of a run", "err", err)
-	}
+	x.leader.put(ctx, x.state)
 }
 
 func (x *execution) count() {
@@ -649,7 +642,7 @@ func (x *execution) outcome(ctx context.Context, o plan.Outcome) error {
 	if o.Failed() {
 		x.state.Failed++
 	}
-	x.note(ctx)
+	x.leader.put(ctx, x.state)
 	return nil
 }
 
@@ -673,7 +666,7 @@ func (x *execution) close(ctx context.Context) error {
 	x.state.State, x.state.Detail, x.state.Agents, x.state.Waiting = string(x.end.Reason), x.end.Detail, nil, ""
 	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
 	x.state.Ended = cmp.Or(x.state.Ended, time.Now())
-	x.note(ctx)
+	x.leader.put(ctx, x.state)
 	if err := x.leader.lease.Dequeue(ctx, x.state.Run, x.end.Submission); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}

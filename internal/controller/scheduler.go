@@ -532,10 +532,7 @@ func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 	if hook.Webhook == "" {
 		return hook, nil, nil
 	}
-	text, err := json.Marshal(map[string]any{"webhook": hook.Webhook, "headers": hook.Headers})
-	if err != nil {
-		return hook, nil, err
-	}
+	text, _ := json.Marshal(map[string]any{"webhook": hook.Webhook, "headers": hook.Headers}) // always marshals
 	text, scrub, err := plan.Resolve(text, []string{"headers"}, h.host)
 	if err != nil {
 		return hook, nil, err

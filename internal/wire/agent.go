@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +45,19 @@ type Agent struct {
 func NewAgent(conn *Conn) *Agent { return &Agent{conn: conn} }
 
 // LocalPort returns the port of the control plane if it is on this host, else 0. Network faults must not affect it.
-func (a *Agent) LocalPort() int { return a.conn.localPort() }
+func (a *Agent) LocalPort() int {
+	at, err := net.ResolveTCPAddr("tcp", a.conn.nc.ConnectedAddr())
+	if err != nil || at.IP == nil {
+		return 0
+	}
+	if !at.IP.IsLoopback() {
+		own, _ := net.InterfaceAddrs()
+		if !slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(at.IP) }) {
+			return 0
+		}
+	}
+	return at.Port
+}
 
 // errAhead is wrapped by the error of an epoch that no leader can have.
 var errAhead = errors.New("ahead of this host's clock")

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,8 +81,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		return nil, err
 	}
 	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files,
-		refused: refused,
-		holder:  keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
+		refused: refused, holder: keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
 }
 
 // LogTo sets the log for lost and restored links, errors of links, and panics in message handlers. It must be called
@@ -143,21 +140,6 @@ func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	err := c.flush(ctx, 10*time.Second)
 	return time.Since(begun), err
-}
-
-// localPort returns the port of the control plane if it is on this host, else 0.
-func (c *Conn) localPort() int {
-	at, err := net.ResolveTCPAddr("tcp", c.nc.ConnectedAddr())
-	if err != nil || at.IP == nil {
-		return 0
-	}
-	if !at.IP.IsLoopback() {
-		own, _ := net.InterfaceAddrs()
-		if !slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(at.IP) }) {
-			return 0
-		}
-	}
-	return at.Port
 }
 
 // ask sends a request and returns its answer. It fails at once with errNotAllowed if the credentials do not allow it.

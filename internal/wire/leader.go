@@ -51,9 +51,9 @@ const minPoints = 500
 
 // Leader is one leadership of a controller. It has all requests and writes of a leader. Safe for concurrent use.
 type Leader struct {
+	*lease.Lease
 	store *Store
 	conn  *Conn // of the store
-	lease *lease.Lease
 	who   lease.Holder
 	ctx   context.Context // of the lease
 
@@ -67,20 +67,8 @@ type Leader struct {
 // Epoch is the number of the leadership. Later leaderships have greater numbers.
 func (l *Leader) Epoch() uint64 { return l.who.Epoch }
 
-// Name returns the name of the controller that leads.
-func (l *Leader) Name() string { return l.who.Name }
-
 // Context ends with the cause lease.ErrLost when the leadership is lost, or given back: see lease.Lease.Context.
 func (l *Leader) Context() context.Context { return l.ctx }
-
-// Lapsed returns the total time in which the lease had lapsed so far.
-func (l *Leader) Lapsed() time.Duration { return l.lease.Lapsed() }
-
-// RenewWhile makes the renewal of the lease depend on healthy: see lease.Lease.RenewWhile.
-func (l *Leader) RenewWhile(healthy func() error) { l.lease.RenewWhile(healthy) }
-
-// Resign gives the leadership back, so that the next controller can lead at once.
-func (l *Leader) Resign(ctx context.Context) { l.lease.Resign(ctx) }
 
 // Queue passes the messages of the queue to handle, from its first one, until ctx ends. It calls read once, after the
 // messages that existed. One goroutine calls both. An error means that ctx ended, or the connection cannot be used.
@@ -300,7 +288,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		return baseline(ctx, q)
 	})
 	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error {
-		if err := l.lease.Confirm(ctx); err != nil {
+		if err := l.Confirm(ctx); err != nil {
 			return err
 		}
 		return l.store.removeBaseline(ctx, q.Name)
@@ -452,7 +440,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
-	if err := l.lease.Confirm(ctx); err != nil {
+	if err := l.Confirm(ctx); err != nil {
 		return fmt.Errorf("clear %s: %w", subject.QueueStream, err)
 	}
 	err := l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
@@ -510,7 +498,7 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	if run != "" && streams[run] == nil {
 		count++
 	}
-	if err := l.lease.Confirm(ctx); err != nil {
+	if err := l.Confirm(ctx); err != nil {
 		return "", fmt.Errorf("free storage for newer runs: %w", err)
 	}
 	active := 0           // queued and executed runs with streams
@@ -601,7 +589,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 			ErrTooLarge, len(value), limit)
 	}
 	if err == nil {
-		err = l.lease.Confirm(ctx)
+		err = l.Confirm(ctx)
 	}
 	if err == nil {
 		err = l.store.bucket(subject.BaselinesBucket).use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {

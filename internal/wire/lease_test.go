@@ -248,7 +248,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 		c, other := storeOf(t, s), storeOf(t, s)
 		l := campaign(t, c, "one")
 		for range 10 { // so that revisions of the next bucket differ from this one
-			if err := l.lease.Confirm(t.Context()); err != nil {
+			if err := l.Confirm(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

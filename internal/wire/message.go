@@ -560,19 +560,15 @@ func (c codec) refusal(reply string, why error) *nats.Msg {
 
 // pack returns v as compressed JSON. It is for data with much repetition, such as plans.
 func pack(v any) ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > plan.MaxDocument {
 		err = fmt.Errorf("%d bytes exceed the limit of %d of the control plane; split the matrix: %w", len(text), plan.MaxDocument,
 			ErrTooLarge)
 	}
-	if err == nil {
-		_, err = z.Write(text)
-	}
-	if err == nil {
-		err = z.Close()
-	}
+	var b bytes.Buffer // writing to it never fails
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(text)
+	_ = z.Close()
 	return b.Bytes(), wrap(err, "encode %T", v)
 }
 
@@ -586,14 +582,10 @@ func unzip(body []byte, who string, v any) error {
 
 // oneLine makes text valid for a header: it truncates it and replaces control characters.
 func oneLine(text string) string {
-	const maxText = 2000
-	if len(text) > maxText {
-		text = text[:maxText]
-	}
-	return string(bytes.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
 		}
 		return r
-	}, []byte(text)))
+	}, text[:min(len(text), 2000)])
 }

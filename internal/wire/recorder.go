@@ -62,10 +62,7 @@ func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Strea
 	if before = lease.Epoch(last.Header); before > r.leader.who.Epoch {
 		return before, lease.ErrFenced
 	}
-	m, err := r.leader.conn.codec.encode(s.fenceSubject, []byte(nil))
-	if err != nil {
-		return before, err
-	}
+	m, _ := r.leader.conn.codec.encode(s.fenceSubject, []byte(nil)) // an empty message always fits
 	lease.Stamp(m.Header, r.leader.who.Epoch)
 	s.fence, err = r.leader.store.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.Seq))
 	s.last.Store(s.fence)
@@ -153,18 +150,6 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
 		turn: make(chan struct{}, 1), agents: map[string]*agentSnapshots{}}
-}
-
-func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	switch err := r.store(ctx, r.snapshots, subject.AttemptSnapshots(ref.Run, ref.Task, ref.Attempt), body); {
-	case errors.Is(err, ErrFull):
-		return fmt.Errorf("store snapshots of task %s: %w", ref.Task, err)
-	case err != nil:
-		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
-	}
-	return nil
 }
 
 // runStream is one of the two streams of a run, as used by the leader.
@@ -350,10 +335,17 @@ func (s *SnapshotStore) store() {
 		return
 	}
 	list[len(list)-1] = ']'
-	err := s.record.storeSnapshots(s.ctx, s.ref, list)
+	ctx, cancel := context.WithTimeout(s.ctx, storeTimeout)
+	to := subject.AttemptSnapshots(s.ref.Run, s.ref.Task, s.ref.Attempt)
+	err := s.record.store(ctx, s.record.snapshots, to, list)
+	cancel()
 	s.mu.Lock()
-	if errors.Is(err, ErrFull) {
+	switch {
+	case errors.Is(err, ErrFull):
+		err = fmt.Errorf("store snapshots of task %s: %w", s.ref.Task, err)
 		s.full = err
+	case err != nil:
+		err = fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, s.ref.Task, err)
 	}
 	for _, p := range batch {
 		p.agent.pending, p.err = nil, err

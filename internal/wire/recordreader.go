@@ -128,12 +128,11 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 	if err != nil {
 		return b, err
 	}
-	pending := submitted.Seq
 	events, err := r.store.js.Stream(ctx, subject.RunStream(subject.EventsStream, q.Run))
 	switch missing := errors.Is(err, jetstream.ErrStreamNotFound); {
 	case missing && !q.Wait:
 		return b, ErrNoRecord
-	case missing && pending > 0:
+	case missing && submitted.Seq > 0:
 		return b, nil
 	case missing && q.Behind != Cursor{}:
 		if state, err := r.store.RunState(ctx, q.Run); state.Run == "" && !errors.Is(err, ErrUnreadable) {
@@ -205,8 +204,8 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 		if e == nil || e.Kind != RunEnded || e.End == nil {
 			continue
 		}
-		ends := pending > 0 && e.End.Submission >= pending
-		if pending == 0 {
+		ends := submitted.Seq > 0 && e.End.Submission >= submitted.Seq
+		if submitted.Seq == 0 {
 			last, err := lastOf(ctx, events, m.Subject)
 			if err != nil {
 				return b, err

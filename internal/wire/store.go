@@ -97,7 +97,7 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	return &Leader{store: s, conn: s.conn, lease: held, who: held.Holder(), ctx: held.Context(),
+	return &Leader{Lease: held, store: s, conn: s.conn, who: held.Holder(), ctx: held.Context(),
 		queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
 }
 
@@ -264,10 +264,7 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 			all[run] = append(all[run], info)
 		}
 	}
-	if err := list.Err(); err != nil {
-		return nil, fmt.Errorf("list the streams of runs: %w", err)
-	}
-	return all, nil
+	return all, wrap(list.Err(), "list the streams of runs")
 }
 
 // Runs returns the runs in the order of submission: queued, executed, and at least the newest 1,000 that have ended.
@@ -302,14 +299,11 @@ func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error
 // changed since r was read, nothing happens: the caller tries again with the new state.
 func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	r.Copied = true
-	value, err := json.Marshal(r)
-	if err == nil {
-		_, err = s.bucket(subject.StateBucket).put(ctx, keyRun(r.Run), value, r.revision)
+	value, _ := json.Marshal(r) // plain data always marshals
+	if _, err := s.bucket(subject.StateBucket).put(ctx, keyRun(r.Run), value, r.revision); !lease.IsConflict(err) {
+		return err
 	}
-	if lease.IsConflict(err) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // Read passes the record of a run to handle in order: plan, events, snapshots, outcomes. It returns the run's end after

@@ -7,21 +7,6 @@
 //   - A peer of another protocol version is refused, with an error that both sides can read.
 //   - An invalid message only leads to an error.
 //
-// # Usage
-//
-//	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // without a port; Listen opens one
-//	conn, err := server.Connect(ctx)                                // in process: one per agent and controller
-//	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // of a fleet
-//
-//	controller.Serve(ctx, conn, controller.Config{Log: log})        // returns when ctx ends
-//	agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: "a1", Dir: dir, Log: log})
-//	client, err := server.Client(ctx)                               // in process; DialClient: of a fleet
-//	agents, err := client.Agents(ctx)                               // as the controller sees them
-//	err = client.Submit(ctx, wire.Submission{Run: run, Done: ids})  // queued, then executed; Done: to resume
-//	end, err := controller.Record(ctx, client, run.ID, root, watch, // writes the run directory, reports progress,
-//		points)                                                 // and writes points; nil: it does not
-//	err = client.Cancel(ctx, run.ID, "me@here")                     // ends the run; Record then returns its end
-//
 // Clients and agents send requests to the controller that leads. Only controllers use JetStream.
 //
 // # Storage

@@ -236,15 +236,8 @@ func (c *Credentials) write() error {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	text, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write credentials: %w", err)
-	}
-	configs, err := configs(c)
-	if err != nil {
-		return fmt.Errorf("write credentials: %w", err)
-	}
-	for name, config := range configs {
+	text, _ := json.MarshalIndent(c, "", "  ") // plain data always marshals
+	for name, config := range configs(c) {
 		if err := files.WriteSecret(filepath.Join(c.dir, name), []byte(config)); err != nil {
 			return err
 		}
@@ -262,19 +255,13 @@ const (
 // makeCertificate writes name.crt and name.key from a template without validity. An authority signs it; nil: itself.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create certificate %s: %w", name, err)
-	}
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // fails only for an unknown curve
 	by = cmp.Or(by, &tls.Certificate{Leaf: template, PrivateKey: key})
 	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("create certificate %s: %w", name, err)
-	}
+	secret, _ := x509.MarshalECPrivateKey(key) // as above
 	if err := files.WriteSecret(filepath.Join(dir, name+".key"),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
 		return err

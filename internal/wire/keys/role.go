@@ -2,7 +2,6 @@ package keys
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -29,11 +28,6 @@ const (
 	// an agent or observer: reports about itself to the controller, and commands from it
 	RoleAgent Role = "agent"
 )
-
-// permissions are the subjects that a user may publish and subscribe to. The inbox of a user is named after its key.
-type permissions struct {
-	Publish, Subscribe []string
-}
 
 // InboxPrefix returns the first words of the subjects of a user's answers. No other user may subscribe to them.
 func InboxPrefix(key string) string { return subject.Inboxes + key }
@@ -74,36 +68,29 @@ var accounts = []account{
 		subscriptions: 256},
 }
 
-// allow returns the permissions of a user. name and slots are used only for an agent.
-func (r Role) allow(name, key string, slots int) (permissions, error) {
-	p := permissions{Subscribe: []string{InboxPrefix(key) + ".>"}}
+// allow returns the subjects that a user may publish and subscribe to. The inbox of a user is named after its key. name
+// and slots are used only for an agent.
+func (r Role) allow(name, key string, slots int) (publish, subscribe []string) {
+	subscribe = []string{InboxPrefix(key) + ".>"}
 	switch r {
 	case RoleController:
-		p.Publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">",
+		publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">",
 			"$JS.FC.>", "$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>",
 			"$KV." + subject.BaselinesBucket + ".>"}
-		p.Subscribe = append(p.Subscribe, subject.Root+">")
+		subscribe = append(subscribe, subject.Root+">")
 	case RoleClient:
-		p.Publish = []string{subject.ClientServices + ">", subject.ViewServices + ">"}
+		publish = []string{subject.ClientServices + ">", subject.ViewServices + ">"}
 	case RoleViewer:
-		p.Publish = []string{subject.ViewServices + ">"}
+		publish = []string{subject.ViewServices + ">"}
 	case RoleAgent:
-		if name == "" {
-			return p, errors.New("no agent name for the credentials of an agent")
-		}
 		for slot := range max(slots, 1) { // one subject per name: a pattern could match the name of another agent
 			own := SlotName(name, slot)
-			p.Publish = append(p.Publish, subject.AgentServices+"*."+subject.EncodeToken(own))
-			p.Subscribe = append(p.Subscribe, subject.Command(own))
+			publish = append(publish, subject.AgentServices+"*."+subject.EncodeToken(own))
+			subscribe = append(subscribe, subject.Command(own))
 		}
-	default:
-		return p, fmt.Errorf("unknown role %q: want %s", r,
-			strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)},
-				", "))
 	}
-	slices.Sort(p.Publish)
-	p.Publish = slices.Compact(p.Publish)
-	return p, nil
+	slices.Sort(publish)
+	return publish, subscribe
 }
 
 // User is a user of the control plane.
@@ -187,20 +174,17 @@ const (
 )
 
 // configs returns the configurations of the control plane's servers by file name.
-func configs(c *Credentials) (map[string]string, error) {
-	users, err := usersText(c)
-	if err != nil {
-		return nil, err
-	}
+func configs(c *Credentials) map[string]string {
+	users := usersText(c)
 	if !c.Cluster {
-		return map[string]string{"nats.conf": config(c, "lockstep", "") + users}, nil
+		return map[string]string{"nats.conf": config(c, "lockstep", "") + users}
 	}
 	all := map[string]string{}
 	for _, host := range c.Hosts {
 		all["nats-"+subject.EncodeToken(host)+".conf"] = config(c, "lockstep-"+subject.EncodeToken(host), routes(c)) +
 			users
 	}
-	return all, nil
+	return all
 }
 
 func config(c *Credentials, name, cluster string) string {
@@ -249,7 +233,7 @@ func routes(c *Credentials) string {
 }
 
 // usersText returns the accounts with their users, and the services between accounts.
-func usersText(c *Credentials) (string, error) {
+func usersText(c *Credentials) string {
 	const export, imported = "      {service: %q, accounts: [%s]}\n",
 		"      {service: {account: %[2]s, subject: %[1]q}}\n"
 	services := func(format string, subjects []string, account string) (lines string) {
@@ -278,22 +262,19 @@ func usersText(c *Credentials) (string, error) {
 			if !slices.Contains(a.roles, u.Role) {
 				continue
 			}
-			may, err := u.Role.allow(u.Name, u.Key, u.Slots)
-			if err != nil {
-				return "", err
-			}
+			publish, subscribe := u.Role.allow(u.Name, u.Key, u.Slots)
 			responses := ""
 			if u.Role == RoleAgent { // an agent answers commands
 				responses = "        allow_responses: true\n"
 			}
 			fmt.Fprintf(&b,
 				"      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n%s      }}\n",
-				u.Role, subject.EncodeToken(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe), responses)
+				u.Role, subject.EncodeToken(u.Name), u.Key, quote(publish), quote(subscribe), responses)
 		}
 		b.WriteString("    ]\n  }\n")
 	}
 	b.WriteString("}\n")
-	return b.String(), nil
+	return b.String()
 }
 
 func quote(subjects []string) string {

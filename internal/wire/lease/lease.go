@@ -169,10 +169,7 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	who := c.cfg.Who
 	// The epoch must grow even if the bucket was lost. So it is at least the milliseconds since 1970, and hardly ahead.
 	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
-	value, err := json.Marshal(who)
-	if err != nil {
-		return nil, err
-	}
+	value, _ := json.Marshal(who) // plain data always marshals
 	if revision == 0 {
 		revision, err = bucket.Create(ctx, Key, value)
 	} else {
@@ -297,11 +294,8 @@ func (l *Lease) Confirm(ctx context.Context) error {
 }
 
 // write stores the lease, also if the answer to an earlier write was lost. The caller has the turn.
-func (l *Lease) write(ctx context.Context) error {
-	value, err := json.Marshal(l.who)
-	if err != nil {
-		return err
-	}
+func (l *Lease) write(ctx context.Context) (err error) {
+	value, _ := json.Marshal(l.who) // plain data always marshals
 	for range 3 {
 		var now uint64
 		if now, err = l.bucket.Update(ctx, Key, value, l.revision); err == nil {
