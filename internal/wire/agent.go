@@ -26,7 +26,6 @@ const (
 	commandTimeout = time.Second
 	reportTimeout  = 5 * time.Second
 	repeatAfter    = 250 * time.Millisecond
-	epochAhead     = 24 * time.Hour // of epochs, in milliseconds since 1970, before this host's wall clock
 )
 
 // ErrNoAttempt is wrapped by the error of a report about an attempt that the controller does not lead with this agent.
@@ -59,14 +58,10 @@ func (a *Agent) LocalPort() int {
 	return at.Port
 }
 
-// errAhead is wrapped by the error of an epoch that no leader can have.
-var errAhead = errors.New("ahead of this host's clock")
-
-// obey returns an error for epochs lower than the highest received one. It also rejects epochs that no leader can have:
-// after such an epoch every later leader would be refused.
+// obey returns an error for epochs that no leader can have, and for epochs lower than the highest received one.
 func (a *Agent) obey(epoch uint64) error {
-	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
-		return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key leader of bucket LOCKSTEP_STATE while no controller runs", epoch, epochAhead, errAhead)
+	if err := lease.CheckEpoch(epoch); err != nil {
+		return err
 	}
 	for {
 		seen := a.epoch.Load()
@@ -107,7 +102,7 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
 		case h.Attempt != (Ref{}) && time.Since(answered) >= LeaderGone:
 			end(h.Attempt, fmt.Errorf("no response of a controller for %v: %w", LeaderGone, ErrNoController))
-		case errors.Is(err, errAhead) && err.Error() != logged:
+		case errors.Is(err, lease.ErrAhead) && err.Error() != logged:
 			logged = err.Error()
 			a.conn.log.Warn("response to a heartbeat ignored", "err", err)
 		}

@@ -44,6 +44,21 @@ var ErrLost = errors.New("leadership lost: another controller acquired the lease
 // ErrFenced is wrapped by the error of a write or command of a former leader.
 var ErrFenced = errors.New("a later controller leads")
 
+// maxAhead is how far an epoch, in milliseconds since 1970, may be ahead of this host's wall clock.
+const maxAhead = 24 * time.Hour
+
+// ErrAhead is wrapped by the error of an epoch that no leader can have.
+var ErrAhead = errors.New("ahead of this host's clock")
+
+// CheckEpoch returns an error for an epoch that no leader can have. After it, every later leader would be refused.
+func CheckEpoch(epoch uint64) error {
+	if epoch <= uint64(time.Now().Add(maxAhead).UnixMilli()) {
+		return nil
+	}
+	return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key %s of bucket LOCKSTEP_STATE while no controller runs",
+		epoch, maxAhead, ErrAhead, Key)
+}
+
 // Holder is the value of the lease: the controller that leads.
 type Holder struct {
 	Epoch    uint64 `json:"epoch"` // grows with each leadership
@@ -109,7 +124,7 @@ func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 		}
 		if err != nil && err.Error() != c.logged && ctx.Err() == nil {
 			c.logged = err.Error()
-			cfg.Log.Warn("no response of the control plane; waiting for it", "err", err)
+			cfg.Log.Warn("cannot campaign for leadership; retrying", "err", err)
 		}
 		select {
 		case <-time.After(lookEvery):
@@ -151,6 +166,9 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	if err == nil {
 		revision = e.Revision()
 		_ = json.Unmarshal(e.Value(), &held) // an unreadable lease is not renewed and so becomes free
+		if err := CheckEpoch(held.Epoch); err != nil {
+			return nil, fmt.Errorf("read the lease: %w", err)
+		}
 		own := held.Instance == c.cfg.Who.Instance
 		if revision != c.revision {
 			if c.revision == 0 && !held.Released && !own {

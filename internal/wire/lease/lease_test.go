@@ -1,10 +1,13 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -172,6 +175,35 @@ func TestAnEpochOfTheFutureDelaysNobody(t *testing.T) {
 		lease := campaign(t, connect(t, &bucket{value: value, revision: 7}), "one")
 		if took := time.Since(began); lease.Holder().Epoch != ahead.Epoch+1 || took > 100*time.Millisecond {
 			t.Errorf("epoch %d follows %d, after %v", lease.Holder().Epoch, ahead.Epoch, took)
+		}
+	})
+}
+
+// TestALeaseOfTheFarFutureIsNotContinued proves that a candidate rejects an epoch that no agent would obey, and leads
+// when the lease was deleted.
+func TestALeaseOfTheFarFutureIsNotContinued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, epoch := range []uint64{uint64(time.Now().Add(25 * time.Hour).UnixMilli()), math.MaxUint64} {
+			value, err := json.Marshal(Holder{Epoch: epoch, Released: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bucket{value: value, revision: 7}
+			cfg := config(connect(t, b), "one")
+			var log bytes.Buffer
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := Campaign(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("epoch %d was continued: %v", epoch, err)
+			}
+			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "delete the key leader") {
+				t.Errorf("the log has %q, want one line with the remedy", text)
+			}
+			b.mu.Lock()
+			b.value = nil
+			b.mu.Unlock()
+			campaign(t, connect(t, b), "one").Resign(t.Context())
 		}
 	})
 }
