@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,8 +36,11 @@ var ErrNotStored = errors.New("not stored by the control plane")
 
 // Agent sends requests of an agent, with all its slots, to the leader, and receives commands. Safe for concurrent use.
 type Agent struct {
-	conn  *Conn
-	epoch atomic.Uint64 // the highest epoch received so far
+	conn *Conn
+
+	mu     sync.Mutex
+	epoch  uint64 // the highest epoch received so far from server
+	server string // id of the server; empty: a cluster
 }
 
 // NewAgent returns the control plane for an agent. The caller keeps the ownership of conn.
@@ -58,21 +61,23 @@ func (a *Agent) LocalPort() int {
 	return at.Port
 }
 
-// obey returns an error for epochs that no leader can have, and for epochs lower than the highest received one.
+// obey returns an error for epochs that no leader can have, and for epochs lower than the highest received one. A
+// single server that was started again may have lost its data, and its clock may have been set back. Then lower epochs
+// begin.
 func (a *Agent) obey(epoch uint64) error {
 	if err := lease.CheckEpoch(epoch); err != nil {
 		return err
 	}
-	for {
-		seen := a.epoch.Load()
-		if epoch < seen {
-			return fmt.Errorf("sent by the controller of epoch %d, but epoch %d leads: %w", epoch, seen,
-				lease.ErrFenced)
-		}
-		if a.epoch.CompareAndSwap(seen, epoch) {
-			return nil
-		}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if id := a.conn.nc.ConnectedServerId(); id != "" && id != a.server && a.conn.nc.ConnectedClusterName() == "" {
+		a.server, a.epoch = id, 0
 	}
+	if epoch < a.epoch {
+		return fmt.Errorf("sent by the controller of epoch %d, but epoch %d leads: %w", epoch, a.epoch, lease.ErrFenced)
+	}
+	a.epoch = epoch
+	return nil
 }
 
 // SendHeartbeats sends a heartbeat every HeartbeatEvery until ctx ends. Then it sends a leaving heartbeat and returns

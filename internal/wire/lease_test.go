@@ -414,8 +414,8 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 		if err := send(first, old.Epoch(), "old"); !errors.Is(err, lease.ErrFenced) {
 			t.Errorf("a former leader's command: %v, want lease.ErrFenced", err)
 		}
-		if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
-			t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(),
+		if fmt.Sprint(got) != "[new]" || knownEpoch(agent) != next.Epoch() {
+			t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, knownEpoch(agent),
 				next.Epoch())
 		}
 	})

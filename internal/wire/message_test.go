@@ -346,8 +346,8 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil ||
-		agent.epoch.Load() != next.Epoch() {
-		t.Fatalf("%v: it heard of epoch %d, want %d", err, agent.epoch.Load(), next.Epoch())
+		knownEpoch(agent) != next.Epoch() {
+		t.Fatalf("%v: it heard of epoch %d, want %d", err, knownEpoch(agent), next.Epoch())
 	}
 	stopHeartbeats()
 	var asked atomic.Int32

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/lockstep/lockstep/internal/wire/lease"
 )
 
 // logged records the levels and messages of a log.
@@ -69,6 +72,40 @@ func TestALinkThatIsLostIsLogged(t *testing.T) {
 	c.Close()
 	if got := log.await(t, 2); !slices.Equal(got, want) {
 		t.Errorf("the connection was closed, and logged is %q", got)
+	}
+}
+
+// TestAgentsObeyTheLeaderOfAServerThatStartedAgain proves that a lower epoch is accepted from a server that was started
+// again: it may have lost its data, and its clock may have been set back.
+func TestAgentsObeyTheLeaderOfAServerThatStartedAgain(t *testing.T) {
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
+	c, err := Dial(t.Context(), s.URL(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a, now := NewAgent(c), uint64(time.Now().UnixMilli())
+	if err := a.obey(now + 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.obey(now); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a lower epoch on the same server: %v, want lease.ErrFenced", err)
+	}
+	s.Close()
+	if err := a.obey(now); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a lower epoch without a server: %v, want lease.ErrFenced", err)
+	}
+	plane(t, ServerConfig{Listen: strings.TrimPrefix(s.URL(), "nats://"), Open: true})
+	select {
+	case <-c.Relinked():
+	case <-time.After(time.Minute):
+		t.Fatal("the link is not back")
+	}
+	if err := a.obey(now); err != nil {
+		t.Errorf("the leader of the server that started again: %v", err)
+	}
+	if err := a.obey(now - 1); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a former leader of it: %v, want lease.ErrFenced", err)
 	}
 }
 

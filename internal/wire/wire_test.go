@@ -53,6 +53,13 @@ func link(t testing.TB, s *Server) *Conn {
 // storeOf returns a store with a new connection.
 func storeOf(t testing.TB, s *Server) *Store { return NewStore(link(t, s), StoreConfig{}) }
 
+// knownEpoch returns the highest epoch that an agent has received.
+func knownEpoch(a *Agent) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.epoch
+}
+
 // leaderOf returns a leader whose lease is not renewed.
 func leaderOf(ctx context.Context, store *Store, epoch uint64) *Leader {
 	return &Leader{store: store, conn: store.conn, who: lease.Holder{Epoch: epoch}, ctx: ctx}
@@ -194,9 +201,9 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if ref := <-told; ref != over || agent.epoch.Load() != leader.Epoch() {
+	if ref := <-told; ref != over || knownEpoch(agent) != leader.Epoch() {
 		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that no controller leads, and %d", ref,
-			agent.epoch.Load(), leader.Epoch())
+			knownEpoch(agent), leader.Epoch())
 	}
 	cancel()
 	if err := <-ended; err != nil {
