@@ -12,10 +12,11 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// Limits of the bytes of snapshots per agent and attempt: ten times what agents with the most connections need.
+// Limits of the bytes of snapshots per agent and attempt: ten times what agents with the most connections need. For
+// attempts of up to 25 minutes they are less than the space of a run with the default --record-limit.
 const (
 	snapshotBytes       = 64 << 20
-	snapshotBytesSecond = 256 << 10 // per second of plan.RecordLimit
+	snapshotBytesSecond = 256 << 10 // per second of plan.Limit
 )
 
 // maxCommands is more than an agent receives in an attempt: an assignment and a release to each step.
@@ -55,7 +56,7 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()
-	limit := snapshotBytes + int(plan.RecordLimit(m.task).Seconds()*snapshotBytesSecond)
+	limit := snapshotBytes + int(plan.Limit(m.task.Cell.Workload).Seconds()*snapshotBytesSecond)
 	m.snapshots = recorder.Snapshots(ctx, m.ref, limit, func(s record.Snapshot) {
 		// A stored snapshot counts, even if the attempt no longer accepts reports.
 		r := agentReport{agent: s.Agent, snapshot: &s}

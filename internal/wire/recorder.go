@@ -288,6 +288,14 @@ func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) err
 	}
 }
 
+// elementBytes is the memory of a list element while its attempt lasts. Its text may have only a few bytes.
+const elementBytes = 128
+
+// snapshotSize returns the bytes that count towards the limit of an agent: of the text, and of lists that are kept.
+func snapshotSize(s record.Snapshot, text []byte) int {
+	return len(text) + elementBytes*(len(s.Events)+len(s.Probes)+len(s.Gaps)+len(s.Clocks))
+}
+
 // add makes a snapshot pending. It returns nil if the snapshot is already stored or cannot be stored.
 func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnapshot, error) {
 	s.mu.Lock()
@@ -307,8 +315,8 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 			a.pending.snapshot.Seq)
 	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
-	case a.bytes+len(text) > s.limit:
-		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d bytes in this attempt, and the limit is %d",
+	case a.bytes+snapshotSize(snapshot, text) > s.limit:
+		return nil, fmt.Errorf("store snapshot: %w: agent %s has used %d bytes in this attempt, and the limit is %d",
 			ErrSnapshots, snapshot.Agent, a.bytes, s.limit)
 	case s.ctx.Err() != nil:
 		return nil, ErrNoAttempt
@@ -351,7 +359,7 @@ func (s *SnapshotStore) store() {
 		p.agent.pending, p.err = nil, err
 		if err == nil {
 			p.agent.last = p.snapshot.Seq
-			p.agent.bytes += len(p.text)
+			p.agent.bytes += snapshotSize(p.snapshot, p.text)
 		}
 	}
 	s.mu.Unlock()

@@ -12,9 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/internal/wire/keys"
 	"example.org/lockstep/lockstep/test/process"
@@ -84,6 +87,43 @@ func TestDaemonsStaySmall(t *testing.T) {
 		t.Errorf("the record of a run has the messages %v, had %v", now, stored)
 	}
 	f.small(daemons, "afterwards")
+}
+
+// TestReportsOfARoleStaySmall proves that valid snapshots of an agent with a role are limited per attempt, below the
+// space of a run, and that no daemon exceeds its memory. Each event of the snapshots has a text of a few bytes.
+func TestReportsOfARoleStaySmall(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the peak of a process's memory is read from /proc")
+	}
+	f := &fleet{t: t}
+	daemons := f.processes()
+	nc := f.dial("agents/a1.nk")
+	r := aRun("victim")
+	w := &r.Cells[0].Workload
+	w.Publishers.Rate, w.Connect, w.Measure = 25, plan.Duration(20*time.Second), plan.Duration(30*time.Second)
+	w.Drain.Timeout = plan.Duration(20 * time.Second)
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+	events := slices.Repeat([]record.Event{{At: 1, Kind: "x"}}, 50_000)
+	size, refusal := 0, ""
+	f.follow("victim", func(e wire.Entry) {
+		for seq := uint64(hostileSeq); e.Snapshot != nil && refusal == "" && seq < 2*hostileSeq; seq++ {
+			body := text(t, report{e.Ref, record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: seq, Events: events}})
+			for { // one of the real agent may be being stored
+				answer, err := nc.RequestMsg(message("lockstep.agent.snapshot.a1", body), within)
+				must(t, err)
+				if refusal = answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "is being stored") {
+					break
+				}
+			}
+			size += len(body)
+		}
+	})
+	if !strings.Contains(refusal, wire.ErrSnapshots.Error()) || size > 256<<20 {
+		t.Errorf("after %d MiB, a snapshot was refused with %q: want %q after at most 256 MiB", size>>20, refusal,
+			wire.ErrSnapshots)
+	}
+	f.small(daemons, "valid snapshots")
+	f.works("after")
 }
 
 // processes starts a controller, an agent of two slots and an observer with the settings of their units and their own
