@@ -24,7 +24,12 @@ type fleet struct {
 	gone    map[string]wire.AgentInfo // lost observers that have not come back
 	refused map[string]wire.AgentInfo // recently refused, by agent
 	changed chan struct{}             // closed and replaced at every change of the members or their tasks
+	lines   map[string]int            // written to the log since counted, by agent
+	counted time.Time
 }
+
+// maxLines is the maximum number of log lines about an agent per minute. A name may have any number of processes.
+const maxLines = 10
 
 // maxMembers bounds the memory that heartbeats with ever new names can use.
 const maxMembers = 20_000
@@ -46,7 +51,20 @@ type member struct {
 
 func newFleet(log *slog.Logger) *fleet {
 	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{},
-		gone: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
+		gone: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{}),
+		lines: map[string]int{}}
+}
+
+// note logs a change of an agent, beyond maxLines as a debug message. The caller holds mu.
+func (f *fleet) note(level slog.Level, text string, h wire.Heartbeat) {
+	if time.Since(f.counted) > time.Minute {
+		clear(f.lines)
+		f.counted = time.Now()
+	}
+	if f.lines[h.Agent]++; f.lines[h.Agent] > maxLines {
+		level = slog.LevelDebug
+	}
+	f.log.Log(context.Background(), level, text, "agent", h.Agent, "host", h.Host)
 }
 
 // heartbeat handles a heartbeat. It returns why the agent is refused; empty: it is accepted.
@@ -78,11 +96,11 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 		m = &member{}
 		f.members[h.Agent] = m
 		delete(f.gone, h.Agent)
-		f.log.Info("agent joined", "agent", h.Agent, "host", h.Host)
+		f.note(slog.LevelInfo, "agent joined", h)
 		f.tell()
 	}
 	if h.Draining && !m.Draining {
-		f.log.Info("agent is leaving after its task", "agent", h.Agent, "host", h.Host)
+		f.note(slog.LevelInfo, "agent is leaving after its task", h)
 		f.tell()
 	}
 	if h.Attempt != m.Attempt {
@@ -141,7 +159,7 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
 	list = append(list, former{m.Instance, m.Seen, m.Leaving})
 	f.former[name] = list[max(0, len(list)-maxFormer):]
-	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent, "host", m.Host)
+	f.note(level, "agent "+why, m.Heartbeat)
 	f.tell()
 }
 

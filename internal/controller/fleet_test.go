@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +68,33 @@ func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 		time.Sleep(2 * wire.LostAfter)
 		if f.there("a1") {
 			t.Error("an agent that was silent for twice the time is not lost")
+		}
+	})
+}
+
+// TestLogLinesOfAnAgentAreLimited proves that an agent with another process in each heartbeat, or one that joins and
+// leaves all the time, cannot fill the log.
+func TestLogLinesOfAnAgentAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := newFleet(slog.New(slog.NewTextHandler(&log, nil)))
+		lines := func(agent string) int { return strings.Count(log.String(), "agent="+agent+" ") }
+		flood := func() {
+			for i := range 100 {
+				f.heartbeat(wire.Heartbeat{Agent: "a1", Host: "h", Instance: fmt.Sprint("i", i)})
+				f.heartbeat(wire.Heartbeat{Agent: "a2", Host: "h", Instance: "i", Leaving: i%2 > 0})
+			}
+		}
+		flood()
+		f.heartbeat(wire.Heartbeat{Agent: "a3", Host: "h", Instance: "i"})
+		if lines("a1") != maxLines || lines("a2") != maxLines || lines("a3") != 1 {
+			t.Errorf("the agents have %d, %d and %d lines, want %d, %[4]d and 1", lines("a1"), lines("a2"), lines("a3"),
+				maxLines)
+		}
+		time.Sleep(time.Minute + time.Second)
+		flood()
+		if lines("a1") != 2*maxLines {
+			t.Errorf("after a minute it has %d lines, want %d", lines("a1"), 2*maxLines)
 		}
 	})
 }
