@@ -33,7 +33,8 @@ done
 trap - TERM INT HUP
 eval "exec $undo"`
 
-// newGuard starts a guard that runs undo after process pid has ended; pid 0: at once.
+// newGuard starts a guard that runs undo after process pid has ended; pid 0: at once. The agent's ambient capabilities
+// are for signals and for commands that change the network. A server that replaces process pid gets none.
 func newGuard(pid int, undo []string) (*guard, error) {
 	c := exec.Command("/bin/sh", "-c", guardScript, "lockstep-guard", strconv.Itoa(pid))
 	c.Env = append(os.Environ(), "LOCKSTEP_UNDO="+quoted(undo))
@@ -42,7 +43,11 @@ func newGuard(pid int, undo []string) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the process that undoes a fault: %w", err)
 	}
-	if err := c.Start(); err != nil {
+	start := c.Start
+	if pid != 0 {
+		start = func() error { return procs.Start(c) }
+	}
+	if err := start(); err != nil {
 		return nil, fmt.Errorf("start the process that undoes a fault: %w", err)
 	}
 	g := &guard{pipe: pipe, ended: make(chan error, 1)}

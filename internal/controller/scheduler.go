@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -590,16 +589,7 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	// kills the whole group; the process is not reaped yet, so no other process has its pid
 	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }
 	c.WaitDelay = time.Second
-	started := make(chan error)
-	go func() { // on a thread that ends with this goroutine, as DropAmbient changes the thread
-		runtime.LockOSThread()
-		err := procs.DropAmbient()
-		if err == nil {
-			err = c.Start()
-		}
-		started <- err
-	}()
-	err := <-started
+	err := procs.Start(c)
 	if err == nil {
 		if procs.Groups {
 			procs.AwaitExit(c.Process.Pid)

@@ -3,6 +3,8 @@
 package procs
 
 import (
+	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -22,6 +24,20 @@ func LimitMemory(limit uint64, exceeded func()) {
 			}
 		}
 	}()
+}
+
+// Start starts a command without ambient capabilities.
+func Start(c *exec.Cmd) error {
+	started := make(chan error)
+	go func() { // on a thread that ends with this goroutine, as DropAmbient changes the thread
+		runtime.LockOSThread()
+		err := DropAmbient()
+		if err == nil {
+			err = c.Start()
+		}
+		started <- err
+	}()
+	return <-started
 }
 
 // Output is an io.Writer that keeps the first Limit bytes and drops the others.
