@@ -106,7 +106,7 @@ func TestUnitsRunAsTheirUser(t *testing.T) {
 		}
 		for _, want := range []string{"User=" + strings.TrimSuffix(name, ".service") + "\n", "Restart=always\n",
 			"KillMode=mixed\n", "NoNewPrivileges=yes\n", "EnvironmentFile=", "Type=notify\n", "WatchdogSec=",
-			"MemoryMax="} {
+			"MemoryMax=", "GOMEMLIMIT="} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
 			}
