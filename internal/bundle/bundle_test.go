@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -333,6 +334,21 @@ func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
 	}
 	if same := Cells(then, then); len(same) > 0 {
 		t.Errorf("the same plan differs: %q", same)
+	}
+}
+
+// TestOnlyRegularFilesAreBundled proves that the opened file is checked: another file may have its path by then.
+func TestOnlyRegularFilesAreBundled(t *testing.T) {
+	p := recordedRun(t).Plan()
+	file := payloads(p, true)[0].Path
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if read := payloads(p, true); read[0].Missing != "not a regular file" {
+		t.Errorf("a folder in its place: %+v", read)
+	}
+	if err := (source{File: File{Name: "x"}, path: file}).add(zip.NewWriter(io.Discard)); !errors.Is(err, errIrregular) {
+		t.Errorf("a folder in its place was bundled: %v", err)
 	}
 }
 

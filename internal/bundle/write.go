@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
@@ -135,7 +136,7 @@ func (f source) innocent() error {
 	if strings.HasSuffix(f.Name, ".hlog") {
 		return nil
 	}
-	file, err := os.Open(f.path)
+	file, err := f.open()
 	if err != nil {
 		return err
 	}
@@ -186,20 +187,38 @@ func missing(p plan.Run, r Read, created bool) string {
 	case !valid(r.Name):
 		return "its name is not valid in a bundle"
 	}
-	switch info, err := os.Stat(r.Path); {
+	file, err := source{path: r.Path}.open()
+	switch {
+	case errors.Is(err, errIrregular):
+		return "not a regular file"
 	case err != nil:
 		return "not found on the host where the bundle was made"
-	case !info.Mode().IsRegular():
-		return "not a regular file"
 	}
+	_ = file.Close()
 	return ""
 }
 
+// errIrregular is wrapped by the error of opening anything but a regular file, such as a pipe.
+var errIrregular = errors.New("not a regular file")
+
+// open opens the contents. It checks the opened file, as another one may have its path later.
 func (f source) open() (io.ReadCloser, error) {
 	if f.path == "" {
 		return io.NopCloser(bytes.NewReader(f.data)), nil
 	}
-	return os.Open(f.path)
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe does not wait
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w", f.path, errIrregular)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 func (f *source) digest() error {
