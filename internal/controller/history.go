@@ -41,7 +41,7 @@ const fillLimit = 30 * time.Second
 func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
 	store := past.Of(h.dir)
 	var in past.Indexed
-	err := os.MkdirAll(h.dir, 0o755) // the folder may not exist yet
+	err := os.MkdirAll(h.dir, 0o700) // the folder may not exist yet
 	if err == nil {
 		in, err = store.Fresh(ctx)
 	}

@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	dirMode  = 0o755
-	fileMode = 0o644
+	dirMode  = 0o700
+	fileMode = 0o600
 
 	runFile      = "run.json"
 	matrixFile   = "matrix.cue"

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -389,5 +390,33 @@ func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
 				t.Errorf("format %d: %v: want %q", format, err, want)
 			}
 		}
+	}
+}
+
+// TestRecordsAreReadableByTheirUserOnly proves that no other user of the host can read a run's folder.
+func TestRecordsAreReadableByTheirUserOnly(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("permissions are not bits of the mode")
+	}
+	root := filepath.Join(t.TempDir(), "runs")
+	r := create(t, root, "a")
+	task := r.Plan().Tasks()[0]
+	if err := errors.Join(r.BeginAttempt(task.ID, "x"), r.Append(task.ID, recorded(task)),
+		r.Mark(Mark{Kind: MarkEnd})); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() == fs.ModeSymlink {
+			return err
+		}
+		info, err := d.Info()
+		if found++; err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has the mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || found < 7 {
+		t.Errorf("%d files and folders, %v", found, err)
 	}
 }
