@@ -36,7 +36,8 @@ type storedRun struct {
 
 // plain reports whether an id can only name a directory in the store.
 func plain(id string) bool {
-	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id)
+	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id) &&
+		!strings.Contains(id, "\x00")
 }
 
 // list returns the runs, newest first.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -77,7 +78,7 @@ func submission(t *testing.T, id string, s any) *nats.Msg {
 	return message("lockstep.client.submit", string(query))
 }
 
-// TestLongNamesInPaths proves the same for paths of web pages. Any web site can make a browser request any path.
+// TestLongNamesInPaths proves the same for paths of web pages, also for those that no file can have. Any web site can make a browser request any path.
 func TestLongNamesInPaths(t *testing.T) {
 	f := startFleet(t)
 	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
@@ -87,7 +88,8 @@ func TestLongNamesInPaths(t *testing.T) {
 	defer pages.Close()
 	inParts := strings.TrimSuffix(strings.Repeat(tooLong[:100]+"%2F", 50), "%2F")
 	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live",
-		"/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong} {
+		"/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong, "/runs/%00",
+		"/runs/%00/report.html"} {
 		answer, err := pages.Client().Get(pages.URL + path)
 		must(t, err)
 		_, err = io.Copy(io.Discard, answer.Body)
@@ -96,6 +98,6 @@ func TestLongNamesInPaths(t *testing.T) {
 		if answer.StatusCode != 404 {
 			t.Errorf("%.20s…: status %d", path, answer.StatusCode)
 		}
-		f.alive(path[:20])
+		f.alive(fmt.Sprintf("%.20s", path))
 	}
 }
