@@ -87,6 +87,31 @@ func TestServicesForAgents(t *testing.T) {
 	f.alive("hostile requests")
 }
 
+// TestHeartbeatsOfFormerProcesses proves that a late heartbeat of an agent's former process has no effect.
+func TestHeartbeatsOfFormerProcesses(t *testing.T) {
+	f := startFleet(t)
+	nc := f.dial("agents/a3.nk")
+	beat := func(instance string, leaving bool) (refusal string) {
+		h := wire.Heartbeat{Agent: "a3", Process: "a3", Instance: instance, Host: "h", Leaving: leaving}
+		answer, err := nc.RequestMsg(message("lockstep.agent.heartbeat.a3", text(t, h)), within)
+		must(t, err)
+		return answer.Header.Get("Lockstep-Error")
+	}
+	for _, instance := range []string{"former", "present"} {
+		if refusal := beat(instance, false); refusal != "" {
+			t.Fatalf("the process %s was refused: %s", instance, refusal)
+		}
+	}
+	if refusal := beat("former", false); !strings.Contains(refusal, "duplicate agent name") {
+		t.Errorf("a late heartbeat was refused with %q", refusal)
+	}
+	beat("former", true)
+	if refusal := beat("present", false); refusal != "" {
+		t.Errorf("after a late heartbeat, the present process was refused with %q", refusal)
+	}
+	f.alive("late heartbeats")
+}
+
 func text(t *testing.T, v any) string {
 	t.Helper()
 	body, err := json.Marshal(v)

@@ -74,6 +74,16 @@ func TestDaemonsStaySmall(t *testing.T) {
 		}
 	}
 	must(t, f.client.Cancel(t.Context(), "before", "somebody"))
+	for run, want := range map[string]string{"before": "", "gone": "no such run"} { // an ended run, and none
+		_, err := f.client.SetBaseline(t.Context(), wire.BaselineQuery{Run: run, Name: "late", By: "somebody"})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("a late baseline of the run %s: %v, want %q", run, err, want)
+		}
+	}
+	must(t, f.client.RemoveBaseline(t.Context(), "late"))
+	if err := f.client.RemoveBaseline(t.Context(), "late"); !errors.Is(err, wire.ErrNoBaseline) {
+		t.Errorf("a baseline was removed twice: %v, want wire.ErrNoBaseline", err)
+	}
 	if err := f.client.RemoveSchedule(t.Context(), "none", 1); err == nil {
 		t.Error("a schedule that is not there was removed")
 	}
