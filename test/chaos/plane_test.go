@@ -68,14 +68,29 @@ func (r *row) planeAway(how, phase string, away time.Duration) {
 	a.explained(nil)
 }
 
-// planeFull fills the stream of the run's snapshots up to its limit. The run ends with that reason and keeps its
-// outcomes. It is resumed with a larger limit.
+// planeFull fills the stream of the run's snapshots up to its limit, between the last snapshot of a task and its
+// outcome. That outcome is stored. The run ends in the next task, with the limit as the reason, and keeps its outcomes.
+// It is resumed with a larger limit.
 func planeFull(r *row) {
-	f := r.fleet(shape{agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
 	f.submit(f.matrix(3, ""))
-	b := f.reach(r, 2, inPrepare)
-	r.did("stream of snapshots filled, continued with a larger limit")
+	var b begun
+	for n := 2; ; n++ {
+		b = f.task(n)
+		f.release(b, wire.StepTeardown) // all snapshots of the attempt are stored
+		f.controllers["controller"].Signal(syscall.SIGSTOP)
+		r.pass(200 * time.Millisecond) // its messages arrive
+		if !slices.ContainsFunc(f.stored(), func(s stored) bool { return s.kind == "outcome" && s.task == b.Task }) {
+			break
+		}
+		f.controllers["controller"].Signal(syscall.SIGCONT) // it was faster
+		if n == 5 {
+			f.t.Fatal("each outcome was stored before the controller was stopped")
+		}
+	}
+	r.did("stream of snapshots filled before outcome %d, continued with a larger limit", b.N)
 	f.fill()
+	f.controllers["controller"].Signal(syscall.SIGCONT)
 	if code := f.ctl.Leaves(); code != 1 {
 		f.t.Errorf("ctl left with %d, want 1", code)
 	}
@@ -88,6 +103,9 @@ func planeFull(r *row) {
 	kept := &account{t: f.t, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored()}
 	kept.read()
 	cut, ok := kept.first(wire.TaskInterrupted, b.At)
+	if _, after := kept.outcomes[b.Task]; !after {
+		f.t.Error("lost: the outcome of the task whose snapshots filled the stream")
+	}
 	if _, first := kept.outcomes[cut.Task]; !ok || first || len(kept.outcomes) != cut.N-1 {
 		f.t.Errorf("interrupted was %+v, and %d tasks have outcomes: want all before it", cut, len(kept.outcomes))
 	}
