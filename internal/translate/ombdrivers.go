@@ -77,6 +77,9 @@ func kafkaSecurity(common *table) (options []field) {
 	return options
 }
 
+// retried is the remark on settings of retries other than 0.
+const retried = `the client library repeats requests with its own defaults (resilience "vendor")`
+
 func kafkaProducer(p *table, b *broker, w workload) {
 	acks := p.text("acks", "all")
 	switch acks {
@@ -105,8 +108,12 @@ func kafkaProducer(p *table, b *broker, w workload) {
 		b.options = append(b.options, field{"compression", kind})
 	}
 	kafkaIdempotence(p, b, acks)
-	p.lose("retries", "messages are not sent again: an unconfirmed message counts as unconfirmed")
-	p.lose("delivery.timeout.ms", "messages are not sent again: an unconfirmed message counts as unconfirmed")
+	if p.text("retries", "") == "0" {
+		b.options = append(b.options, field{"resilience", "none"})
+	} else {
+		p.remark("retries", retried)
+	}
+	p.lose("delivery.timeout.ms", retried)
 }
 
 // kafkaIdempotence translates two defaults of Kafka's Java producer since release 3: several requests in flight, and
@@ -124,7 +131,7 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 		b.options = append(b.options, field{"idempotence", true})
 		if set == nil {
 			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "",
-				"no enable.idempotence: it is enabled, as in Kafka's Java producer (but without retries)"})
+				"no enable.idempotence: it is enabled, as in Kafka's Java producer"})
 		}
 		if n != requestsInFlight {
 			p.remark(inFlight, "with idempotence it is always %d", requestsInFlight)

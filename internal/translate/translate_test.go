@@ -248,7 +248,8 @@ func TestDefaultsOfTheJavaProducer(t *testing.T) {
 			"batchBytes: 16384"},
 		"acks=1": {"idempotence: false", "inFlight: 5",
 			"batchBytes: 16384"},
-		"acks=all\n  retries=0":                {"inFlight: 5"},
+		"acks=all\n  retries=0":                {"inFlight: 5", `"none"`},
+		"acks=all\n  retries=7":                {`(resilience "vendor")`},
 		"acks=all\n  enable.idempotence=false": {"inFlight: 5"},
 		"acks=all\n  max.in.flight.requests.per.connection=2": {"inFlight: 2",
 			"so idempotence is disabled"},
@@ -267,7 +268,7 @@ func TestDefaultsOfTheJavaProducer(t *testing.T) {
 				t.Errorf("%q: no %q in\n%s", producer, line, r.Matrix)
 			}
 		}
-		if strings.Contains(r.Matrix, "idempotence: true") != (producer == "acks=all") {
+		if strings.Contains(r.Matrix, "idempotence: true") != (producer == "acks=all" || strings.Contains(producer, "retries=7")) {
 			t.Errorf("%q: idempotence in\n%s", producer, r.Matrix)
 		}
 	}
