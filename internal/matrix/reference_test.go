@@ -12,8 +12,19 @@ import (
 
 var (
 	schemaDefinition = regexp.MustCompile(`^#(\w+): *(.*)$`)
-	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*?)(?: @default\((.*)\))?(?: @sets\(.*\))?$`)
+	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?|\[string\])([!?]?): *(.*?)(?: @default\((.*)\))?(?: @sets\(.*\))?$`)
+	// sentenceEnd matches the end of a sentence and the beginning of the next one.
+	sentenceEnd = regexp.MustCompile("([^ .][.]) ([A-Z0-9\"{`])")
 )
+
+// places are the paths of types in a matrix, as "ctl explain" uses them. Headings of fields begin with them. Fields of
+// other types have the name of the type.
+var places = map[string]string{"Matrix": "", "Axes": "axes.", "Repeat": "repeat.", "Random": "order.", "Broker": "brokers.NAME.",
+	"Process": "brokers.NAME.process.", "Influx": "influx.", "Cell": "cell.", "Publishers": "publishers.", "Stage": "publishers.profile.",
+	"Lifetime": "publishers.lifetime.", "Batch": "publishers.batch.", "Consumers": "consumers.", "Spread": "consumers.process.",
+	"Topology": "topology.", "Churn": "topology.churn.", "Message": "message.", "SizeRange": "message.size.", "Payload": "message.payload.",
+	"Keys": "message.keys.", "Steady": "steady.", "Search": "search.", "Fault": "faults.", "Retry": "retry.", "Rule": "require.",
+	"Group": "groups.NAME.", "Network": "network.", "Drain": "drain.", "Table": "tables."}
 
 // TestReferenceOfMatrices proves that docs/reference/matrix.md contains the schema's comment of every field.
 func TestReferenceOfMatrices(t *testing.T) {
@@ -31,10 +42,29 @@ func TestReferenceOfMatrices(t *testing.T) {
 	if string(kept) != text {
 		t.Error("docs/reference/matrix.md differs from the schema; run: go test ./internal/matrix -run TestReference -update")
 	}
-	for _, field := range []string{"`measure`", "`require`", "`idle`"} {
-		if !strings.Contains(text, field) {
-			t.Errorf("the reference lacks %s", field)
+	checkFieldHeadings(t, text)
+}
+
+// checkFieldHeadings checks that the heading of each field is unique, and that "ctl explain" describes the field by it.
+func checkFieldHeadings(t *testing.T, text string) {
+	t.Helper()
+	seen, explained := map[string]bool{}, 0
+	for _, m := range regexp.MustCompile(`(?m)^##+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		heading := strings.ToLower(strings.ReplaceAll(m[1], ".", "")) // as in the anchor
+		if seen[heading] {
+			t.Errorf("two headings have the anchor of %s", m[1])
 		}
+		seen[heading] = true
+		if !strings.HasPrefix(m[0], "### ") || strings.HasSuffix(m[1], ".NAME") || m[1][0] >= 'A' && m[1][0] <= 'Z' {
+			continue // a type, a field of any name, or a field of a file that is no matrix
+		}
+		if _, known := Explain(m[1]); !known {
+			t.Errorf("ctl explain %s: no such field", m[1])
+		}
+		explained++
+	}
+	if explained < 150 || !seen["publishersrate"] || !seen["requirerule"] {
+		t.Errorf("only %d fields were looked up", explained)
 	}
 }
 
@@ -42,7 +72,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 const minimal = `name: "mine"
 brokers: {
 	rabbit: {driver: "rabbitmq", options: url: "amqp://guest:guest@localhost:5672/"}
-	kafka: {driver: "kafka", options: brokers: ["localhost:9092"]}
+	kafka: {driver: "kafka", options: {brokers: ["localhost:9092"], partitions: 4}}
 }
 axes: {
 	broker: ["rabbit", "kafka"]
@@ -51,15 +81,16 @@ axes: {
 }
 `
 
-// documented returns a section of each definition of the schema, with a list of its fields.
+// documented returns a section of each definition of the schema, with a section of each of its fields.
 func documented(schema string) string {
 	var b strings.Builder
 	b.WriteString("# Matrices\n\nA matrix is a CUE file whose top level is a `Matrix`.\nThis one has eight cells:\n\n```cue\n" +
-		minimal + "```\n\nEach section below describes a type. Required fields are marked; all others are optional.\n" +
-		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n" +
-		"`ctl explain publishers.maxInFlight` describes one field.\n")
+		minimal + "```\n\nEach section below describes a type, and each of its subsections a field.\n" +
+		"The heading of a field is its path, which `ctl explain` accepts: `ctl explain publishers.rate`.\n" +
+		"Required fields are marked; all others are optional.\n" +
+		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n")
 	var comment []string
-	inside := false
+	inside := ""
 	for _, line := range strings.Split(schema, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch m := schemaDefinition.FindStringSubmatch(line); {
@@ -67,29 +98,46 @@ func documented(schema string) string {
 			comment = append(comment, strings.TrimSpace(strings.TrimPrefix(trimmed, "//")))
 			continue
 		case m != nil && m[2] == "{":
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", m[1], strings.Join(comment, " "))
-			inside = true
+			fmt.Fprintf(&b, "\n## %s (type)\n\n%s", m[1], paragraphs(comment))
+			inside = m[1]
 		case m != nil:
-			fmt.Fprintf(&b, "\n## %s\n\n%s. In CUE: `%s`.\n", m[1], strings.TrimSuffix(strings.Join(comment, " "), "."), m[2])
+			text := strings.TrimSuffix(strings.Join(comment, " "), ".") + "."
+			fmt.Fprintf(&b, "\n## %s (type)\n\n%s\nIn CUE: `%s`.\n", m[1], strings.ToUpper(text[:1])+text[1:], m[2])
 		case line == "}":
-			inside = false
-		case inside:
-			documentField(&b, line, strings.Join(comment, " "))
+			inside = ""
+		case inside != "":
+			documentField(&b, inside, line, comment)
 		}
 		comment = nil
 	}
 	return b.String()
 }
 
-// documentField writes the line of a field: its name, its type, its default and its comment.
-func documentField(b *strings.Builder, line, comment string) {
+// paragraphs returns a comment with each sentence on its own line, and at most three sentences in a paragraph.
+func paragraphs(comment []string) string {
+	var b strings.Builder
+	for i, line := range strings.Split(sentenceEnd.ReplaceAllString(strings.Join(comment, " "), "$1\n$2"), "\n") {
+		if i > 0 && i%3 == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// documentField writes the section of a field: its path, its type, its default and its comment.
+func documentField(b *strings.Builder, definition, line string, comment []string) {
 	m := schemaField.FindStringSubmatch(line)
 	if m == nil {
 		return
 	}
+	place, known := places[definition]
+	if !known {
+		place = definition + "."
+	}
 	kind := "`" + m[3] + "`"
 	if name, is := strings.CutPrefix(m[3], "#"); is && !strings.Contains(name, " ") {
-		kind = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
+		kind = fmt.Sprintf("[%s](#%s-type)", name, strings.ToLower(name))
 	}
 	if m[2] == "!" {
 		kind += ", required"
@@ -97,5 +145,8 @@ func documentField(b *strings.Builder, line, comment string) {
 	if m[4] != "" {
 		kind += ", default `" + m[4] + "`"
 	}
-	fmt.Fprintf(b, "- **`%s`** (%s): %s\n", m[1], kind, comment)
+	fmt.Fprintf(b, "\n### %s%s\n\n%s\n", place, strings.Replace(strings.Trim(m[1], `"`), "[string]", "NAME", 1), kind)
+	if len(comment) > 0 {
+		fmt.Fprintf(b, "\n%s", paragraphs(comment))
+	}
 }
