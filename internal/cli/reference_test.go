@@ -43,7 +43,7 @@ func compareReference(t *testing.T, page, text string) {
 }
 
 // subcommands matches the lines of a help text that list commands.
-var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
+var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) +[A-Z]`)
 
 // connection matches the flags that select a fleet. The reference shows them once, before the commands.
 var connection = regexp.MustCompile(`(?m)^ +--(ca|cert|context|creds|key|server) .*\n( {16,}\S.*\n)*`)
@@ -61,6 +61,21 @@ func TestReferenceOfCommands(t *testing.T) {
 		document(t, &b, program, nil)
 	}
 	compareReference(t, "cli.md", b.String())
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		if !c.IsAvailableCommand() || c.Name() == "completion" || c.Name() == "help" {
+			return
+		}
+		if !strings.Contains(b.String(), "\n## "+c.CommandPath()+"\n") {
+			t.Errorf("the reference lacks the command %s", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			check(sub)
+		}
+	}
+	for _, root := range Commands() {
+		check(root)
+	}
 }
 
 // helpOf returns the help of a command.
@@ -150,7 +165,7 @@ func TestReferenceOfFlags(t *testing.T) {
 var otherVariables = []struct{ names, programs, meaning string }{
 	{"LOCKSTEP_TOKEN", "all", "token that the control plane requires"},
 	{"LOCKSTEP_USER, LOCKSTEP_PASSWORD", "all", "user and password that the control plane requires"},
-	{"INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET, INFLUX_TOKEN", "ctl, controller",
+	{"INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET, INFLUX_TOKEN", "ctl, lockstep-controller",
 		"InfluxDB to which points are written. INFLUX_HOST, or the names with INFLUXDB_V2_, are the same"},
 	{"NO_COLOR", "ctl", "disables colours, if it is set"},
 	{"XDG_CONFIG_HOME", "ctl", "folder of lockstep/contexts.json (default ~/.config)"},
