@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the writing rules of tools/vale/README.md in documentation, web pages, the string literals of Go files, and the
-# comments of matrices.
+# comments of matrices, units and playbooks.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -16,13 +16,15 @@ literals() {
 	rm -rf "$out/go"
 	"$out/prose" "$out/go" "$@" && (cd "$out/go" && pages .) | sed 's/\.go\.html:/.go:/'
 }
-# comments checks the comments of CUE files. Line N of FILE.cue.md contains the comment in line N of FILE.cue.
+# comments checks lines of comments (// or #) in CUE files, units and playbooks. Line N of FILE.md contains the comment in
+# line N of FILE.
 comments() {
-	mkdir -p "$out/cue"
+	local file
 	for file; do
-		awk '{ print match($0, /^[ \t]*\/\/ ?/) ? substr($0, RLENGTH + 1) : "" }' "$file" >"$out/cue/$(basename "$file").md"
+		mkdir -p "$out/comments/$(dirname "$file")"
+		awk '{ print match($0, /^[ \t]*(\/\/|#) ?/) ? substr($0, RLENGTH + 1) : "" }' "$file" >"$out/comments/$file.md"
 	done
-	(cd "$out/cue" && pages .) | sed 's/\.cue\.md:/.cue:/'
+	(cd "$out/comments" && pages .) | sed 's/\.md:/:/'
 }
 
 # Every line of the fixtures that names a rule has exactly one finding, and it is of that rule.
@@ -34,5 +36,5 @@ cd - >/dev/null
 
 pages $(git ls-files '*.md' '*.html' | grep -v /testdata/) || failed=1
 literals $(git ls-files '*.go' | grep -vE '_test\.go$|/testdata/') || failed=1
-comments matrices/*.cue || failed=1
+comments matrices/*.cue $(git ls-files deploy/systemd 'deploy/*.yml' 'deploy/*.yaml') || failed=1
 exit $failed
