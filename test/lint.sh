@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, static analysis, writing rules, builds and known vulnerabilities. If the vulnerability database does
-# not respond, it prints a warning.
+# Checks formatting, static analysis, writing rules, manifests, builds and known vulnerabilities. If the vulnerability
+# database does not respond, it prints a warning.
 set -u
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -12,6 +12,7 @@ unformatted=$(git ls-files '*.go' | xargs gofmt -l)
 (cd dashboards && "$go" vet ./...) || failed=1
 (cd tools && "$go" vet ./...) || failed=1
 bash test/vale.sh || failed=1
+(cd tools && "$go" test ./manifests) || failed=1
 for os in darwin windows; do
 	echo "build for $os"
 	CGO_ENABLED=0 GOOS=$os "$go" build -o /dev/null ./cmd/... || failed=1

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -54,11 +56,11 @@ func TestCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(project.Services) != 4 {
-		t.Errorf("services %v; want a controller, two agents and InfluxDB", project.ServiceNames())
+	if len(project.Services) != 5 {
+		t.Errorf("services %v; want a controller, two agents, a broker and InfluxDB", project.ServiceNames())
 	}
 	for name, service := range project.Services {
-		if name == "influxdb" {
+		if !strings.HasPrefix(service.Image, "lockstep:") {
 			continue
 		}
 		for variable := range service.Environment {
@@ -73,6 +75,8 @@ func TestKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
+	var namespaces []string
+	sets, services := map[string]*apps.StatefulSet{}, map[string]*core.Service{} // by name
 	for _, document := range bytes.Split(file, []byte("\n---\n")) {
 		var kind meta.TypeMeta
 		if err := yaml.Unmarshal(document, &kind); err != nil {
@@ -85,6 +89,23 @@ func TestKubernetes(t *testing.T) {
 		}
 		if err := yaml.UnmarshalStrict(document, object); err != nil {
 			t.Errorf("%s: %v", kind.Kind, err)
+		}
+		named := object.(meta.Object)
+		if named.GetName() == "" {
+			t.Errorf("a %s has no name", kind.Kind)
+		}
+		switch object := object.(type) {
+		case *core.Namespace:
+			namespaces = append(namespaces, object.Name)
+			continue
+		case *core.Service:
+			services[object.Name] = object
+		case *apps.StatefulSet:
+			sets[object.Name] = object
+			checkSet(t, object)
+		}
+		if !slices.Contains(namespaces, named.GetNamespace()) {
+			t.Errorf("%s %s: its namespace %q is in no earlier document", kind.Kind, named.GetName(), named.GetNamespace())
 		}
 		set, is := object.(*apps.StatefulSet)
 		if !is || set.Name == "influxdb" {
@@ -99,7 +120,93 @@ func TestKubernetes(t *testing.T) {
 			}
 		}
 	}
-	if kinds["StatefulSet"] != 3 || kinds["Service"] != 2 || kinds["Namespace"] != 1 {
+	if kinds["StatefulSet"] != 3 || kinds["Service"] != 3 || kinds["Namespace"] != 1 {
 		t.Errorf("kinds %v", kinds)
+	}
+	for name, service := range services {
+		checkService(t, service, sets[name])
+	}
+	for name, set := range sets {
+		if services[set.Spec.ServiceName] == nil {
+			t.Errorf("StatefulSet %s: no Service %q", name, set.Spec.ServiceName)
+		}
+	}
+}
+
+// checkSet checks the required fields of a StatefulSet, and that its references lead to its own parts.
+func checkSet(t *testing.T, set *apps.StatefulSet) {
+	t.Helper()
+	pod := set.Spec.Template
+	wrong := func(format string, a ...any) {
+		t.Helper()
+		t.Errorf("StatefulSet %s: "+format, append([]any{set.Name}, a...)...)
+	}
+	if set.APIVersion != "apps/v1" || set.Spec.Replicas == nil {
+		wrong("needs apps/v1 and replicas")
+	}
+	if set.Spec.Selector == nil || len(set.Spec.Selector.MatchLabels) == 0 ||
+		!labels.SelectorFromSet(set.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels)) {
+		wrong("its selector %v does not match its pods %v", set.Spec.Selector, pod.Labels)
+	}
+	volumes := map[string]bool{} // by name: used
+	for _, volume := range pod.Spec.Volumes {
+		volumes[volume.Name] = false
+	}
+	for _, claim := range set.Spec.VolumeClaimTemplates {
+		volumes[claim.Name] = false
+		if len(claim.Spec.AccessModes) == 0 || claim.Spec.Resources.Requests.Storage().IsZero() {
+			wrong("claim %s needs accessModes and a storage request", claim.Name)
+		}
+	}
+	if len(pod.Spec.Containers) == 0 {
+		wrong("no containers")
+	}
+	for _, container := range pod.Spec.Containers {
+		if container.Name == "" || container.Image == "" {
+			wrong("a container needs a name and an image")
+		}
+		for _, mount := range container.VolumeMounts {
+			if _, known := volumes[mount.Name]; !known || mount.MountPath == "" {
+				wrong("mount %q at %q: no such volume, or no path", mount.Name, mount.MountPath)
+			}
+			volumes[mount.Name] = true
+		}
+		for _, variable := range container.Env {
+			if from := variable.ValueFrom; from != nil && from.SecretKeyRef != nil && (from.SecretKeyRef.Name == "" || from.SecretKeyRef.Key == "") {
+				wrong("variable %s: its secret needs a name and a key", variable.Name)
+			}
+		}
+	}
+	for name, used := range volumes {
+		if !used {
+			wrong("volume %s is mounted nowhere", name)
+		}
+	}
+	if affinity := pod.Spec.Affinity; affinity != nil {
+		for _, term := range affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			if term.TopologyKey == "" || !labels.SelectorFromSet(term.LabelSelector.MatchLabels).Matches(labels.Set(pod.Labels)) {
+				wrong("its anti-affinity does not apply to its own pods")
+			}
+		}
+	}
+}
+
+// checkService checks that a service leads to the pods of the set with its name, and to ports that they have.
+func checkService(t *testing.T, service *core.Service, set *apps.StatefulSet) {
+	t.Helper()
+	if set == nil || len(service.Spec.Selector) == 0 ||
+		!labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(set.Spec.Template.Labels)) {
+		t.Errorf("Service %s selects %v, which are no pods of a StatefulSet of its name", service.Name, service.Spec.Selector)
+		return
+	}
+	if len(service.Spec.Ports) == 0 && service.Spec.ClusterIP != core.ClusterIPNone {
+		t.Errorf("Service %s has no ports", service.Name)
+	}
+	for _, port := range service.Spec.Ports {
+		if !slices.ContainsFunc(set.Spec.Template.Spec.Containers[0].Ports, func(p core.ContainerPort) bool {
+			return p.ContainerPort == port.Port && p.Name == port.Name
+		}) {
+			t.Errorf("Service %s: its pods have no port %d with the name %s", service.Name, port.Port, port.Name)
+		}
 	}
 }
