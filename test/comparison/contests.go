@@ -35,7 +35,8 @@ type sides struct {
 // javaProducer are the defaults of Kafka's producer, except for idempotence, which kafka-go does not have.
 var javaProducer = []string{"acks=all", "linger.ms=5", "batch.size=16384"}
 
-// contests are all contests. Lockstep must be as fast as the tools. Its consumers of Kafka and NATS may be a tenth slower.
+// contests are all contests. Lockstep must be as fast as the tools. Its consumers of Kafka and NATS may be a tenth
+// slower.
 var contests = []contest{
 	{"rabbitmq-publish", "RabbitMQ, PerfTest", false, 1, rabbitmqPublish},
 	{"kafka-linger", "Kafka, kafka-producer-perf-test; franz-go, linger 5 ms", false, 1,
@@ -94,8 +95,8 @@ func rabbitmqPublish(_ context.Context, s settings, size int) (sides, error) {
 	}, nil
 }
 
-// rabbitmqConsume uses one queue for both sides, which is filled up before each run. Its messages are transient, so that
-// the broker writes little.
+// rabbitmqConsume uses one queue for both sides, which is filled up before each run. Its messages are transient, so
+// that the broker writes little.
 func rabbitmqConsume(ctx context.Context, s settings, size int) (sides, error) {
 	url, err := variable("LOCKSTEP_RABBITMQ_URL")
 	if err != nil {
@@ -267,8 +268,8 @@ func kafkaPublish(options string, properties ...string) func(context.Context, se
 	}
 }
 
-// kafkaConsume makes both sides read one topic from its beginning, each run with a new group. Both commit every 5 s, the
-// default of the tool, which does not verify checksums.
+// kafkaConsume makes both sides read one topic from its beginning, each run with a new group. Both commit every 5 s,
+// the default of the tool, which does not verify checksums.
 func kafkaConsume(ctx context.Context, s settings, size int) (sides, error) {
 	k, err := openKafka(s, size)
 	if err != nil {
