@@ -240,7 +240,30 @@ func TestMatrixPrefetch(t *testing.T) {
 		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest),
 			slowest.Values["throughput"])
 	}
+	if long() {
+		r.prefetchFindings()
+	}
 	api.nothingLeft(r.plan.ID)
+}
+
+// prefetchFindings checks the findings of the study for releases since 3.3: a prefetch of 1 lowers the consume rate,
+// and mandatory publishing does not wait for the queue.
+func (r record) prefetchFindings() {
+	rate := func(name, value string) float64 {
+		r.t.Helper()
+		i := slices.IndexFunc(r.outcomes, func(o plan.Outcome) bool { return caseOf(r.plan.Cells[o.Index]) == name })
+		if i < 0 {
+			r.t.Fatalf("no outcome of %s", name)
+		}
+		return r.metric(r.outcomes[i], value)
+	}
+	if one, hundred := rate("acks, prefetch 1", "consume.rate"), rate("acks, prefetch 100", "consume.rate"); one > hundred/2 {
+		r.t.Errorf("%.0f messages per second are received with a prefetch of 1, %.0f with 100", one, hundred)
+	}
+	plain, mandatory := rate("no acks, not mandatory", "publish.rate"), rate("no acks, mandatory", "publish.rate")
+	if mandatory < plain/2 {
+		r.t.Errorf("%.0f mandatory messages are sent per second, %.0f of others", mandatory, plain)
+	}
 }
 
 func caseOf(c plan.Cell) string {

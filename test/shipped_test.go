@@ -203,6 +203,14 @@ func TestMatrixMqperf(t *testing.T) {
 			t.Errorf("%s has the columns %q, want %q", table.Title, table.Head, columns)
 		}
 	}
+	for _, o := range r.outcomes {
+		for _, value := range []string{"spread.leaders", "spread.publishers", "spread.consumers"} {
+			clusters := strings.Contains(r.name(o), "broker=rabbitmq") || strings.Contains(r.name(o), "broker=kafka")
+			if v := o.Values[value]; clusters && v.NA == "" && v.Number > 1 {
+				t.Errorf("%s: %s is %v: the nodes are used unevenly", r.name(o), value, v.Number)
+			}
+		}
+	}
 	// More threads increase the throughput of a system whose publishers wait for confirms.
 	for _, broker := range []string{"rabbitmq-mirrored", "rabbitmq-quorum", "artemis-pair", "kafka-acks-all"} {
 		rate := func(threads string) float64 {
@@ -256,6 +264,11 @@ func TestMatrixBindings(t *testing.T) {
 	}
 	if long() {
 		r.bindingsCost()
+		for _, o := range r.outcomes { // other tests have queues in the cluster otherwise, which the server counts
+			if v := o.Values["spread.leaders"]; strings.Contains(r.name(o), "broker=three") && (v.NA != "" || v.Number > 1) {
+				t.Errorf("%s: the leaders of queues differ by %v (%q) between nodes", r.name(o), v.Number, v.NA)
+			}
+		}
 	}
 	head := report.Build(r.plan, r.outcomes)[0].Head
 	if want := []string{"Consumers", "Bindings/Queue", "Memory", "of it metadata", "Erlang processes", "CPU", "Consume msg/s",
