@@ -3,12 +3,13 @@
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
 # make test-long   studies, hosts, packages, browser, durability, soak, scale and many seeds; PART=fleet runs one part
-# make dist        packages of all platforms, an OCI image layout, a bill of materials and checksums, in dist; VERSION=1.2.3
+# make dist        packages of all platforms, an OCI image layout, a bill of materials and checksums, in dist; VERSION=1.2.3 DIST=folder
 # make dashboards  writes the Grafana dashboards, from dashboards/*.go
 # make bench       the benchmarks of the engine and of the load generator's overhead
-# make lint        what has to be clean
+# make lint        formatting, static analysis, writing rules, manifests, builds and vulnerabilities
 
 GO ?= go
+DIST ?= dist
 LAB := $(GO) run ./test/lab
 
 .PHONY: build dist test lab test-quick test-long dashboards bench lint
@@ -19,7 +20,7 @@ build:
 	$(GO) build -o bin/lockstep-controller ./cmd/controller
 
 dist:
-	deploy/packages/build.sh dist "$(VERSION)" linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+	deploy/packages/build.sh "$(DIST)" "$(VERSION)" linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 test:
 	$(GO) build ./...

@@ -1,12 +1,13 @@
 module example.org/lockstep/lockstep/tools
 
-go 1.26
+go 1.26.0
 
 tool github.com/vale-cli/vale/v3/cmd/vale
 
 require (
 	github.com/compose-spec/compose-go/v2 v2.10.1
 	github.com/google/go-containerregistry v0.22.1
+	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 	k8s.io/api v0.35.0
 	k8s.io/apimachinery v0.35.0
 	sigs.k8s.io/yaml v1.6.0

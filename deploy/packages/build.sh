@@ -23,7 +23,7 @@ done
 revision=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-of=example.org/lockstep/lockstep/internal/cli
+of=$(go list -m)/internal/cli
 flags="-s -w -X $of.release=$VERSION -X $of.commit=$revision -X $of.date=$(git log -1 --format=%cs)"
 run="env GOOS= GOARCH= GOFLAGS=-mod=mod go run"
 
@@ -35,8 +35,9 @@ archive() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURC
 common=$stage/common
 mkdir -p "$common/dashboards" "$common/third-party"
 go run ./deploy/packages/man "$common/man" "$VERSION"
-cp LICENSE README.md "$common/"
-cp -r docs matrices "$common/"
+# Only tracked files: folders of deploy may contain credentials.
+git ls-files -z -- LICENSE README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs matrices deploy examples \
+	tools/vale/README.md ':!*_test.go' | xargs -0 cp --parents -t "$common"
 cp -r dashboards/*.json dashboards/SCHEMA.md dashboards/provisioning "$common/dashboards/"
 go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/ctl | sort -u | while read -r module folder; do
 	[ -n "$module" ] || continue
@@ -47,6 +48,8 @@ go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}
 done
 cp -r "$(go env GOROOT)/LICENSE" "$common/third-party/go-LICENSE"
 chmod -R u+w,go+r "$common"
+
+(cd tools && GOOS= GOARCH= go run ./roots) >"$stage/ca-certificates.crt"
 
 layers=()
 for platform in "$@"; do
@@ -72,9 +75,10 @@ for platform in "$@"; do
 	done
 
 	root=$stage/root-$ARCH
-	mkdir -p "$root/usr/bin" "$root/usr/share/lockstep" "$root/var/lib/lockstep" "$root/tmp" "$root/etc"
+	mkdir -p "$root/usr/bin" "$root/usr/share/lockstep" "$root/var/lib/lockstep" "$root/tmp" "$root/etc/ssl/certs"
 	cp "$DIST/ctl" "$DIST/lockstep-controller" "$DIST/lockstep-agent" "$root/usr/bin/"
 	cp -r "$DIST/matrices" "$DIST/third-party" "$DIST/LICENSE" "$root/usr/share/lockstep/"
+	cp "$stage/ca-certificates.crt" "$root/etc/ssl/certs/"
 	echo "lockstep:x:65532:65532::/var/lib/lockstep:/" >"$root/etc/passwd"
 	chmod 1777 "$root/tmp" "$root/var/lib/lockstep"
 	archive -C "$root" -cf "$stage/layer-$ARCH.tar" .

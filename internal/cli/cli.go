@@ -133,8 +133,7 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// Version data of a release, which deploy/packages/build.sh sets when it links the programs:
-// -ldflags "-X example.org/lockstep/lockstep/internal/cli.release=1.2.3".
+// Version data of a release, which deploy/packages/build.sh sets when it links the programs.
 var release, commit, date string
 
 // build identifies a program that is not of a release, which has no version of its own. "": it is of a release.

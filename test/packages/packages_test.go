@@ -5,14 +5,19 @@ package packages
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto/x509"
 	"debug/elf"
+	"debug/macho"
+	"debug/pe"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -27,11 +32,11 @@ func here(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// built returns the folder with the packages of a version.
+// built returns the folder with the packages of all platforms, by make dist.
 func built(t *testing.T, version string) string {
 	t.Helper()
 	out := t.TempDir()
-	c := exec.Command("../../deploy/packages/build.sh", out, version)
+	c := exec.Command("make", "-C", "../..", "dist", "DIST="+out, "VERSION="+version)
 	c.Env = append(os.Environ(), "TRIMPATH=")
 	if text, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("build packages: %v\n%s", err, text)
@@ -42,8 +47,9 @@ func built(t *testing.T, version string) string {
 func TestPackages(t *testing.T) {
 	first := built(t, "1.2.3")
 	t.Run("archive", func(t *testing.T) {
-		checkArchive(t, filepath.Join(first, "lockstep-1.2.3-linux-amd64.tar.gz"), "1.2.3")
+		checkArchive(t, filepath.Join(first, "lockstep-1.2.3-linux-"+runtime.GOARCH+".tar.gz"), "1.2.3")
 	})
+	t.Run("platforms", func(t *testing.T) { checkPlatforms(t, first, "1.2.3") })
 	t.Run("image", func(t *testing.T) { runImage(t, filepath.Join(first, "lockstep-1.2.3-image")) })
 	t.Run("checksums", func(t *testing.T) {
 		c := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -54,11 +60,12 @@ func TestPackages(t *testing.T) {
 	})
 	t.Run("bill of materials", func(t *testing.T) { checkMaterials(t, filepath.Join(first, "lockstep-1.2.3-sbom.json")) })
 	t.Run("deb", func(t *testing.T) {
-		found, err := filepath.Glob(filepath.Join(first, "*.deb"))
+		found, err := filepath.Glob(filepath.Join(first, "*_"+runtime.GOARCH+".deb"))
 		if err != nil || len(found) != 1 {
 			t.Fatalf("packages %v: %v", found, err)
 		}
-		installDeb(t, first, next(t, found[0]))
+		checkLinks(t, found[0])
+		installDeb(t, found[0], next(t, found[0]))
 	})
 }
 
@@ -90,10 +97,10 @@ func TestBuildRefusesOtherVersions(t *testing.T) {
 func checkArchive(t *testing.T, file, version string) {
 	dir := t.TempDir()
 	files := unpack(t, file, dir)
-	root := "lockstep-" + version + "-linux-amd64/"
+	root := "lockstep-" + version + "-linux-" + runtime.GOARCH + "/"
 	for _, want := range []string{"README.md", "LICENSE", "docs/howto/secure-a-fleet.md", "matrices/quick.cue",
 		"systemd/lockstep-agent.service", "man/ctl-run.1", "man/lockstep-controller.8", "dashboards/live.json",
-		"third-party/go-LICENSE",
+		"third-party/go-LICENSE", "SECURITY.md",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
@@ -124,6 +131,66 @@ func checkArchive(t *testing.T, file, version string) {
 	}
 }
 
+// checkPlatforms checks that each platform has an archive with programs of its format and architecture.
+func checkPlatforms(t *testing.T, out, version string) {
+	for platform, programs := range map[string][]string{"linux-amd64": {"ctl", "lockstep-controller", "lockstep-agent"},
+		"linux-arm64": {"ctl", "lockstep-controller", "lockstep-agent"}, "darwin-amd64": {"ctl"}, "darwin-arm64": {"ctl"},
+		"windows-amd64": {"ctl.exe"}} {
+		dir := t.TempDir()
+		name := "lockstep-" + version + "-" + platform
+		unpack(t, filepath.Join(out, name+".tar.gz"), dir)
+		for _, program := range programs {
+			file, found := filepath.Join(dir, name, program), ""
+			if f, err := elf.Open(file); err == nil {
+				found = map[elf.Machine]string{elf.EM_X86_64: "linux-amd64", elf.EM_AARCH64: "linux-arm64"}[f.Machine]
+				_ = f.Close()
+			} else if f, err := macho.Open(file); err == nil {
+				found = map[macho.Cpu]string{macho.CpuAmd64: "darwin-amd64", macho.CpuArm64: "darwin-arm64"}[f.Cpu]
+				_ = f.Close()
+			} else if f, err := pe.Open(file); err == nil {
+				found = map[uint16]string{pe.IMAGE_FILE_MACHINE_AMD64: "windows-amd64"}[f.Machine]
+				_ = f.Close()
+			}
+			if found != platform {
+				t.Errorf("%s of %s is a program of %q", program, platform, found)
+			}
+		}
+	}
+	for _, pattern := range []string{"*_amd64.deb", "*_arm64.deb", "*.x86_64.rpm", "*.aarch64.rpm"} {
+		if found, err := filepath.Glob(filepath.Join(out, pattern)); err != nil || len(found) != 1 {
+			t.Errorf("packages %s: %v, %v", pattern, found, err)
+		}
+	}
+}
+
+// checkLinks checks that the links between the pages of a package lead to files of the package.
+func checkLinks(t *testing.T, deb string) {
+	dir := t.TempDir()
+	if text, err := exec.Command("dpkg-deb", "--extract", deb, dir).CombinedOutput(); err != nil {
+		here(t, "the package cannot be unpacked here: "+err.Error()+" "+string(text))
+	}
+	link, checked := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)\s]*)?\)`), 0
+	err := filepath.WalkDir(filepath.Join(dir, "usr/share/doc/lockstep"), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Name() == "third-party" {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(m[1]))); err != nil {
+				t.Errorf("%s links to %s, which the package does not have", strings.TrimPrefix(path, dir), m[1])
+			}
+		}
+		return err
+	})
+	if err != nil || checked < 150 {
+		t.Errorf("%d links were checked, %v", checked, err)
+	}
+}
+
 // quickRuns is in the output of "ctl run quick.cue", whose 10 tasks all are valid.
 const quickRuns = "10 tasks: 10 valid, 0 invalid, 0 unknown"
 
@@ -132,7 +199,10 @@ func runImage(t *testing.T, layout string) {
 	if os.Geteuid() != 0 {
 		here(t, "only root can run an image")
 	}
-	type blob struct{ Digest string }
+	type blob struct {
+		Digest   string
+		Platform struct{ Architecture string }
+	}
 	read := func(name string, v any) {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(layout, name))
@@ -147,11 +217,15 @@ func runImage(t *testing.T, layout string) {
 	var index struct{ Manifests []blob }
 	read("index.json", &index)
 	read(path(index.Manifests[0]), &index) // the images of all platforms
+	own := slices.IndexFunc(index.Manifests, func(m blob) bool { return m.Platform.Architecture == runtime.GOARCH })
+	if own < 0 {
+		t.Fatalf("no image for this host: %v", index.Manifests)
+	}
 	var manifest struct {
 		Config blob
 		Layers []blob
 	}
-	read(path(index.Manifests[0]), &manifest)
+	read(path(index.Manifests[own]), &manifest)
 	var config struct {
 		Config struct {
 			User       string
@@ -163,6 +237,10 @@ func runImage(t *testing.T, layout string) {
 	root := t.TempDir()
 	for _, layer := range manifest.Layers {
 		unpackAll(t, filepath.Join(layout, path(layer)), root)
+	}
+	trusted, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	if roots := x509.NewCertPool(); err != nil || !roots.AppendCertsFromPEM(trusted) {
+		t.Errorf("the image has no root certificates: %v", err)
 	}
 	run := slices.Concat([]string{"--userspec=" + config.Config.User, root}, config.Config.Entrypoint,
 		[]string{"run", "--runs", "/tmp/runs", "/usr/share/lockstep/matrices/quick.cue"})
@@ -262,7 +340,7 @@ exec chroot "$COPY/root" sh -c "$SCRIPT"`
 
 // life installs, upgrades, removes and purges the package. A failure ends it, and the test checks its output.
 const life = `set -eu
-dpkg -i /packages/1/*.deb
+dpkg -i "/packages/1/$NAME"
 ctl --version; lockstep-controller --version; lockstep-agent --version
 for unit in controller agent observer; do
 	echo "user: $(id -un lockstep-$unit) $(id -gn lockstep-$unit) $(getent passwd lockstep-$unit | cut -d: -f6,7)"
@@ -294,7 +372,8 @@ func installDeb(t *testing.T, first, second string) {
 		here(t, "only root can install a package")
 	}
 	c := exec.Command("unshare", "--mount", "sh", "-c", onACopy)
-	c.Env = append(os.Environ(), "COPY="+t.TempDir(), "FIRST="+first, "SECOND="+second, "SCRIPT="+life)
+	c.Env = append(os.Environ(), "COPY="+t.TempDir(), "FIRST="+filepath.Dir(first), "NAME="+filepath.Base(first),
+		"SECOND="+second, "SCRIPT="+life)
 	text, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("install the package: %v\n%s", err, text)
