@@ -14,7 +14,7 @@ import (
 // Every command of the README works.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	newReader(t).follow(t, "README.md", 6)
+	newReader(t).follow(t, "README.md", 8)
 }
 
 // Every command of the tutorial works, in the order of its parts.
@@ -24,7 +24,7 @@ func TestTutorialCommands(t *testing.T) {
 	for _, part := range []struct {
 		page     string
 		commands int
-	}{{"1-first-run.md", 6}, {"2-your-broker.md", 8}, {"3-write-a-matrix.md", 6}, {"4-fleet.md", 11}} {
+	}{{"1-first-run.md", 6}, {"2-your-broker.md", 10}, {"3-write-a-matrix.md", 6}, {"4-fleet.md", 13}} {
 		t.Run(part.page, func(t *testing.T) { r.follow(t, "docs/tutorial/"+part.page, part.commands) })
 	}
 }
@@ -56,13 +56,26 @@ func newReader(t *testing.T) *reader {
 // pageBlocks finds the kind and the content of the blocks of code.
 var pageBlocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
+var (
+	// inlineCommands finds commands within sentences.
+	inlineCommands = regexp.MustCompile("`((?:ctl|lockstep-controller|lockstep-agent) [^`\n]+)`")
+	// commandName matches the name of a command, which has no arguments: "ctl runs attach".
+	commandName = regexp.MustCompile(`^[a-z-]+( [a-z]+){1,2}$`)
+)
+
 // follow writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
+// Commands with arguments must be in blocks, so that they are executed.
 func (r *reader) follow(t *testing.T, page string, commands int) {
 	text, err := os.ReadFile(filepath.Join("..", page))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ran := 0
+	for _, m := range inlineCommands.FindAllStringSubmatch(pageBlocks.ReplaceAllString(string(text), ""), -1) {
+		if !commandName.MatchString(m[1]) {
+			t.Errorf("%s: the command %q is not in a block, so it is not executed", page, m[1])
+		}
+	}
 	for _, m := range pageBlocks.FindAllStringSubmatch(string(text), -1) {
 		switch kind, content := m[1], m[2]; kind {
 		case "text":
