@@ -255,13 +255,19 @@ const (
 // makeCertificate writes name.crt and name.key from a template without validity. An authority signs it; nil: itself.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
-	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // fails only for an unknown curve
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("create certificate %s: %w", name, err)
+	}
 	by = cmp.Or(by, &tls.Certificate{Leaf: template, PrivateKey: key})
 	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
-	secret, _ := x509.MarshalECPrivateKey(key) // as above
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("create certificate %s: %w", name, err)
+	}
 	if err := files.WriteSecret(filepath.Join(dir, name+".key"),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
 		return err
