@@ -26,8 +26,8 @@ const metric = ` +[0-9][0-9,.]*[*†‡]*`
 // flagColumn matches the column of flags, which may be empty.
 const flagColumn = `( +[a-z][a-z *†‡-]*)? *$`
 
-// The first command of the README prints a table and needs only Go. On a terminal of 100 columns, its output has at most
-// 40 lines if the machine is healthy: tasks have no warnings, and no flags but backlog and shared-host.
+// The first command of the README prints a table and needs only Go. On a terminal of 100 columns, its output has at
+// most 40 lines if the machine is healthy: tasks have no warnings, and no flags but backlog and shared-host.
 func TestMatrixQuick(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()

@@ -411,11 +411,12 @@ func (d Digest) about() string {
 	if d.Tested == 0 {
 		return fmt.Sprintf("No alarm is possible yet: %d series have too few runs.", d.Untested)
 	}
-	text := fmt.Sprintf("Alarms are possible in %d series; with 90 earlier runs and independent normal noise, the probability of any false alarm in a scheduled run is at most 5 %% (other conditions: docs/concepts/statistics.md)", d.Tested)
+	text := fmt.Sprintf("Alarms are possible in %d series", d.Tested)
 	if d.Untested > 0 {
 		text += fmt.Sprintf("; %d more have too few runs", d.Untested)
 	}
-	return text + "."
+	return text + ". With 90 earlier runs and independent normal noise, at most 5 % of scheduled runs have a false alarm " +
+		"(other conditions: docs/concepts/statistics.md)."
 }
 
 // Markdown writes the digest for chats and mails.

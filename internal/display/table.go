@@ -21,8 +21,8 @@ type Table struct {
 	Rows  [][]Cell
 	Words bool // the last column is left-aligned
 	Wrap  int  // a table wider than this is wrapped even if its width is not limited; 0: it is not
-	// Break is the minimum width to which left-aligned keys are broken, at their hyphens and blanks, if wrapped headings
-	// do not make the table narrow enough; 0: they are not broken.
+	// Break is the minimum width to which left-aligned keys are broken, at hyphens and blanks, if wrapped headings do
+	// not make the table narrow enough; 0: they are not broken.
 	Break int
 }
 

@@ -7,7 +7,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// ConfirmMeaning returns the meaning of a confirm in a cell. It is empty if no publisher of the cell waits for confirms.
+// ConfirmMeaning returns the meaning of a confirm in a cell; empty: no publisher of the cell waits for confirms.
 func ConfirmMeaning(c plan.Cell) string {
 	if !slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return w.Publishers.Confirmed() }) {
 		return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The tests below state how the embedded server handles pulls of another account. Lockstep makes none: see
-// docs/decisions/control-plane.md. The questions are those of the issues 2686, 6149 and 6547 of nats-server.
+// The test below states how the embedded server handles pulls of another account that expire (issues 6149 and 6547 of
+// nats-server). Lockstep makes no such pulls: see docs/decisions/control-plane.md.
 
 // pulls is the configuration of two accounts. The second one has no JetStream and may pull from consumers of the first.
 const pulls = `jetstream {store_dir: %q}
@@ -103,34 +103,5 @@ func TestExpiredPullsTakeNoMessage(t *testing.T) {
 	if i := c.CachedInfo(); i.Delivered.Consumer != 3 || i.NumAckPending != 0 || i.NumWaiting != 0 {
 		t.Errorf("%d deliveries of 3 messages, %d without an acknowledgement, %d pulls wait", i.Delivered.Consumer,
 			i.NumAckPending, i.NumWaiting)
-	}
-}
-
-// TestConsumersOfEqualNamesAreSeparate proves that pulls get messages of the stream that they name.
-func TestConsumersOfEqualNamesAreSeparate(t *testing.T) {
-	streams := []string{"S", "T"}
-	js, client := twoAccounts(t, streams...)
-	for range 5 {
-		got := make(chan string, len(streams))
-		for _, stream := range streams {
-			go func() {
-				m, err := pull(t.Context(), client, stream, hang)
-				if err != nil || string(m.Data) != stream {
-					got <- fmt.Sprintf("a pull from %s: %+v, %v", stream, m, err)
-					return
-				}
-				got <- ""
-			}()
-		}
-		for _, stream := range streams {
-			if _, err := js.Publish(t.Context(), stream, []byte(stream)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range streams {
-			if why := <-got; why != "" {
-				t.Error(why)
-			}
-		}
 	}
 }

@@ -289,7 +289,7 @@ func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) err
 }
 
 // elementBytes is the memory of a list element while its attempt lasts. Its text may have only a few bytes.
-const elementBytes = 128
+const elementBytes = 256
 
 // snapshotSize returns the bytes that count towards the limit of an agent: of the text, and of lists that are kept.
 func snapshotSize(s record.Snapshot, text []byte) int {

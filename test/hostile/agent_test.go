@@ -112,6 +112,23 @@ func TestHeartbeatsOfFormerProcesses(t *testing.T) {
 	f.alive("late heartbeats")
 }
 
+// TestLateMessagesAboutBaselines sends them for a run that has ended, for one that is gone, and for a removed baseline.
+func TestLateMessagesAboutBaselines(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	f.works("before")
+	for run, want := range map[string]string{"before": "", "gone": "no such run"} { // an ended run, and none
+		_, err := f.client.SetBaseline(t.Context(), wire.BaselineQuery{Run: run, Name: "late", By: "somebody"})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("a late baseline of the run %s: %v, want %q", run, err, want)
+		}
+	}
+	must(t, f.client.RemoveBaseline(t.Context(), "late"))
+	if err := f.client.RemoveBaseline(t.Context(), "late"); !errors.Is(err, wire.ErrNoBaseline) {
+		t.Errorf("a baseline was removed twice: %v, want wire.ErrNoBaseline", err)
+	}
+	f.alive("late messages about baselines")
+}
+
 func text(t *testing.T, v any) string {
 	t.Helper()
 	body, err := json.Marshal(v)

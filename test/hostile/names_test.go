@@ -78,7 +78,8 @@ func submission(t *testing.T, id string, s any) *nats.Msg {
 	return message("lockstep.client.submit", string(query))
 }
 
-// TestLongNamesInPaths proves the same for paths of web pages, also for those that no file can have. Any web site can make a browser request any path.
+// TestLongNamesInPaths proves the same for paths of web pages, also for those that no file can have. Any web site can
+// make a browser request any path.
 func TestLongNamesInPaths(t *testing.T) {
 	f := startFleet(t)
 	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
