@@ -49,7 +49,7 @@ const endingWait = time.Second
 // minPoints is the number of history points that an answer can contain on any server.
 const minPoints = 500
 
-// Leader is one leadership of a controller: its lease, and all requests and writes of a leader. Safe for concurrent use.
+// Leader is one leadership of a controller: its lease, and all its requests and writes. Safe for concurrent use.
 type Leader struct {
 	*lease.Lease
 	store *Store

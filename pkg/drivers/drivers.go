@@ -234,8 +234,8 @@ type Env struct {
 	Log     *slog.Logger // not to be used per message; removes the secrets of the options
 	// Event reports an event of the link. It is safe for concurrent use and does not block.
 	Event func(kind EventKind, detail string)
-	// Retried counts requests that were repeated because of a failure, as the client library does, at the latest when the
-	// publisher is closed. It is safe for concurrent use and does not block.
+	// Retried counts requests that were repeated because of a failure, as the client library does, at the latest when
+	// the publisher is closed. It is safe for concurrent use and does not block.
 	Retried func(requests int64)
 	// Dir is an empty folder of this task, for drivers with state on disk (an embedded server). The agent removes it
 	// after the session is closed. It may be "" for drivers that need none.
