@@ -157,6 +157,9 @@ func (r *reader) useLab(t *testing.T, command string) {
 // shortened returns a command with flags that let its run take seconds: fewer cells and repetitions, and 2 s for each.
 // Its rate leaves the brokers of the lab to the tests beside it.
 func shortened(command string) string {
+	if strings.HasPrefix(command, "ctl runs cleanup ") {
+		return command + " --yes" // the reader confirms at the terminal
+	}
 	if !strings.HasPrefix(command, "ctl run ") || strings.Contains(command, "--resume") {
 		return command
 	}

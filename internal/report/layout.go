@@ -129,7 +129,7 @@ func (l Layout) referred(notes []string) []string {
 
 const (
 	wrapAt  = 100 // the width from which headings and coordinates are wrapped in files
-	breakTo = 16  // the width to which coordinates are broken
+	breakTo = 24  // the width to which coordinates are broken
 )
 
 // text returns the layout as texts. Numbers are aligned at their decimal points. With blank, a coordinate that the row
