@@ -20,10 +20,7 @@ type Table struct {
 	Keys  int // number of leading columns that name a row; they are left-aligned unless all are numbers
 	Rows  [][]Cell
 	Words bool // the last column is left-aligned
-	Wrap  int  // a table wider than this is wrapped even if its width is not limited; 0: it is not
-	// Break is the minimum width to which left-aligned keys are broken, at hyphens and blanks, if wrapped headings do
-	// not make the table narrow enough; 0: they are not broken.
-	Break int
+	Wrap  int  // headings are wrapped in a table wider than this even if its width is not limited; 0: they are not
 }
 
 // NewTable returns a table of texts in which every column is a key. It replaces their control characters.
@@ -58,12 +55,12 @@ func (t Table) Left(column int) bool {
 	return false
 }
 
-// Write prints the table in at most so many columns; 0 means any width. It wraps headings, and then keys (Break), where
-// they make the table too wide. It prints a table that is still too wide row by row, one line per field.
+// Write prints the table in at most so many columns; 0 means any width. It wraps headings where they make the table too
+// wide. It prints a table that is still too wide row by row, one line per field.
 func (t Table) Write(w io.Writer, width int) error {
 	var out strings.Builder
 	columns := t.layout()
-	if total := t.fit(columns, cmp.Or(width, t.Wrap)); width > 0 && total > width {
+	if total := fit(columns, cmp.Or(width, t.Wrap)); width > 0 && total > width {
 		t.vertical(&out, width)
 	} else {
 		t.horizontal(&out, columns)
@@ -72,8 +69,8 @@ func (t Table) Write(w io.Writer, width int) error {
 	return err
 }
 
-// Width returns the minimum width of the table with wrapped headings and keys.
-func (t Table) Width() int { return t.fit(t.layout(), 1) }
+// Width returns the minimum width of the table with wrapped headings.
+func (t Table) Width() int { return fit(t.layout(), 1) }
 
 // column is the layout of a column.
 type column struct {
@@ -81,7 +78,6 @@ type column struct {
 	text, tail int      // widths
 	width      int
 	left       bool
-	keys       []string // that can be broken; nil: none
 }
 
 // layout measures columns whose headings take one line.
@@ -94,44 +90,12 @@ func (t Table) layout() []column {
 			c.text, c.tail = max(c.text, Width(row[i].Text)), max(c.tail, Width(row[i].Tail))
 		}
 		c.width = max(c.text+c.tail, Width(t.Head[i]))
-		for _, row := range t.Rows {
-			if t.Break > 0 && c.text > t.Break && i < t.Keys && c.left && c.tail == 0 {
-				c.keys = append(c.keys, row[i].Text)
-			}
-		}
 	}
 	return columns
 }
 
-// parts splits a text after its hyphens and blanks.
-func parts(text string) (all []string) {
-	for text != "" {
-		end := strings.IndexAny(text, "- ") + 1
-		if end == 0 {
-			end = len(text)
-		}
-		all, text = append(all, text[:end]), text[end:]
-	}
-	return all
-}
-
-// broken returns the lines of a key that is broken to a width.
-func broken(text string, width int) []string {
-	lines := []string{""}
-	for _, part := range parts(text) {
-		if last := lines[len(lines)-1]; last != "" && Width(strings.TrimRight(last+part, " ")) > width {
-			lines = append(lines, "")
-		}
-		lines[len(lines)-1] += part
-	}
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return lines
-}
-
-// fit wraps headings, and then breaks keys, if the table is wider than width. It returns the resulting width.
-func (t Table) fit(columns []column, width int) int {
+// fit wraps headings if the table is wider than width. It returns the resulting width.
+func fit(columns []column, width int) int {
 	total := span(columns)
 	if width <= 0 || total <= width {
 		return total
@@ -143,24 +107,6 @@ func (t Table) fit(columns []column, width int) int {
 			c.width = max(c.width, Width(word))
 		}
 		c.head = Wrap(c.head[0], c.width)
-	}
-	for i := range columns {
-		c := &columns[i]
-		over := span(columns) - width
-		if over <= 0 || c.keys == nil {
-			continue
-		}
-		narrow := max(t.Break, c.text-over)
-		c.text = 0
-		for _, key := range c.keys {
-			for _, line := range broken(key, narrow) {
-				c.text = max(c.text, Width(line))
-			}
-		}
-		c.width = c.text
-		for _, line := range c.head {
-			c.width = max(c.width, Width(line))
-		}
 	}
 	return span(columns)
 }
@@ -197,28 +143,10 @@ func (t Table) horizontal(out *strings.Builder, columns []column) {
 	}
 	writeLine(out, cells)
 	for _, row := range t.Rows {
-		lines := 1
-		texts := make([][]string, len(columns))
 		for i, c := range columns {
-			texts[i] = []string{row[i].Text}
-			if c.keys != nil {
-				texts[i] = broken(row[i].Text, c.text)
-				lines = max(lines, len(texts[i]))
-			}
+			cells[i] = Pad(Pad(row[i].Text, c.text, c.left)+Pad(row[i].Tail, c.tail, true), c.width, c.left)
 		}
-		for n := range lines {
-			for i, c := range columns {
-				text, tail := "", ""
-				if n < len(texts[i]) {
-					text = texts[i][n]
-				}
-				if n == 0 {
-					tail = row[i].Tail
-				}
-				cells[i] = Pad(Pad(text, c.text, c.left)+Pad(tail, c.tail, true), c.width, c.left)
-			}
-			writeLine(out, cells)
-		}
+		writeLine(out, cells)
 	}
 }
 

@@ -127,16 +127,13 @@ func (l Layout) referred(notes []string) []string {
 	return left
 }
 
-const (
-	wrapAt  = 100 // the width from which headings and coordinates are wrapped in files
-	breakTo = 24  // the width to which coordinates are broken
-)
+// wrapAt is the width from which headings are wrapped in files.
+const wrapAt = 100
 
 // text returns the layout as texts. Numbers are aligned at their decimal points. With blank, a coordinate that the row
 // above has, too, is left out.
 func (l Layout) text(blank bool) display.Table {
-	out := display.Table{Head: l.Head, Keys: l.Keys, Rows: make([][]display.Cell, len(l.Rows)), Wrap: wrapAt,
-		Break: breakTo}
+	out := display.Table{Head: l.Head, Keys: l.Keys, Rows: make([][]display.Cell, len(l.Rows)), Wrap: wrapAt}
 	out.Words = len(l.Head) > l.Keys && l.Left(len(l.Head)-1)
 	for i, row := range l.Rows {
 		out.Rows[i] = make([]display.Cell, len(row))
