@@ -257,7 +257,8 @@ func TestAccuracyOfAStopAtTheEnd(t *testing.T) {
 	b.observed.stamps.Store(stamps)
 	var stop, standing, resume, going time.Time
 	m := programEnds(t, cli.ExitViolated, matrix("observed-"+b.driver, fmt.Sprintf(b.options, own.Variable(b.variable)),
-		`publishers: {rate: 500, mode: "confirm-window", maxInFlight: 10_000}, consumers: prefetch: 0, warmup: "1s", measure: "10s", drain: idle: "2s", require: ["publish.intended.p99 < 1s"]`),
+		`publishers: {rate: 500, mode: "confirm-window", maxInFlight: 10_000}, consumers: prefetch: 0, warmup: "1s", `+
+			`measure: "10s", drain: idle: "2s", require: ["publish.intended.p99 < 1s"]`),
 		func(runs string) {
 			if !awaitSnapshots(runs, 10) { // one of warm-up, nine of the measurement
 				t.Error("nothing was measured")

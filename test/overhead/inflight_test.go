@@ -55,7 +55,7 @@ func TestInFlightLimitIsFilled(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			address := os.Getenv(test.variable)
 			if address == "" {
-				t.Skipf("%s is not set", test.variable)
+				t.Fatalf("%s is not set; run the test in the lab: make test-long PART=overhead", test.variable)
 			}
 			limit := plan.Default().Publishers.MaxInFlight
 			if test.most > 0 {

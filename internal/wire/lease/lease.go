@@ -55,8 +55,8 @@ func CheckEpoch(epoch uint64) error {
 	if epoch <= uint64(time.Now().Add(maxAhead).UnixMilli()) {
 		return nil
 	}
-	return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key %s of bucket LOCKSTEP_STATE while no controller runs",
-		epoch, maxAhead, ErrAhead, Key)
+	return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key %s of bucket "+
+		"LOCKSTEP_STATE while no controller runs", epoch, maxAhead, ErrAhead, Key)
 }
 
 // Holder is the value of the lease: the controller that leads.
