@@ -188,6 +188,9 @@ func Modes() []Mode {
 // Confirmed reports whether the broker confirms messages in this mode.
 func (m Mode) Confirmed() bool { return m != FireAndForget && m != ConnectionPerMessage }
 
+// PerMessage reports whether each message has a connection and a publisher of its own.
+func (m Mode) PerMessage() bool { return m == ConnectionPerMessage || m == ConnectionPerMessageConfirm }
+
 // Ack is the time at which a consumer acknowledges.
 type Ack string
 

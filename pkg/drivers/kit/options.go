@@ -35,6 +35,16 @@ func Decode[T any, P interface {
 	return o, nil
 }
 
+// Reasons collects the reasons why a use is not supported, or notes about it.
+type Reasons []string
+
+// If adds a reason if it applies.
+func (r *Reasons) If(applies bool, format string, args ...any) {
+	if applies {
+		*r = append(*r, fmt.Sprintf(format, args...))
+	}
+}
+
 // Duration is a time.Duration that options contain as text: "5s".
 type Duration time.Duration
 

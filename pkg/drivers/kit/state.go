@@ -29,6 +29,19 @@ func (s *State) Broke(err error) bool {
 // End ends it because of Close: Err stays nil. It returns false, and has no effect, if it has ended already.
 func (s *State) End() bool { return s.end(nil) }
 
+// EndWith ends it because of err, or for the reason of its connection if that has ended.
+func (s *State) EndWith(conn drivers.Ended, err error) bool {
+	select {
+	case <-conn.Done():
+		err = conn.Err()
+	default:
+	}
+	if err == nil {
+		return s.End()
+	}
+	return s.Broke(err)
+}
+
 func (s *State) end(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
