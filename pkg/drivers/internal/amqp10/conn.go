@@ -47,9 +47,6 @@ func (s *Session) dial(ctx context.Context, dial kit.DialFunc) (*conn, error) {
 			ctx, cancel = context.WithTimeout(ctx, s.options.ConnectTimeout.Std())
 			defer cancel()
 		}
-		if i > 0 && s.isClosed() {
-			return nil, drivers.ErrClosed
-		}
 		at := (first + i) % len(s.endpoints)
 		c, err := s.dialOne(ctx, dial, s.endpoints[at])
 		if err == nil {
@@ -90,9 +87,8 @@ func (s *Session) dialOne(ctx context.Context, dial kit.DialFunc, e kit.Endpoint
 		}
 		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.Address, kit.Explain(err))
 	}
-	if err := s.adopt(c); err != nil {
-		_ = c.Close()
-		return nil, err
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.Address, err)
 	}
 	go c.watch()
 	return c, nil
@@ -117,63 +113,20 @@ func (s *Session) handshake(ctx context.Context, raw net.Conn, e kit.Endpoint) (
 	return amqp.NewConn(ctx, conn, &o)
 }
 
-// adopt registers c in the session. It fails if the session is closed.
-func (s *Session) adopt(c *conn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("connect to %s at %s: %w (the session is closed)", s.product, c.address, drivers.ErrClosed)
-	}
-	s.conns[c] = struct{}{}
-	return nil
-}
-
-func (s *Session) forget(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-}
-
-// Publisher opens a link to the address of the queue.
-func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	to := c.session.addresses.Target(spec.Topology, spec.Queue)
-	p, err := newPublisher(ctx, c, spec, to)
-	if err != nil {
-		return nil, fmt.Errorf("connect publisher: send to %s at %s: %w", to.Address, c.address, err)
-	}
-	return p, nil
-}
-
-// Consumer opens a link from the queue. The queue exists already, so the broker keeps messages for it before and after
-// this call.
-func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
-	error) {
-	from := c.session.addresses.Source(spec.Topology, spec.Subscription, spec.Queue)
-	n, err := newConsumer(ctx, c, spec, from, handle)
-	if err != nil {
-		return nil, fmt.Errorf("connect consumer: receive from %s at %s: %w", from.Address, c.address, err)
-	}
-	return n, nil
-}
-
 // Node returns the broker's address.
 func (c *conn) Node() string { return c.address }
 
 // watch ends c when the connection ends.
 func (c *conn) watch() {
 	<-c.amqp.Done()
-	err := c.amqp.Err()
-	if err == nil {
-		err = errors.New("the broker closed the connection")
-	}
-	c.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.address, err))
+	c.Broke(fmt.Errorf("%s: %w", c.address, cmp.Or(c.amqp.Err(), errors.New("the broker closed the connection"))))
 }
 
 // Cut closes the network connection.
 func (c *conn) Cut() { c.cut(errors.New("the connection was cut")) }
 
 func (c *conn) cut(reason error) {
-	c.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.address, reason))
+	c.Broke(fmt.Errorf("%s: %w", c.address, reason))
 	_ = c.raw.Close()
 }
 
@@ -186,7 +139,7 @@ func (c *conn) Close() error {
 		_ = c.amqp.Close()
 		force.Stop()
 		_ = c.raw.Close()
-		c.session.forget(c)
+		c.session.conns.Remove(c)
 	})
 	return nil
 }

@@ -30,9 +30,12 @@ type consumer struct {
 	unanswered []*amqp.Message // passed to the handler, the oldest first
 }
 
-func newConsumer(ctx context.Context, on *conn, spec drivers.ConsumerSpec, from Terminus, handle drivers.Handler) (
-	*consumer, error) {
-	c := &consumer{part: part{conn: on}, spec: spec, handle: handle, ended: make(chan struct{})}
+// Consumer opens a link from the queue. The queue exists already, so the broker keeps messages for it before and after
+// this call.
+func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
+	from := c.session.addresses.Source(spec.Topology, spec.Subscription, spec.Queue)
+	n := &consumer{part: part{conn: c}, spec: spec, handle: handle, ended: make(chan struct{})}
 	o := amqp.ReceiverOptions{Credit: unlimited, SourceCapabilities: from.Capabilities,
 		RequestedSenderSettleMode: amqp.SenderSettleModeUnsettled.Ptr()}
 	if spec.Prefetch > 0 {
@@ -41,17 +44,17 @@ func newConsumer(ctx context.Context, on *conn, spec drivers.ConsumerSpec, from 
 	if spec.Ack == drivers.AckAutomatic {
 		o.RequestedSenderSettleMode = amqp.SenderSettleModeSettled.Ptr()
 	}
-	err := c.attach(ctx, func(session *amqp.Session) (err error) {
-		c.receiver, err = session.NewReceiver(ctx, from.Address, &o)
+	err := n.attach(ctx, func(session *amqp.Session) (err error) {
+		n.receiver, err = session.NewReceiver(ctx, from.Address, &o)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect consumer: receive from %s at %s: %w", from.Address, c.address, err)
 	}
-	c.life, c.stop = context.WithCancel(context.Background())
-	go c.run()
-	go c.watch()
-	return c, nil
+	n.life, n.stop = context.WithCancel(context.Background())
+	go n.run()
+	go n.watch()
+	return n, nil
 }
 
 // run receives until the link breaks, or until the consumer is stopped. The broker delivers messages again that were
@@ -64,7 +67,7 @@ func (c *consumer) run() {
 		case c.life.Err() != nil:
 			return
 		case err != nil:
-			c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.conn.address, err))
+			c.EndWith(c.conn, fmt.Errorf("%s: %w", c.conn.address, err))
 			return
 		case c.spec.Ack != drivers.AckAutomatic && over(c.conn.amqp.Done()):
 			return

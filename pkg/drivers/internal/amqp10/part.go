@@ -43,20 +43,9 @@ func (p *part) attach(ctx context.Context, link func(*amqp.Session) error) error
 func (p *part) watch() {
 	select {
 	case <-p.conn.Done():
-		p.broke(nil)
+		p.EndWith(p.conn, nil)
 	case <-p.Done():
 	}
-}
-
-// broke ends the part because of err, or because its connection has ended.
-func (p *part) broke(err error) {
-	if over(p.conn.Done()) {
-		if err = p.conn.Err(); err == nil {
-			p.End()
-			return
-		}
-	}
-	p.Broke(err)
 }
 
 // close ends the link with AMQP's handshake, after which the broker has received everything that was sent on it. It

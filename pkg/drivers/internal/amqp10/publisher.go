@@ -25,8 +25,10 @@ type publisher struct {
 	body    [1][]byte // data of message
 }
 
-func newPublisher(ctx context.Context, on *conn, spec drivers.PublisherSpec, to Terminus) (*publisher, error) {
-	p := &publisher{part: part{conn: on}, spec: spec}
+// Publisher opens a link to the address of the queue.
+func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	to := c.session.addresses.Target(spec.Topology, spec.Queue)
+	p := &publisher{part: part{conn: c}, spec: spec}
 	p.message = amqp.Message{Header: &amqp.MessageHeader{Durable: spec.Persistent, Priority: 4}, Data: p.body[:]}
 	settlement := amqp.SenderSettleModeUnsettled
 	if !spec.Mode.Confirmed() {
@@ -39,7 +41,7 @@ func newPublisher(ctx context.Context, on *conn, spec drivers.PublisherSpec, to 
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect publisher: send to %s at %s: %w", to.Address, c.address, err)
 	}
 	if spec.Mode.Confirmed() {
 		p.settler = newSettler(p)
@@ -111,7 +113,7 @@ func (p *publisher) refused(ctx context.Context, err error) error {
 		return fmt.Errorf("publish at %s: %w", p.conn.address, ctx.Err())
 	}
 	err = fmt.Errorf("publish at %s: %w: %w", p.conn.address, drivers.ErrClosed, err)
-	p.broke(err)
+	p.EndWith(p.conn, err)
 	return err
 }
 
@@ -121,8 +123,7 @@ func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 // Close closes the link. The broker has then received everything that was published. It saves a round trip if the
 // publisher is the only user of its connection.
 func (p *publisher) Close() error {
-	err := p.close(p.sender.Close,
-		p.spec.Mode == drivers.ConnectionPerMessage || p.spec.Mode == drivers.ConnectionPerMessageConfirm)
+	err := p.close(p.sender.Close, p.spec.Mode.PerMessage())
 	p.mu.Lock()
 	p.done = true
 	p.mu.Unlock()

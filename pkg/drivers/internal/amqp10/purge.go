@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	purgeCredit = 1000            //
+	purgeCredit = 1000
 	purgeAgain  = 2 * time.Second // maximum wait for a message before a new mark is sent
 )
 

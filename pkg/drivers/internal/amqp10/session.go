@@ -6,8 +6,6 @@ package amqp10
 import (
 	"context"
 	"crypto/tls"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -38,15 +36,14 @@ type Session struct {
 	product   string // name of the product, for errors
 	env       drivers.Env
 	tls       *tls.Config
+	conns     kit.Conns
 
 	adminMu sync.Mutex
 	admin   *conn // connection outside the measured path; replaced if it is broken
 	asker   *asker
 
-	mu     sync.Mutex
-	closed bool
-	conns  map[*conn]struct{} // every open connection
-	at     int                // index of the endpoint that answered last
+	mu sync.Mutex
+	at int // index of the endpoint that answered last
 }
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
@@ -55,10 +52,7 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{
-		options: o, addresses: addresses, endpoints: endpoints, product: product, env: env,
-		conns: map[*conn]struct{}{},
-	}
+	s := &Session{options: o, addresses: addresses, endpoints: endpoints, product: product, env: env}
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, err
 	}
@@ -113,20 +107,6 @@ func (s *Session) aside(ctx context.Context) (*conn, error) {
 
 // Close closes all connections. The broker has a few seconds to answer.
 func (s *Session) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	open := slices.Collect(maps.Keys(s.conns))
-	s.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, c := range open {
-		wg.Go(func() { _ = c.Close() })
-	}
-	wg.Wait()
+	s.conns.Close()
 	return nil
-}
-
-func (s *Session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }

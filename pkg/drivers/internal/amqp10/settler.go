@@ -101,7 +101,7 @@ func (s *settler) now(ctx context.Context, p *pending, w *drivers.Waiting) bool 
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, s.of.conn.address, err)
 		s.of.spec.OnConfirms(s.token[:], err)
-		s.of.broke(err)
+		s.of.EndWith(s.of.conn, err)
 		return true
 	}
 	s.of.spec.OnConfirms(s.token[:], verdict(state))
