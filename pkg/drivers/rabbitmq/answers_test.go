@@ -147,7 +147,7 @@ func TestRejectionsOfSeveralMessages(t *testing.T) {
 		s, c := scriptedConn(t, 3)
 		k := &consumer{conn: c.(*conn), spec: drivers.ConsumerSpec{Ack: ack}}
 		var err error
-		if k.channel, err = k.conn.Channel(); err != nil {
+		if k.channel, err = k.conn.amqp.Channel(); err != nil {
 			t.Fatal(err)
 		}
 		k.Nack(3)

@@ -21,7 +21,7 @@ type binder struct {
 
 // Bind binds a queue with a key of its own and waits for the broker's answer.
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
-	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
+	err := s.rebind(ctx, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
 		return ch.QueueBind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), false,
 			r.binding())
@@ -34,7 +34,7 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 
 // Unbind removes the binding. RabbitMQ reports no error if the binding does not exist.
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
-	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
+	err := s.rebind(ctx, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
 		return ch.QueueUnbind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue),
 			r.binding())
@@ -46,7 +46,7 @@ func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, 
 }
 
 // rebind makes one call on a channel of the binder.
-func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, call func(*amqp.Channel) error) error {
+func (s *session) rebind(ctx context.Context, key uint32, call func(*amqp.Channel) error) error {
 	if o := &s.options; !capabilities(o, drivers.Use{}).Churn {
 		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not distinguished by a key",
 			drivers.ErrUnsupported, o.Exchange.Type, o.Queue.Type)
@@ -69,7 +69,7 @@ func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, ca
 func (b *binder) borrow(ctx context.Context, s *session) (*conn, *amqp.Channel, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.conn == nil || b.conn.IsClosed() {
+	if b.conn == nil || b.conn.amqp.IsClosed() {
 		c, err := s.dial(ctx, administration, anywhere)
 		if err != nil {
 			return nil, nil, err
@@ -85,7 +85,7 @@ func (b *binder) borrow(ctx context.Context, s *session) (*conn, *amqp.Channel, 
 	}
 	var ch *amqp.Channel
 	err := b.conn.within(ctx, func() (err error) {
-		ch, err = b.conn.Channel()
+		ch, err = b.conn.amqp.Channel()
 		return err
 	})
 	if err != nil {

@@ -343,15 +343,15 @@ func nodeOf(t *testing.T, r *rig, c *conn) string {
 			Port int    `json:"port"`
 		} `json:"listeners"`
 	}
-	if err := r.session.api.call(t.Context(), http.MethodGet, nil, &overview, "overview"); err != nil {
+	if err := r.session.api.get(t.Context(), nil, &overview, "overview"); err != nil {
 		t.Fatal(err)
 	}
 	for _, listener := range overview.Listeners {
-		if listener.Port == c.RemoteAddr().(*net.TCPAddr).Port {
+		if listener.Port == c.amqp.RemoteAddr().(*net.TCPAddr).Port {
 			return listener.Node
 		}
 	}
-	t.Fatalf("no node listens at %s", c.RemoteAddr())
+	t.Fatalf("no node listens at %s", c.amqp.RemoteAddr())
 	return ""
 }
 
@@ -368,20 +368,20 @@ func TestPlacement(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, cluster(t, options), func(t *drivers.Topology) { t.QueueNode = "2" })
 			queue := r.session.options.queueName(r.topology, 0, 0)
-			where, err := r.session.findQueue(t.Context(), queue)
+			leader, _, err := r.session.findQueue(t.Context(), queue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "2", 0)); got != where.leader {
-				t.Errorf("the queue was to be on node 2, %s; it is on %s", got, where.leader)
+			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "2", 0)); got != leader {
+				t.Errorf("the queue was to be on node 2, %s; it is on %s", got, leader)
 			}
-			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "leader", 0)); got != where.leader {
-				t.Errorf("publisher at the leader is at %s, the leader at %s", got, where.leader)
+			if got := nodeOf(t, r, r.connect(drivers.PublisherRole, "leader", 0)); got != leader {
+				t.Errorf("publisher at the leader is at %s, the leader at %s", got, leader)
 			}
 			if kind == "classic" {
 				return
 			}
-			if got := nodeOf(t, r, r.connect(drivers.ConsumerRole, "follower", 0)); got == where.leader {
+			if got := nodeOf(t, r, r.connect(drivers.ConsumerRole, "follower", 0)); got == leader {
 				t.Errorf("consumer at a follower is at the leader, %s", got)
 			}
 		})
@@ -391,17 +391,17 @@ func TestPlacement(t *testing.T) {
 // A mirrored queue is measured only after its mirrors exist.
 func TestPolicyMirrors(t *testing.T) {
 	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`), nil)
-	where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, 0))
+	_, followers, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(where.followers) != 2 {
-		t.Errorf("mirrors are on %v, want two", where.followers)
+	if len(followers) != 2 {
+		t.Errorf("mirrors are on %v, want two", followers)
 	}
 	if err := r.session.Teardown(t.Context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	err = r.session.api.call(t.Context(), http.MethodGet, nil, nil, "policies", "/", r.topology.Name)
+	err = r.session.api.call(t.Context(), http.MethodGet, nil, nil, nil, "policies", "/", r.topology.Name)
 	if !errors.Is(err, errNotThere) {
 		t.Errorf("the policy is left behind after Teardown: %v", err)
 	}
@@ -533,7 +533,7 @@ func TestLocatorOfTheUser(t *testing.T) {
 		var queue struct {
 			Arguments map[string]any `json:"arguments"`
 		}
-		if err := r.session.api.call(r.context(), http.MethodGet, nil, &queue, "queues", "/",
+		if err := r.session.api.get(r.context(), nil, &queue, "queues", "/",
 			r.session.options.queueName(r.topology, 0, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -554,11 +554,11 @@ func TestSpread(t *testing.T) {
 			leaders, publishers, consumers := map[string]int{}, map[string]int{}, map[string]int{}
 			at := map[string]int{}
 			for q := range r.topology.Queues {
-				where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, q))
+				leader, _, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, q))
 				if err != nil {
 					t.Fatal(err)
 				}
-				leaders[where.leader]++
+				leaders[leader]++
 				p := r.connect(drivers.PublisherRole, drivers.SpreadNode, q)
 				publishers[nodeOf(t, r, p)]++
 				at[p.Node()]++

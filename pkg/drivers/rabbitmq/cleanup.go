@@ -23,7 +23,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 		var items []struct {
 			Name string `json:"name"`
 		}
-		if err := s.api.query(ctx, columns("name"), &items, k.path, s.endpoints[0].vhost); err != nil {
+		if err := s.api.get(ctx, columns("name"), &items, k.path, s.endpoints[0].vhost); err != nil {
 			return nil, fmt.Errorf("list %s: %w", k.path, err)
 		}
 		names := make([]string, len(items))
@@ -42,7 +42,7 @@ func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 		remove[k.kind] = func(names []string) error {
 			var errs []error
 			for _, name := range names {
-				err := s.api.call(ctx, http.MethodDelete, nil, nil, k.path, s.endpoints[0].vhost, name)
+				err := s.api.call(ctx, http.MethodDelete, nil, nil, nil, k.path, s.endpoints[0].vhost, name)
 				if err != nil && !errors.Is(err, errNotThere) {
 					errs = append(errs, fmt.Errorf("%s %q: %w", k.kind, name, err))
 				}

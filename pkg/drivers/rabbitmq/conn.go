@@ -26,7 +26,7 @@ func from(i int) int { return anywhere - 1 - i }
 // conn is one AMQP connection, on which each publisher and consumer has a channel. It never reconnects.
 type conn struct {
 	kit.State
-	*amqp.Connection
+	amqp    *amqp.Connection
 	session *session
 	raw     net.Conn
 	address string
@@ -114,11 +114,11 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 		}
 		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, kit.Explain(err))
 	}
-	c.Connection = library
+	c.amqp = library
 	if err := s.conns.Add(c); err != nil {
 		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, err)
 	}
-	go c.watch(c.NotifyBlocked(make(chan amqp.Blocking, 4)), c.NotifyClose(make(chan *amqp.Error, 1)))
+	go c.watch(c.amqp.NotifyBlocked(make(chan amqp.Blocking, 4)), c.amqp.NotifyClose(make(chan *amqp.Error, 1)))
 	return c, nil
 }
 
@@ -156,15 +156,7 @@ func (c *conn) cause(closes chan *amqp.Error) error {
 func (c *conn) follow(ch *amqp.Channel, part *kit.State, ended func()) {
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	go func() {
-		cause := c.cause(closes)
-		select {
-		case <-c.Done():
-			if c.Err() == nil { // the connection was closed
-				part.End()
-			}
-		default:
-		}
-		part.Broke(cause)
+		part.EndWith(c, c.cause(closes))
 		ended()
 	}()
 }
@@ -185,7 +177,7 @@ func (c *conn) Close() error {
 		c.End()
 		force := time.AfterFunc(farewell+time.Second, func() { _ = c.raw.Close() })
 		defer force.Stop()
-		_ = c.CloseDeadline(time.Now().Add(farewell))
+		_ = c.amqp.CloseDeadline(time.Now().Add(farewell))
 		_ = c.raw.Close()
 		c.session.conns.Remove(c)
 	})

@@ -19,10 +19,6 @@ const consumerTag = "lockstep"
 
 const offsetHeader = "x-stream-offset"
 
-// offset is the next position that a subscription reads in a stream. The driver keeps it, because a consumer has to
-// name the position at which it starts.
-type offset struct{ next atomic.Int64 }
-
 // consumer passes deliveries to its handler. Their tags are 1, 2, 3 …, because the channel has no other consumer.
 type consumer struct {
 	kit.State
@@ -31,8 +27,8 @@ type consumer struct {
 	conn       *conn
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
-	offset     *offset // nil unless the queue is a stream
-	limit      int64   // a message that was delivered again so often is dropped if it is rejected
+	next       *atomic.Int64 // see position; nil unless the queue is a stream
+	limit      int64         // a message that was delivered again so often is dropped if it is rejected
 
 	batch []drivers.Delivery
 
@@ -60,7 +56,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 		ended: make(chan struct{}), limit: s.options.deliveryLimit(release(c)),
 	}
 	if s.options.Queue.Type == stream {
-		k.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
+		k.next = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
 	}
 	if err := c.within(ctx, func() error { return k.consume(queue) }); err != nil {
 		return nil, fmt.Errorf("connect consumer: consume from %s at %s: %w", queue, c.address, err)
@@ -70,18 +66,19 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	return k, nil
 }
 
-// position returns the offset of a subscription. A new consumer continues where its predecessor stopped.
-func (s *session) position(key string) *offset {
+// position returns the next offset that a subscription reads in a stream. A consumer has to name the offset at which it
+// starts. So a new one continues where its predecessor stopped.
+func (s *session) position(key string) *atomic.Int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.offsets[key] == nil {
-		s.offsets[key] = &offset{}
+		s.offsets[key] = new(atomic.Int64)
 	}
 	return s.offsets[key]
 }
 
 func (k *consumer) consume(queue string) error {
-	ch, err := k.conn.Channel()
+	ch, err := k.conn.amqp.Channel()
 	if err != nil {
 		return err
 	}
@@ -93,9 +90,9 @@ func (k *consumer) consume(queue string) error {
 	}
 	o := &k.conn.session.options.Consumer
 	arguments := table(o.Arguments)
-	if k.offset != nil {
+	if k.next != nil {
 		arguments[offsetHeader] = "first" // Setup left the stream empty
-		if next := k.offset.next.Load(); next > 0 {
+		if next := k.next.Load(); next > 0 {
 			arguments[offsetHeader] = next
 		}
 	}
@@ -134,7 +131,7 @@ func (k *consumer) put(d amqp.Delivery) {
 		delivery.Last = count >= k.limit
 	}
 	k.batch = append(k.batch, delivery)
-	if k.offset != nil {
+	if k.next != nil {
 		at, _ := d.Headers[offsetHeader].(int64)
 		k.offsetsMu.Lock()
 		k.offsets = append(k.offsets, at)
@@ -176,9 +173,9 @@ func (k *consumer) answer(n int, send func(tag uint64, multiple bool) error) {
 		defer k.conn.breakLater().Stop()
 	}
 	last := k.answered + uint64(n)
-	if k.offset != nil {
+	if k.next != nil {
 		k.offsetsMu.Lock()
-		k.offset.next.Store(k.offsets[n-1] + 1)
+		k.next.Store(k.offsets[n-1] + 1)
 		k.offsets = k.offsets[:copy(k.offsets, k.offsets[n:])]
 		k.offsetsMu.Unlock()
 	}

@@ -3,8 +3,9 @@ package rabbitmq
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -32,7 +33,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	return drivers.Declaration{
 		Capabilities: capabilities(&o, use),
 		Guarantees:   guarantees(&o, use),
-		Rejections:   append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
+		Rejections:   rejections(&o, use),
 		Resilience:   drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:        label(&o, use),
 	}
@@ -87,82 +88,48 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 // forgetful reports whether the options let the queue drop messages: by age, length or number of deliveries.
 func forgetful(o *options) bool {
 	arguments := o.queueArguments()
-	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", deliveryLimit} {
-		if _, set := arguments[name]; set {
-			return true
-		}
-	}
-	for _, name := range []string{"message-ttl", "expires", "max-age", "max-length", "max-length-bytes",
-		"delivery-limit"} {
-		if _, set := o.Policy[name]; set {
-			return true
-		}
-	}
-	return o.Message.Expiration > 0 || bounded(o) && !refuses(o)
-}
-
-func bounded(o *options) bool {
-	arguments := o.queueArguments()
-	return arguments["x-max-length"] != nil || arguments["x-max-length-bytes"] != nil
+	bounded := arguments[amqp.QueueMaxLenArg] != nil || arguments[amqp.QueueMaxLenBytesArg] != nil
+	argument := func(name string) bool { return arguments[name] != nil }
+	policy := func(name string) bool { return o.Policy[name] != nil }
+	return o.Message.Expiration > 0 || bounded && !refuses(o) ||
+		slices.ContainsFunc([]string{"x-message-ttl", "x-expires", "x-max-age", deliveryLimit}, argument) ||
+		slices.ContainsFunc([]string{"message-ttl", "expires", "max-age", "max-length", "max-length-bytes",
+			"delivery-limit"}, policy)
 }
 
 // refuses reports whether a full queue rejects messages. An unconfirmed publisher cannot notice that.
 func refuses(o *options) bool {
-	overflow := fmt.Sprint(o.queueArguments()["x-overflow"])
+	overflow := o.queueArguments()[amqp.QueueOverflowArg]
 	return overflow == "reject-publish" || overflow == "reject-publish-dlx"
 }
 
-func unfitQueue(o *options, use drivers.Use) []string {
-	var reasons []string
-	isStream := o.Queue.Type == stream
-	if isStream && use.Consumers > use.Queues*max(use.Subscriptions, 1) {
-		reasons = append(reasons, "every consumer of a stream queue receives all of it:"+
-			" use at most one consumer for each queue and subscription")
-	}
-	if isStream && (o.Queue.MaxLength > 0 || o.Queue.Overflow != "") {
-		reasons = append(reasons, "a stream queue is bounded by maxLengthBytes alone")
-	}
-	if isStream && o.Message.Expiration > 0 {
-		reasons = append(reasons, "a stream removes messages by age alone:"+
-			" give the queue argument x-max-age, not message.expiration")
-	}
-	if o.Consumer.Exclusive && o.Queue.Type != classic {
-		reasons = append(reasons, "the server ignores consumer.exclusive for "+o.Queue.Type+" queues: remove it")
-	}
-	if o.Consumer.Exclusive && use.Consumers > use.Queues*max(use.Subscriptions, 1) {
-		reasons = append(reasons, "an exclusive consumer is the only one of its queue:"+
-			" use at most one consumer for each queue and subscription")
-	}
-	if o.Queue.Type != classic && !o.Queue.Durable {
-		reasons = append(reasons, o.Queue.Type+" queues are always durable")
-	}
-	if _, ha := o.Policy["ha-mode"]; ha && o.Queue.Type != classic {
-		reasons = append(reasons, "ha-mode mirrors classic queues only: "+o.Queue.Type+
-			" queues have their own replicas")
-	}
-	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
-		reasons = append(reasons, "quorum queues do not support overflow reject-publish-dlx")
-	}
-	return reasons
-}
-
-func unfitPlaces(o *options, use drivers.Use) []string {
-	reasons := kit.UnfitNodes("urls", len(o.All()), use)
+func rejections(o *options, use drivers.Use) []string {
 	places := []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode}
 	roles := slices.ContainsFunc(places, drivers.Node.OfQueue)
-	if roles && o.Management == "" {
-		reasons = append(reasons, "leader and follower are looked up through the management API: give management")
-	}
-	if roles && use.Existing {
-		reasons = append(reasons, "to find the node of a leader or follower, the driver declares a queue: give an index, or remove topology.existing")
-	}
-	if slices.Contains(places, drivers.FollowerNode) && o.Queue.Type == classic && !o.mirrored() {
-		reasons = append(reasons, "a classic queue without a mirroring policy has no follower")
-	}
-	if len(o.Policy) > 0 && o.Management == "" {
-		reasons = append(reasons, "a policy is set through the management API: give management")
-	}
-	return reasons
+	isStream, isClassic := o.Queue.Type == stream, o.Queue.Type == classic
+	shared := use.Consumers > use.Queues*max(use.Subscriptions, 1) // several consumers have the same queue
+	var all kit.Reasons
+	all.If(isStream && shared, "every consumer of a stream queue receives all of it:"+
+		" use at most one consumer for each queue and subscription")
+	all.If(isStream && (o.Queue.MaxLength > 0 || o.Queue.Overflow != ""), "a stream queue is bounded by maxLengthBytes alone")
+	all.If(isStream && o.Message.Expiration > 0, "a stream removes messages by age alone:"+
+		" give the queue argument x-max-age, not message.expiration")
+	all.If(o.Consumer.Exclusive && !isClassic, "the server ignores consumer.exclusive for %s queues: remove it", o.Queue.Type)
+	all.If(o.Consumer.Exclusive && shared, "an exclusive consumer is the only one of its queue:"+
+		" use at most one consumer for each queue and subscription")
+	all.If(!isClassic && !o.Queue.Durable, "%s queues are always durable", o.Queue.Type)
+	all.If(!isClassic && o.Policy["ha-mode"] != nil, "ha-mode mirrors classic queues only: %s queues have their own replicas",
+		o.Queue.Type)
+	all.If(o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx",
+		"quorum queues do not support overflow reject-publish-dlx")
+	all = append(all, kit.UnfitNodes("urls", len(o.All()), use)...)
+	all.If(roles && o.Management == "", "leader and follower are looked up through the management API: give management")
+	all.If(roles && use.Existing,
+		"to find the node of a leader or follower, the driver declares a queue: give an index, or remove topology.existing")
+	all.If(slices.Contains(places, drivers.FollowerNode) && isClassic && !o.mirrored(),
+		"a classic queue without a mirroring policy has no follower")
+	all.If(len(o.Policy) > 0 && o.Management == "", "a policy is set through the management API: give management")
+	return all
 }
 
 // label describes what a confirm means. This depends on the queue and on whether messages are persistent.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,10 +31,10 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var d drivers.Description
 	err := s.administer(ctx, anywhere, func(*amqp.Channel) error {
 		d.Settings = s.settings()
-		d.Product, _ = s.admin.Properties["product"].(string)
-		d.Version, _ = s.admin.Properties["version"].(string)
-		d.Settings["heartbeat"] = s.admin.Config.Heartbeat.String()
-		d.Settings["frame_max"] = strconv.Itoa(s.admin.Config.FrameSize)
+		d.Product, _ = s.admin.amqp.Properties["product"].(string)
+		d.Version, _ = s.admin.amqp.Properties["version"].(string)
+		d.Settings["heartbeat"] = s.admin.amqp.Config.Heartbeat.String()
+		d.Settings["frame_max"] = strconv.Itoa(s.admin.amqp.Config.FrameSize)
 		return nil
 	})
 	if err == nil && s.api != nil {
@@ -51,21 +50,14 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 func (s *session) settings() map[string]string {
 	o := &s.options
 	settings := map[string]string{"queue_type": o.Queue.Type, "exchange_type": o.Exchange.Type}
-	if arguments := o.queueArguments(); len(arguments) > 0 {
-		text, _ := json.Marshal(arguments) // json.Marshal sorts the keys
-		settings["queue_arguments"] = string(text)
-	}
-	for name, value := range map[string]any{"message": o.Message, "consumer": o.Consumer} {
-		if text, _ := json.Marshal(value); string(text) != "{}" {
+	for name, value := range map[string]any{"queue_arguments": o.queueArguments(), "message": o.Message,
+		"consumer": o.Consumer, "policy": table(o.Policy)} {
+		if text, _ := json.Marshal(value); string(text) != "{}" { // the keys are sorted
 			settings[name] = string(text)
 		}
 	}
 	if o.CoalesceWrites {
 		settings["coalesce_writes"] = "true"
-	}
-	if len(o.Policy) > 0 {
-		text, _ := json.Marshal(o.Policy)
-		settings["policy"] = string(text)
 	}
 	return settings
 }
@@ -74,7 +66,7 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	var overview struct {
 		Erlang string `json:"erlang_version"`
 	}
-	if err := s.api.call(ctx, http.MethodGet, nil, &overview, "overview"); err != nil {
+	if err := s.api.get(ctx, nil, &overview, "overview"); err != nil {
 		return err
 	}
 	d.Settings["erlang"] = overview.Erlang
@@ -85,9 +77,6 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	slices.SortFunc(nodes, func(a, b nodeInfo) int { return strings.Compare(a.Name, b.Name) })
 	var memory, disk, cores []string
 	for _, n := range nodes {
-		if !n.Running {
-			continue
-		}
 		d.Members = append(d.Members, n.Name)
 		memory = append(memory, strconv.FormatInt(n.Memory, 10))
 		disk = append(disk, strconv.FormatInt(n.Disk, 10))
@@ -99,14 +88,20 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
+// runningNodes returns the nodes of the cluster that run.
+func (s *session) runningNodes(ctx context.Context) ([]nodeInfo, error) {
+	var nodes []nodeInfo
+	err := s.api.get(ctx, nil, &nodes, "nodes")
+	return slices.DeleteFunc(nodes, func(n nodeInfo) bool { return !n.Running }), err
+}
+
 // awaitNodes waits until all running nodes report their limits. Right after a start they do not.
 func (s *session) awaitNodes(ctx context.Context) (nodes []nodeInfo, err error) {
 	err = kit.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
-		nodes = nil
-		if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+		if nodes, err = s.runningNodes(ctx); err != nil {
 			return true, err
 		}
-		if slices.ContainsFunc(nodes, func(n nodeInfo) bool { return n.Running && n.Memory == 0 }) {
+		if slices.ContainsFunc(nodes, func(n nodeInfo) bool { return n.Memory == 0 }) {
 			return false, errors.New("a node does not report its limits")
 		}
 		return true, nil

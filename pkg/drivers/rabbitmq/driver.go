@@ -7,7 +7,10 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -31,21 +34,15 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, fmt.Errorf("read rabbitmq options: %w", err)
 	}
-	api, err := newManagement(&o, endpoints[0], kit.HTTP(env.ManagementDialer(), secure))
-	if err != nil {
+	s := &session{options: o, endpoints: endpoints, env: env, tls: secure, offsets: map[string]*atomic.Int64{},
+		http: kit.HTTP(env.ManagementDialer(), secure), prober: prober{costly: map[string]time.Time{}}}
+	if s.api, err = newManagement(&o, endpoints[0], s.http); err != nil {
 		return nil, err
 	}
-	plugins, err := newMetrics(o.Prometheus, kit.HTTP(env.ManagementDialer(), secure))
-	if err != nil {
+	if s.plugins, err = kit.Endpoints("prometheus url", "http://host:15692", kit.Web, o.Prometheus...); err != nil {
 		return nil, err
-	}
-	s := &session{
-		options: o, endpoints: endpoints, env: env, tls: secure, api: api, metrics: plugins,
-		offsets: map[string]*offset{}, leaders: map[string]placed{},
 	}
 	if s.admin, err = s.dial(ctx, administration, anywhere); err != nil {
-		api.close()
-		plugins.close()
 		return nil, err
 	}
 	return s, nil
@@ -58,9 +55,11 @@ type session struct {
 	endpoints []endpoint
 	env       drivers.Env
 	tls       *tls.Config
-	api       *management // nil without the option management
-	metrics   *metrics    // nil without the option prometheus
+	http      *http.Client   // for api and plugins
+	api       *management    // nil without the option management
+	plugins   []kit.Endpoint // the nodes' Prometheus plugins; empty without the option prometheus
 	prober    prober
+	task      atomic.Pointer[drivers.Topology] // for Probe; nil before Setup
 	binder    binder
 	conns     kit.Conns
 
@@ -68,13 +67,13 @@ type session struct {
 	admin   *conn // for declarations; replaced if it is broken
 
 	mu      sync.Mutex
-	offsets map[string]*offset // by subscription and stream
-	blocked int                // number of connections that the broker blocks
-	detail  string             // detail of the current EventBlocked
+	offsets map[string]*atomic.Int64 // by subscription and stream
+	blocked int                      // number of connections that the broker blocks
+	detail  string                   // detail of the current EventBlocked
 
 	placesMu sync.Mutex
-	nodes    []string          // names of the endpoints' nodes; nil until needed
-	leaders  map[string]placed // by queue; valid for leaderLife
+	nodes    []string             // names of the endpoints' nodes; nil until needed
+	roles    kit.Recent[[]string] // names of the nodes in a role, by role and queue
 }
 
 var _ interface {
@@ -89,8 +88,7 @@ var _ interface {
 // Close closes all connections. The broker has a few seconds to answer.
 func (s *session) Close() error {
 	s.conns.Close()
-	s.api.close()
-	s.metrics.close()
+	s.http.CloseIdleConnections()
 	return nil
 }
 

@@ -125,12 +125,12 @@ func restricted(ctx context.Context, of drivers.Session, t drivers.Topology, mad
 	made.Queue = s.options.queueName(t, 0, 0)
 	user := t.Name
 	err := errors.Join(
-		s.api.call(ctx, http.MethodPut, map[string]any{"password": "secret", "tags": ""}, nil, "users", user),
-		s.api.call(ctx, http.MethodPut, map[string]any{"configure": "", "write": "^amq\\.default$", "read": "^" + t.Name},
+		s.api.call(ctx, http.MethodPut, nil, map[string]any{"password": "secret", "tags": ""}, nil, "users", user),
+		s.api.call(ctx, http.MethodPut, nil, map[string]any{"configure": "", "write": "^amq\\.default$", "read": "^" + t.Name},
 			nil, "permissions", s.endpoints[0].vhost, user))
 	remove := made.Remove
 	made.Remove = func() error {
-		gone := s.api.call(context.Background(), http.MethodDelete, nil, nil, "users", user)
+		gone := s.api.call(context.Background(), http.MethodDelete, nil, nil, nil, "users", user)
 		return errors.Join(gone, remove())
 	}
 	at, parseErr := url.Parse(s.options.All()[0])

@@ -19,7 +19,7 @@ var errNotThere = errors.New("not there")
 // maxAnswer is the maximum size of a response, in bytes.
 const maxAnswer = 32 << 20
 
-// management is a client of the management API. It uses the session's management dialler. A nil management has no API.
+// management is a client of the management API. A nil management has no API.
 type management struct {
 	base, user, secret string
 	client             *http.Client
@@ -41,19 +41,17 @@ func newManagement(o *options, e endpoint, client *http.Client) (*management, er
 	return m, nil
 }
 
-func (m *management) close() {
-	if m != nil {
-		m.client.CloseIdleConnections()
-	}
+// columns limits a response to some fields.
+func columns(names string) url.Values { return url.Values{"columns": {names}} }
+
+// get reads one resource. query may be nil.
+func (m *management) get(ctx context.Context, query url.Values, answer any, segments ...string) error {
+	return m.call(ctx, http.MethodGet, query, nil, answer, segments...)
 }
 
-// call sends body as JSON and decodes the response into answer. body and answer may be nil. It escapes the segments of
-// the path.
-func (m *management) call(ctx context.Context, method string, body, answer any, segments ...string) error {
-	return m.send(ctx, method, nil, body, answer, segments...)
-}
-
-func (m *management) send(ctx context.Context, method string, query url.Values, body, answer any,
+// call sends body as JSON and decodes the response into answer. query, body and answer may be nil. It escapes the
+// segments of the path.
+func (m *management) call(ctx context.Context, method string, query url.Values, body, answer any,
 	segments ...string) error {
 	if m == nil {
 		return errors.New("query the management API: the options have no management url")

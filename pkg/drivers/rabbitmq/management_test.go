@@ -30,7 +30,7 @@ func TestAnswersOfTheManagementAPIAreLimited(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(body)}, nil
 		})}}
 		var answer []string
-		if err := m.call(t.Context(), http.MethodGet, nil, &answer, "queues"); (err != nil) != (want != "") ||
+		if err := m.get(t.Context(), nil, &answer, "queues"); (err != nil) != (want != "") ||
 			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("an answer of %d bytes gives %v, want an error with %q", size, err, want)
 		}

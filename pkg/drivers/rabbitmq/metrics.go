@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,37 +17,16 @@ import (
 // metricsLimit is the maximum size of one response, in bytes.
 const metricsLimit = 64 << 20
 
-// metrics reads the nodes' Prometheus plugins. A nil metrics has no plugins.
-type metrics struct {
-	nodes  []kit.Endpoint
-	client *http.Client
-}
-
-func newMetrics(urls []string, client *http.Client) (*metrics, error) {
-	nodes, err := kit.Endpoints("prometheus url", "http://host:15692", kit.Web, urls...)
-	if err != nil || len(nodes) == 0 {
-		return nil, err
-	}
-	return &metrics{nodes: nodes, client: client}, nil
-}
-
-func (m *metrics) close() {
-	if m != nil {
-		m.client.CloseIdleConnections()
-	}
-}
-
 // scrape is the result of reading one node: the sum of the series of each metric, and the node's name.
 type scrape struct {
 	node   string
 	values map[string]float64
 }
 
-// queueMessages are the message counts of one queue. The booleans report which counts the node returned.
+// queueMessages are the message counts of one queue. Missing counts are nil.
 type queueMessages struct {
-	all, unacked float64
-	allSaid      bool
-	unackedSaid  bool
+	All     *float64 `json:"messages"`
+	Unacked *float64 `json:"messages_unacknowledged"`
 }
 
 // scraped are the metrics that scrape reads, with the names under which ofScrape adds them.
@@ -79,26 +57,28 @@ const (
 )
 
 // scrape reads the metrics of one node.
-func (m *metrics) scrape(ctx context.Context, n kit.Endpoint) (scrape, error) {
-	s := scrape{values: map[string]float64{}}
-	err := m.read(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
+func (s *session) scrape(ctx context.Context, n kit.Endpoint) (scrape, error) {
+	found := scrape{values: map[string]float64{}}
+	err := s.readPlugin(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
 		if name == identity {
-			s.node = labels["rabbitmq_node"]
+			found.node = labels["rabbitmq_node"]
 		} else if _, is := scraped[name]; is {
-			s.values[name] += value
+			found.values[name] += value
 		}
 	})
-	if err == nil && s.node == "" {
+	if err == nil && found.node == "" {
 		err = fmt.Errorf("read the Prometheus plugin at %s: the response names no node", n.Base())
 	}
-	return s, err
+	if err != nil {
+		return scrape{}, err
+	}
+	return found, nil
 }
 
 // scrapeQueues reads the message counts of the queues that one node reports and whose names begin with prefix.
-func (m *metrics) scrapeQueues(ctx context.Context, n kit.Endpoint, vhost, prefix string) (map[string]queueMessages,
-	error) {
-	queues := map[string]queueMessages{}
-	err := m.read(ctx, n, detailedQueues+url.QueryEscape(vhost),
+func (s *session) scrapeQueues(ctx context.Context, n kit.Endpoint, prefix string) (map[string]queueMessages, error) {
+	queues, vhost := map[string]queueMessages{}, s.endpoints[0].vhost
+	err := s.readPlugin(ctx, n, detailedQueues+url.QueryEscape(vhost),
 		func(name string, labels map[string]string, value float64) {
 			queue := labels["queue"]
 			if labels["vhost"] != vhost || !strings.HasPrefix(queue, prefix) {
@@ -107,17 +87,17 @@ func (m *metrics) scrapeQueues(ctx context.Context, n kit.Endpoint, vhost, prefi
 			q := queues[queue]
 			switch name {
 			case queueAll:
-				q.all, q.allSaid = value, true
+				q.All = &value
 			case queueUnacked:
-				q.unacked, q.unackedSaid = value, true
+				q.Unacked = &value
 			}
 			queues[queue] = q
 		})
 	return queues, err
 }
 
-// read calls each for every sample of a response.
-func (m *metrics) read(ctx context.Context, n kit.Endpoint, path string,
+// readPlugin calls each for every sample of a response.
+func (s *session) readPlugin(ctx context.Context, n kit.Endpoint, path string,
 	each func(name string, labels map[string]string, value float64)) error {
 	base := strings.TrimSuffix(n.Base(), "/metrics")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
@@ -127,7 +107,7 @@ func (m *metrics) read(ctx context.Context, n kit.Endpoint, path string,
 	if n.User != "" {
 		request.SetBasicAuth(n.User, n.Password)
 	}
-	response, err := m.client.Do(request)
+	response, err := s.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("query the Prometheus plugin: %w", kit.Explain(err))
 	}
@@ -149,8 +129,6 @@ func (m *metrics) read(ctx context.Context, n kit.Endpoint, path string,
 	return nil
 }
 
-var errSample = errors.New("not a sample")
-
 // sample parses one line of Prometheus' text format: name{label="value",…} value.
 func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
 	end := strings.IndexAny(line, "{ ")
@@ -159,8 +137,7 @@ func sample(line string) (name string, labels map[string]string, value float64, 
 	}
 	name, rest := line[:end], line[end:]
 	if rest[0] == '{' {
-		var err error
-		if labels, rest, err = readLabels(rest[1:]); err != nil {
+		if labels, rest, ok = readLabels(rest[1:]); !ok {
 			return "", nil, 0, false
 		}
 	}
@@ -170,24 +147,21 @@ func sample(line string) (name string, labels map[string]string, value float64, 
 }
 
 // readLabels parses labels up to the closing brace, and returns the text after it.
-func readLabels(text string) (labels map[string]string, rest string, err error) {
+func readLabels(text string) (labels map[string]string, rest string, ok bool) {
 	labels = map[string]string{}
 	for {
 		text = strings.TrimLeft(text, ", ")
 		if rest, done := strings.CutPrefix(text, "}"); done {
-			return labels, rest, nil
+			return labels, rest, true
 		}
-		name, quoted, found := strings.Cut(text, "=")
-		if !found {
-			return nil, "", errSample
-		}
-		prefix, err := strconv.QuotedPrefix(quoted)
+		name, quoted, _ := strings.Cut(text, "=")
+		prefix, err := strconv.QuotedPrefix(quoted) // fails without "="
 		if err != nil {
-			return nil, "", errSample
+			return nil, "", false
 		}
 		value, err := strconv.Unquote(prefix) // Prometheus uses the escapes \\, \" and \n, which mean the same in Go
 		if err != nil {
-			return nil, "", errSample
+			return nil, "", false
 		}
 		labels[name], text = value, quoted[len(prefix):]
 	}

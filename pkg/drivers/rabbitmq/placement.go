@@ -1,11 +1,11 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -13,17 +13,6 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
-
-// leaderLife is how long a leader that was looked up is used, so that connection-per-message does not look it up for
-// each message.
-const leaderLife = 5 * time.Second
-
-// placed is the placement of a queue at a time.
-type placed struct {
-	leader    string
-	followers []string
-	at        time.Time
-}
 
 // place returns the index of the endpoint for node. For leader and follower it is that of the queue, and for spread
 // that of connection ordinal.
@@ -49,43 +38,32 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 		}
 		s.nodes = nodes
 	}
-	where, known := s.leaders[queue]
-	if !known || time.Since(where.at) > leaderLife || len(where.with(role)) == 0 {
-		var err error
-		if where, err = s.awaitRole(ctx, role, queue); err != nil {
-			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
-		}
-		s.leaders[queue] = where
+	where, err := s.roles.Get(string(role)+" "+queue, func() ([]string, error) { return s.awaitRole(ctx, role, queue) })
+	if err != nil {
+		return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
 	}
 	for i, name := range s.nodes {
-		if name != "" && slices.Contains(where.with(role), name) {
+		if name != "" && slices.Contains(where, name) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue,
-		where.with(role), s.nodes)
+	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue, where, s.nodes)
 }
 
 // awaitRole waits until the broker reports nodes in this role. For a stream it does so only after gathering statistics.
-func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (where placed, err error) {
+func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (nodes []string, err error) {
 	err = kit.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		if where, err = s.findQueue(ctx, queue); err != nil || len(where.with(role)) > 0 {
+		leader, followers, err := s.findQueue(ctx, queue)
+		nodes = followers
+		if role == drivers.LeaderNode {
+			nodes = []string{leader}
+		}
+		if err != nil || len(nodes) > 0 && nodes[0] != "" {
 			return true, err
 		}
 		return false, errors.New("the broker names no node")
 	})
-	return where, err
-}
-
-// with returns the nodes in a role.
-func (p placed) with(role drivers.Node) []string {
-	switch {
-	case role == drivers.FollowerNode:
-		return p.followers
-	case p.leader == "":
-		return nil
-	}
-	return []string{p.leader}
+	return nodes, err
 }
 
 // queueInfo is the description of a queue in the management API.
@@ -97,21 +75,13 @@ type queueInfo struct {
 	Synchronised []string `json:"synchronised_slave_nodes"`
 }
 
-func (s *session) findQueue(ctx context.Context, queue string) (placed, error) {
+func (s *session) findQueue(ctx context.Context, queue string) (leader string, followers []string, err error) {
 	var q queueInfo
-	if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
-		return placed{}, err
+	if err := s.api.get(ctx, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
+		return "", nil, err
 	}
-	where := placed{leader: q.Leader, at: time.Now()}
-	if where.leader == "" {
-		where.leader = q.Node
-	}
-	for _, name := range append(q.Members, q.Mirrors...) {
-		if name != where.leader {
-			where.followers = append(where.followers, name)
-		}
-	}
-	return where, nil
+	leader = cmp.Or(q.Leader, q.Node)
+	return leader, slices.DeleteFunc(append(q.Members, q.Mirrors...), func(name string) bool { return name == leader }), nil
 }
 
 // maxLookups limits the queues whose leaders are looked up one by one.
@@ -123,15 +93,13 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 	if s.api == nil || sets*t.Queues > maxLookups {
 		return nil, nil
 	}
-	var nodes []nodeInfo
-	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+	nodes, err := s.runningNodes(ctx)
+	if err != nil {
 		return nil, err
 	}
 	leaders := map[string]int{}
 	for _, n := range nodes {
-		if n.Running {
-			leaders[n.Name] = 0
-		}
+		leaders[n.Name] = 0
 	}
 	for set := range sets {
 		for q := range t.Queues {
@@ -139,7 +107,7 @@ func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]i
 			if err != nil {
 				return nil, err
 			}
-			leaders[at.leader]++
+			leaders[at[0]]++
 		}
 	}
 	return leaders, nil
@@ -173,7 +141,7 @@ func (s *session) nameNode(ctx context.Context, at int, probe string) (string, e
 	}
 	defer c.Close()
 	err = c.within(ctx, func() error {
-		ch, err := c.Channel()
+		ch, err := c.amqp.Channel()
 		if err != nil {
 			return err
 		}
@@ -183,6 +151,6 @@ func (s *session) nameNode(ctx context.Context, at int, probe string) (string, e
 	if err != nil {
 		return "", fmt.Errorf("find the name of the node at %s: %w", c.address, err)
 	}
-	where, err := s.findQueue(ctx, probe)
-	return where.leader, err
+	leader, _, err := s.findQueue(ctx, probe)
+	return leader, err
 }

@@ -17,7 +17,7 @@ const lastWithMirrors = 3
 // checkServer returns an error if the options need mirrored queues and the server has none.
 func (s *session) checkServer() error {
 	s.adminMu.Lock()
-	version := s.admin.Properties["version"]
+	version := s.admin.amqp.Properties["version"]
 	major, _ := release(s.admin)
 	s.adminMu.Unlock()
 	if major <= lastWithMirrors || !s.options.mirrored() {
@@ -29,7 +29,7 @@ func (s *session) checkServer() error {
 
 // release returns the release of the server, or 0 if it is unknown.
 func release(c *conn) (major, minor int) {
-	version, _ := c.Properties["version"].(string)
+	version, _ := c.amqp.Properties["version"].(string)
 	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor)
 	return major, minor
 }
@@ -44,7 +44,7 @@ func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
 		"apply-to":   "queues",
 		"definition": s.options.Policy,
 	}
-	if err := s.api.call(ctx, http.MethodPut, policy, nil, "policies", s.endpoints[0].vhost, t.Name); err != nil {
+	if err := s.api.call(ctx, http.MethodPut, nil, policy, nil, "policies", s.endpoints[0].vhost, t.Name); err != nil {
 		return fmt.Errorf("put policy: %w", err)
 	}
 	return nil
@@ -67,32 +67,23 @@ func (s *session) awaitMirrors(ctx context.Context, t drivers.Topology) error {
 }
 
 func (s *session) wantedMirrors(ctx context.Context) (int, error) {
-	var nodes []nodeInfo
-	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
-		return 0, err
-	}
-	running := 0
-	for _, n := range nodes {
-		if n.Running {
-			running++
-		}
-	}
-	want := running - 1
-	if s.options.Policy["ha-mode"] == "exactly" {
+	nodes, err := s.runningNodes(ctx)
+	want := len(nodes) - 1
+	switch s.options.Policy["ha-mode"] {
+	case "exactly":
 		if n, err := strconv.Atoi(fmt.Sprint(s.options.Policy["ha-params"])); err == nil {
 			want = min(want, n-1)
 		}
-	}
-	if s.options.Policy["ha-mode"] == "nodes" {
+	case "nodes":
 		want = 0 // the queue's own node may or may not be in the list
 	}
-	return want, nil
+	return want, err
 }
 
 func (s *session) awaitMirror(ctx context.Context, queue string, want int) error {
 	return kit.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		var q queueInfo
-		if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
+		if err := s.api.get(ctx, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
 			return true, err
 		}
 		there := len(q.Synchronised)

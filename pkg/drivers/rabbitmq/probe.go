@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,7 +70,6 @@ var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics o
 // prober is the state that a session keeps between probes.
 type prober struct {
 	mu       sync.Mutex
-	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	begun    bool
 	notified bool // the notice about missing metrics was sent
 	plugins  bool // metrics come from the Prometheus plugins
@@ -80,8 +80,9 @@ type prober struct {
 
 // probe is the state of one call of Probe.
 type probe struct {
-	*session
-	figures []drivers.Metric
+	session *session
+	task    *drivers.Topology // nil before Setup
+	metrics []drivers.Metric
 	nodes   []nodeMetrics // running nodes; empty without the management API
 	scrapes []scrape      // of all running nodes, or empty
 	errs    []error
@@ -90,12 +91,12 @@ type probe struct {
 // Probe returns the metrics that are available; see above for their sources. It fails only if there are none. The first
 // call also fails if any source fails. Missing metrics are reported once, by a notice.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
-	if s.api == nil && s.metrics == nil {
+	if s.api == nil && len(s.plugins) == 0 {
 		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", errNoMetrics)
 	}
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
-	p := &probe{session: s}
+	p := &probe{session: s, task: s.task.Load()}
 	p.askNodes(ctx)
 	p.scrapeAll(ctx)
 	if !s.prober.begun {
@@ -111,14 +112,14 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	p.ofQueues(ctx)
 	p.ofBindings(ctx)
 	err := errors.Join(p.errs...)
-	if len(p.figures) == 0 && err != nil {
+	if len(p.metrics) == 0 && err != nil {
 		return nil, fmt.Errorf("query RabbitMQ for its metrics: %w", err)
 	}
 	if err != nil && ctx.Err() == nil && !s.prober.notified {
 		s.prober.notified = true
 		s.env.Event(drivers.EventNotice, fmt.Sprintf("some of RabbitMQ's metrics are missing: %v", err))
 	}
-	return p.figures, nil
+	return p.metrics, nil
 }
 
 // begin decides which sources to use for the rest of the session.
@@ -126,21 +127,23 @@ func (r *prober) begin(p *probe) {
 	r.begun = true
 	r.local = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return !n.isHere() })
 	r.plugins = len(p.scrapes) > 0
-	if p.metrics != nil && !r.plugins {
-		p.env.Event(drivers.EventNotice, fmt.Sprintf(
+	if len(p.session.plugins) > 0 && !r.plugins {
+		p.session.env.Event(drivers.EventNotice, fmt.Sprintf(
 			"prometheus leads to fewer nodes than the %d of the cluster: metrics come from the management API; give one url for each node", len(p.nodes)))
 	}
 }
 
-// own sets the topology of the task.
-func (r *prober) own(t drivers.Topology) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.topology = t
+func (p *probe) add(name string, node string, value float64) {
+	p.metrics = append(p.metrics, drivers.Metric{Name: name, Node: node, Value: value})
 }
 
-func (p *probe) add(name string, node string, value float64) {
-	p.figures = append(p.figures, drivers.Metric{Name: name, Node: node, Value: value})
+// addKnown adds the metrics that are not nil.
+func (p *probe) addKnown(node string, values map[string]*float64) {
+	for name, value := range values {
+		if value != nil {
+			p.add(name, node, *value)
+		}
+	}
 }
 
 func (p *probe) failed(err error) {
@@ -152,7 +155,7 @@ func (p *probe) failed(err error) {
 // since adds the growth of a counter per second since the last probe. It adds nothing in the first probe, and after a
 // restart of the node.
 func (p *probe) since(name string, node string, value float64) {
-	if rate, known := p.prober.grown.PerSecond(name+" "+node, value); known {
+	if rate, known := p.session.prober.grown.PerSecond(name+" "+node, value); known {
 		p.add(name, node, rate)
 	}
 }
@@ -163,61 +166,59 @@ const costlyPart = 0.05
 // seldom calls ask, which is an expensive request, unless less than duration/costlyPart has passed since the last such
 // request.
 func (p *probe) seldom(what string, ask func() error) {
-	now := time.Now()
-	if now.Before(p.prober.costly[what]) {
+	now, costly := time.Now(), p.session.prober.costly
+	if now.Before(costly[what]) {
 		return
 	}
 	err := ask()
 	took := time.Since(now)
-	if p.prober.costly == nil {
-		p.prober.costly = map[string]time.Time{}
-	}
-	p.prober.costly[what] = now.Add(time.Duration(float64(took) / costlyPart))
+	costly[what] = now.Add(time.Duration(float64(took) / costlyPart))
 	p.failed(err)
 }
 
 // scrapeAll reads all Prometheus plugins in parallel. It keeps no results if a plugin does not answer, because sums
 // would be incomplete, unless the plugin's node is known not to run.
 func (p *probe) scrapeAll(ctx context.Context) {
-	if p.metrics == nil || p.prober.begun && !p.prober.plugins {
+	s := p.session
+	if len(s.plugins) == 0 || s.prober.begun && !s.prober.plugins {
 		return
 	}
-	scrapes, errs := make([]scrape, len(p.metrics.nodes)), make([]error, len(p.metrics.nodes))
-	var wg sync.WaitGroup
-	for i, n := range p.metrics.nodes {
-		wg.Go(func() { scrapes[i], errs[i] = p.metrics.scrape(ctx, n) })
-	}
-	wg.Wait()
+	scrapes := make([]scrape, len(s.plugins))
+	err := kit.Each(len(scrapes), func(i int) (err error) {
+		scrapes[i], err = s.scrape(ctx, s.plugins[i])
+		return err
+	})
 	answered := map[string]scrape{}
-	for i, s := range scrapes {
-		if errs[i] == nil {
-			answered[s.node] = s
+	for _, one := range scrapes {
+		if one.node != "" {
+			answered[one.node] = one
 		}
 	}
 	whole := len(answered) == len(scrapes)
-	if p.api != nil {
+	if s.api != nil {
 		whole = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes,
 			func(n nodeMetrics) bool { return answered[n.Name].node == "" })
 	}
 	if whole {
-		for _, node := range slices.Sorted(maps.Keys(answered)) {
-			p.scrapes = append(p.scrapes, answered[node])
-		}
+		p.scrapes = slices.SortedFunc(maps.Values(answered), func(a, b scrape) int { return strings.Compare(a.node, b.node) })
 		return
 	}
-	p.failed(errors.Join(errs...))
+	p.failed(err)
 }
 
 // ofNodes adds the metrics of the individual nodes.
 func (p *probe) ofNodes() {
-	if p.prober.plugins {
+	if p.session.prober.plugins {
 		for _, s := range p.scrapes {
 			p.ofScrape(s)
 		}
 		return
 	}
 	for _, n := range p.nodes {
-		n.each(func(name string, value float64) { p.add(name, n.Name, value) })
+		p.addKnown(n.Name, map[string]*float64{
+			metricErlangProcesses: n.Processes, drivers.MetricRunQueue: n.RunQueue,
+			drivers.MetricFileDescriptors: n.Files, drivers.MetricDiskFree: n.DiskFree,
+		})
 	}
 }
 
@@ -234,7 +235,7 @@ func (p *probe) ofScrape(s scrape) {
 
 // ofCPU adds the number of cores that each node used on average since the last probe.
 func (p *probe) ofCPU() {
-	if p.prober.local {
+	if p.session.prober.local {
 		for _, n := range p.nodes {
 			if used, ok := n.processorTime(); ok {
 				p.since(drivers.MetricCPU, n.Name, used.Seconds())

@@ -2,14 +2,12 @@ package rabbitmq
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"sync"
+	"slices"
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // nodeMetrics are the metrics of a node in the management API. Missing fields are nil.
@@ -24,33 +22,15 @@ type nodeMetrics struct {
 	DiskFree  *float64 `json:"disk_free"`
 }
 
-func (n nodeMetrics) each(add func(string, float64)) {
-	for name, value := range map[string]*float64{
-		metricErlangProcesses: n.Processes, drivers.MetricRunQueue: n.RunQueue,
-		drivers.MetricFileDescriptors: n.Files, drivers.MetricDiskFree: n.DiskFree,
-	} {
-		if value != nil {
-			add(name, *value)
-		}
-	}
-}
-
-// columns limits a response to some fields.
-func columns(names string) url.Values { return url.Values{"columns": {names}} }
-
 // askNodes reads the nodes that run.
 func (p *probe) askNodes(ctx context.Context) {
-	if p.api == nil {
+	if p.session.api == nil {
 		return
 	}
-	var all []nodeMetrics
-	err := p.api.query(ctx, columns("name,running,os_pid,uptime,proc_used,run_queue,fd_used,disk_free"), &all, "nodes")
+	err := p.session.api.get(ctx, columns("name,running,os_pid,uptime,proc_used,run_queue,fd_used,disk_free"), &p.nodes,
+		"nodes")
 	p.failed(err)
-	for _, n := range all {
-		if n.Running {
-			p.nodes = append(p.nodes, n)
-		}
-	}
+	p.nodes = slices.DeleteFunc(p.nodes, func(n nodeMetrics) bool { return !n.Running })
 }
 
 // rate is the growth of a counter per second, as the management API computes it.
@@ -60,7 +40,7 @@ type rate struct {
 
 // ofTheWhole adds the management API's metrics of the whole cluster.
 func (p *probe) ofTheWhole(ctx context.Context) {
-	if p.prober.plugins || p.api == nil {
+	if p.session.prober.plugins || p.session.api == nil {
 		return
 	}
 	var o struct {
@@ -77,22 +57,18 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 			Connections rate `json:"connection_created_details"`
 		} `json:"churn_rates"`
 	}
-	if err := p.api.query(ctx,
+	if err := p.session.api.get(ctx,
 		columns("object_totals,message_stats.publish_details.rate,message_stats.deliver_get_details.rate,"+
 			"churn_rates.connection_created_details.rate"), &o, "overview"); err != nil {
 		p.failed(err)
 		return
 	}
-	for name, value := range map[string]*float64{
+	p.addKnown("", map[string]*float64{
 		drivers.MetricConnections: o.Totals.Connections, drivers.MetricChannels: o.Totals.Channels,
 		drivers.MetricConsumers:   o.Totals.Consumers,
 		drivers.MetricPublishRate: o.Messages.Publish.Rate, drivers.MetricDeliverRate: o.Messages.Deliver.Rate,
 		drivers.MetricConnectionRate: o.Churn.Connections.Rate,
-	} {
-		if value != nil {
-			p.add(name, "", *value)
-		}
-	}
+	})
 }
 
 // categories maps the categories of RabbitMQ's memory accounting (releases 3.8 to 4) to metrics. All others are part of
@@ -112,7 +88,7 @@ var categories = map[string]string{
 
 // ofMemory adds each node's memory and its categories. Without the management API it adds only the memory.
 func (p *probe) ofMemory(ctx context.Context) {
-	if p.api == nil {
+	if p.session.api == nil {
 		for _, s := range p.scrapes {
 			if value, found := s.values["rabbitmq_process_resident_memory_bytes"]; found {
 				p.add(drivers.MetricMemory, s.node, value)
@@ -121,13 +97,12 @@ func (p *probe) ofMemory(ctx context.Context) {
 		return
 	}
 	p.seldom("memory", func() error {
-		answers, errs := make([]map[string]float64, len(p.nodes)), make([]error, len(p.nodes))
-		var wg sync.WaitGroup
-		for i, n := range p.nodes {
-			wg.Go(func() { answers[i], errs[i] = p.memoryOf(ctx, n.Name) })
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
+		answers := make([]map[string]float64, len(p.nodes))
+		err := kit.Each(len(p.nodes), func(i int) (err error) {
+			answers[i], err = p.session.memoryOf(ctx, p.nodes[i].Name)
+			return err
+		})
+		if err != nil {
 			return err // a sum without one node would look like a smaller broker
 		}
 		for i, n := range p.nodes {
@@ -141,13 +116,13 @@ func (p *probe) ofMemory(ctx context.Context) {
 
 // memoryOf returns a node's memory by metric. metricMemoryOther is the memory that no category explains; it is missing
 // if the categories exceed the total.
-func (p *probe) memoryOf(ctx context.Context, node string) (map[string]float64, error) {
+func (s *session) memoryOf(ctx context.Context, node string) (map[string]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
 	}
 	query := columns("memory")
 	query.Set("memory", "true")
-	if err := p.api.query(ctx, query, &n, "nodes", node); err != nil {
+	if err := s.api.get(ctx, query, &n, "nodes", node); err != nil {
 		return nil, err
 	}
 	metrics := map[string]float64{}
@@ -174,24 +149,23 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[string]float64, 
 
 // ofBindings adds the number of bindings of the task's exchange. With several exchanges it adds nothing.
 func (p *probe) ofBindings(ctx context.Context) {
-	exchanges := p.options.exchangeNames(p.prober.topology)
-	if p.api == nil || p.prober.topology.Name == "" || len(exchanges) != 1 {
+	s := p.session
+	if s.api == nil || p.task == nil {
+		return
+	}
+	exchanges := s.options.exchangeNames(*p.task)
+	if len(exchanges) != 1 {
 		return
 	}
 	p.seldom("bindings", func() error {
 		var all []struct{}
-		if err := p.api.query(ctx, columns("vhost"), &all, "exchanges", p.endpoints[0].vhost, exchanges[0], "bindings",
+		if err := s.api.get(ctx, columns("vhost"), &all, "exchanges", s.endpoints[0].vhost, exchanges[0], "bindings",
 			"source"); err != nil {
 			return fmt.Errorf("list bindings: %w", err)
 		}
 		p.add(metricBindings, "", float64(len(all)))
 		return nil
 	})
-}
-
-// query reads one resource, with query parameters.
-func (m *management) query(ctx context.Context, query url.Values, answer any, segments ...string) error {
-	return m.send(ctx, http.MethodGet, query, nil, answer, segments...)
 }
 
 // isHere reports whether a node's process is on this host. That is so if the process with its PID runs RabbitMQ and has

@@ -2,29 +2,28 @@ package rabbitmq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // ofQueues adds the counts of messages in the queues of the task's topology. If a queue is missing, there is no sum,
 // because it would look complete.
 func (p *probe) ofQueues(ctx context.Context) {
-	t := p.prober.topology
-	if t.Name == "" {
+	t := p.task
+	if t == nil {
 		return
 	}
-	want := p.options.queueSets(t) * t.Queues
-	if p.prober.plugins {
+	want := p.session.options.queueSets(*t) * t.Queues
+	if p.session.prober.plugins {
 		p.seldom("queues", func() error { return p.queuesOfPlugins(ctx, t.Name+"-s", want) })
 	}
-	if p.api != nil {
+	if p.session.api != nil {
 		p.seldom("list", func() error { return p.queuesOfManagement(ctx, t.Name+"-s", want) })
 	}
 }
@@ -35,25 +34,21 @@ func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) er
 	if len(p.scrapes) == 0 {
 		return nil
 	}
-	nodes := p.metrics.nodes
-	answers, errs := make([]map[string]queueMessages, len(nodes)), make([]error, len(nodes))
-	var wg sync.WaitGroup
-	for i, n := range nodes {
-		wg.Go(func() { answers[i], errs[i] = p.metrics.scrapeQueues(ctx, n, p.endpoints[0].vhost, prefix) })
-	}
-	wg.Wait()
-	queues, twice := map[string]queueMessages{}, false
+	nodes := p.session.plugins
+	answers := make([]map[string]queueMessages, len(nodes))
+	err := kit.Each(len(nodes), func(i int) (err error) {
+		answers[i], err = p.session.scrapeQueues(ctx, nodes[i], prefix)
+		return err
+	})
+	queues, reports := map[string]queueMessages{}, 0
 	for _, answer := range answers {
-		for name, q := range answer {
-			_, already := queues[name]
-			twice = twice || already
-			queues[name] = q
-		}
+		maps.Copy(queues, answer)
+		reports += len(answer)
 	}
-	if err := errors.Join(errs...); err != nil && len(p.scrapes) == len(nodes) {
+	if err != nil && len(p.scrapes) == len(nodes) {
 		return err
 	}
-	if !twice {
+	if reports == len(queues) {
 		p.depth(slices.Collect(maps.Values(queues)), want)
 	}
 	return nil
@@ -61,17 +56,20 @@ func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) er
 
 // depth adds the sums over all queues, if every queue reported the count.
 func (p *probe) depth(queues []queueMessages, want int) {
-	var all, unacked float64
-	allSaid, unackedSaid := len(queues) == want, len(queues) == want
-	for _, q := range queues {
-		all, unacked = all+q.all, unacked+q.unacked
-		allSaid, unackedSaid = allSaid && q.allSaid, unackedSaid && q.unackedSaid
+	add := func(name string, count func(queueMessages) *float64) {
+		sum := 0.0
+		for _, q := range queues {
+			n := count(q)
+			if n == nil {
+				return
+			}
+			sum += *n
+		}
+		p.add(name, "", sum)
 	}
-	if allSaid {
-		p.add(drivers.MetricQueueDepth, "", all)
-	}
-	if unackedSaid {
-		p.add(drivers.MetricUnacked, "", unacked)
+	if len(queues) == want {
+		add(drivers.MetricQueueDepth, func(q queueMessages) *float64 { return q.All })
+		add(drivers.MetricUnacked, func(q queueMessages) *float64 { return q.Unacked })
 	}
 }
 
@@ -83,12 +81,11 @@ const queuePage = 500
 func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int) error {
 	type item struct {
 		queueInfo
-		Messages *float64 `json:"messages"`
-		Unacked  *float64 `json:"messages_unacknowledged"`
-		Online   []string `json:"online"`
+		queueMessages
+		Online []string `json:"online"`
 	}
 	var queues []queueMessages
-	short, replicated := 0, p.options.Queue.Type != classic || p.options.mirrored()
+	short, replicated := 0, p.session.options.Queue.Type != classic || p.session.options.mirrored()
 	for page, pages := 1, 1; page <= pages; page++ {
 		var answer struct {
 			Items []item `json:"items"`
@@ -99,18 +96,11 @@ func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int)
 		query.Set("use_regex", "true")
 		query.Set("page", strconv.Itoa(page))
 		query.Set("page_size", strconv.Itoa(queuePage))
-		if err := p.api.query(ctx, query, &answer, "queues", p.endpoints[0].vhost); err != nil {
+		if err := p.session.api.get(ctx, query, &answer, "queues", p.session.endpoints[0].vhost); err != nil {
 			return fmt.Errorf("list queues: %w", err)
 		}
 		for _, i := range answer.Items {
-			var q queueMessages
-			if i.Messages != nil {
-				q.all, q.allSaid = *i.Messages, true
-			}
-			if i.Unacked != nil {
-				q.unacked, q.unackedSaid = *i.Unacked, true
-			}
-			queues = append(queues, q)
+			queues = append(queues, i.queueMessages)
 			if len(i.Online) < len(i.Members) && len(i.Online) > 0 || len(i.Synchronised) < len(i.Mirrors) {
 				short++
 			}
@@ -121,7 +111,7 @@ func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int)
 	if replicated {
 		p.add(drivers.MetricUnderReplicated, "", float64(short))
 	}
-	if !p.prober.plugins {
+	if !p.session.prober.plugins {
 		p.depth(queues, want)
 	}
 	return nil

@@ -148,7 +148,7 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 func (r *rig) pid() string {
 	r.t.Helper()
 	var nodes []nodeMetrics
-	if err := r.session.api.query(r.t.Context(), columns("os_pid"), &nodes, "nodes"); err != nil || len(nodes) != 1 {
+	if err := r.session.api.get(r.t.Context(), columns("os_pid"), &nodes, "nodes"); err != nil || len(nodes) != 1 {
 		r.t.Fatalf("nodes %v, %v", nodes, err)
 	}
 	return nodes[0].PID
@@ -376,8 +376,8 @@ func TestErlangProcessesOfEachRelease(t *testing.T) {
 		}
 		p := &probe{session: &session{}}
 		p.ofScrape(scrape{node: "a", values: map[string]float64{name: 388}})
-		if want := (drivers.Metric{Name: metricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.figures, want) {
-			t.Errorf("%s: %v, want %v", name, p.figures, want)
+		if want := (drivers.Metric{Name: metricErlangProcesses, Node: "a", Value: 388}); !slices.Contains(p.metrics, want) {
+			t.Errorf("%s: %v, want %v", name, p.metrics, want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	err := c.reader.announce(ctx, p.answers)
 	if err == nil {
 		err = c.within(ctx, func() (err error) {
-			if p.channel, err = c.Channel(); err != nil {
+			if p.channel, err = c.amqp.Channel(); err != nil {
 				c.reader.retract(p.answers)
 			} else if spec.Mode.Confirmed() {
 				err = p.channel.Confirm(false)
@@ -94,8 +94,7 @@ func (p *publisher) Close() error {
 		p.End()
 		p.mu.Lock()
 		p.done = true
-		each := p.spec.Mode == drivers.ConnectionPerMessage ||
-			p.spec.Mode == drivers.ConnectionPerMessageConfirm && p.answers.idle()
+		each := p.spec.Mode.PerMessage() && (!p.spec.Mode.Confirmed() || p.answers.idle())
 		p.mu.Unlock()
 		// The connection of a single message is closed next. That closes the channel, too, but may lose returned
 		// messages.

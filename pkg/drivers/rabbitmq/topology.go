@@ -117,7 +117,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
-	s.prober.own(t)
+	s.task.Store(&t)
 	err = s.administer(ctx, at, func(ch *amqp.Channel) error { return s.remove(ch, t) })
 	if err == nil {
 		err = s.putPolicy(ctx, t)
@@ -168,7 +168,7 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	err := s.administer(ctx, anywhere, func(ch *amqp.Channel) error { return s.remove(ch, t) })
 	if len(s.options.Policy) > 0 {
-		gone := s.api.call(ctx, http.MethodDelete, nil, nil, "policies", s.endpoints[0].vhost, t.Name)
+		gone := s.api.call(ctx, http.MethodDelete, nil, nil, nil, "policies", s.endpoints[0].vhost, t.Name)
 		if !errors.Is(gone, errNotThere) {
 			err = errors.Join(err, gone)
 		}
@@ -190,7 +190,7 @@ func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channe
 			return err
 		}
 		defer c.Close()
-	} else if c == nil || c.IsClosed() {
+	} else if c.amqp.IsClosed() {
 		var err error
 		if c, err = s.dial(ctx, administration, anywhere); err != nil {
 			return err
@@ -198,7 +198,7 @@ func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channe
 		s.admin = c
 	}
 	return c.within(ctx, func() error {
-		ch, err := c.Channel()
+		ch, err := c.amqp.Channel()
 		if err != nil {
 			return fmt.Errorf("open channel at %s: %w", c.address, err)
 		}
