@@ -47,8 +47,8 @@ func (s *session) administrator() (*kadm.Client, *kgo.Client, error) {
 func (s *session) franzOptions(id string) []kgo.Opt {
 	o := &s.options
 	all := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(id), kgo.DisableClientMetrics()}
-	if o.User != "" {
-		all = append(all, kgo.SASL(mechanisms[o.Mechanism].franz(o.User, o.Password)))
+	if s.sasl.franz != nil {
+		all = append(all, kgo.SASL(s.sasl.franz))
 	}
 	return all
 }
@@ -98,25 +98,6 @@ func explain(err error) error {
 		return fmt.Errorf("%w (the broker closes connections before it answers: give user, password and mechanism of SASL, or tls, as the brokers have them)", err)
 	}
 	return kit.Explain(err)
-}
-
-// failure converts an error code and the broker's message to an error. It returns nil for code 0.
-func failure(code int16, message *string) error {
-	err := kerr.ErrorForCode(code)
-	if err != nil && message != nil && *message != "" {
-		err = fmt.Errorf("%w: %s", err, *message)
-	}
-	return err
-}
-
-// timeoutMillis returns the timeout that a request gives to the broker: the rest of ctx, but at most 30 s.
-func timeoutMillis(ctx context.Context) int32 {
-	const most = 30 * time.Second
-	left := most
-	if deadline, ok := ctx.Deadline(); ok {
-		left = min(most, time.Until(deadline))
-	}
-	return int32(max(left, time.Millisecond).Milliseconds())
 }
 
 // brokers returns the brokers of the cluster, sorted by node id.

@@ -11,47 +11,31 @@ import (
 	franzScram "github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// mechanism is a SASL mechanism in both libraries.
+// mechanism is a SASL mechanism in both libraries. Its fields are nil without a user.
 type mechanism struct {
-	goes  func(user, password string) (goSASL.Mechanism, error)
-	franz func(user, password string) franzSASL.Mechanism
+	goes  goSASL.Mechanism
+	franz franzSASL.Mechanism
 }
 
-var mechanisms = map[string]mechanism{
-	"PLAIN": {
-		goes: func(user, password string) (goSASL.Mechanism, error) {
-			return goPlain.Mechanism{Username: user, Password: password}, nil
-		},
-		franz: func(user, password string) franzSASL.Mechanism {
-			return franzPlain.Auth{User: user, Pass: password}.AsMechanism()
-		},
-	},
-	"SCRAM-SHA-256": {
-		goes: func(user, password string) (goSASL.Mechanism, error) {
-			return goScram.Mechanism(goScram.SHA256, user, password)
-		},
-		franz: func(user, password string) franzSASL.Mechanism {
-			return franzScram.Auth{User: user, Pass: password}.AsSha256Mechanism()
-		},
-	},
-	"SCRAM-SHA-512": {
-		goes: func(user, password string) (goSASL.Mechanism, error) {
-			return goScram.Mechanism(goScram.SHA512, user, password)
-		},
-		franz: func(user, password string) franzSASL.Mechanism {
-			return franzScram.Auth{User: user, Pass: password}.AsSha512Mechanism()
-		},
-	},
-}
-
-// goMechanism returns nil without a user. Its error does not contain the password.
-func (o *options) goMechanism() (goSASL.Mechanism, error) {
+// mechanism returns the mechanism of the options. Its error does not contain the password.
+func (o *options) mechanism() (m mechanism, err error) {
 	if o.User == "" {
-		return nil, nil
+		return m, nil
 	}
-	m, err := mechanisms[o.Mechanism].goes(o.User, o.Password)
+	scram := franzScram.Auth{User: o.User, Pass: o.Password}
+	switch o.Mechanism {
+	case "PLAIN":
+		m.goes = goPlain.Mechanism{Username: o.User, Password: o.Password}
+		m.franz = franzPlain.Auth{User: o.User, Pass: o.Password}.AsMechanism()
+	case "SCRAM-SHA-256":
+		m.goes, err = goScram.Mechanism(goScram.SHA256, o.User, o.Password)
+		m.franz = scram.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		m.goes, err = goScram.Mechanism(goScram.SHA512, o.User, o.Password)
+		m.franz = scram.AsSha512Mechanism()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("prepare %s: user or password has characters that it does not allow", o.Mechanism)
+		err = fmt.Errorf("prepare %s: user or password has characters that it does not allow", o.Mechanism)
 	}
-	return m, nil
+	return m, err
 }

@@ -95,10 +95,10 @@ func newConn(s *session) *conn {
 
 // Connect makes a Conn. The libraries dial when the first publisher or consumer is connected.
 func (s *session) Connect(_ context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
-	s.remember(spec.Topology)
+	s.task.Store(&spec.Topology)
 	c := newConn(s)
 	if s.options.Client == kafkaGo {
-		c.transport = &kafka.Transport{Dial: c.dial, ClientID: clientID, SASL: s.sasl, IdleTimeout: idle,
+		c.transport = &kafka.Transport{Dial: c.dial, ClientID: clientID, SASL: s.sasl.goes, IdleTimeout: idle,
 			MetadataTTL: signOfLife, MetadataTopics: topicNames(spec.Topology)}
 	}
 	if err := s.conns.Add(c); err != nil {
@@ -114,7 +114,7 @@ func (c *conn) dial(ctx context.Context, network, address string) (net.Conn, err
 
 // dialFor makes a connection that ends with its owner: the Conn, or one of its consumers. It uses Env.Dial.
 func (c *conn) dialFor(ctx context.Context, owner *lifetime, network, address string) (net.Conn, error) {
-	// Publish does not wait for writes, because the libraries' goroutines write: it waits for room only
+	// Publish does not wait for writes, because the libraries' goroutines write: it waits for the send quota only
 	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil))
 	defer cancel()
 	defer context.AfterFunc(owner.ctx, cancel)()

@@ -115,15 +115,9 @@ func newConsumer(c *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *co
 
 // broke ends the consumer because of why, or because its Conn has ended.
 func (k *consumer) broke(why error) {
-	select {
-	case <-k.conn.Done():
-		if why = k.conn.Err(); why == nil {
-			k.lifetime.end()
-			return
-		}
-	default:
-	}
-	k.lifetime.broke(why)
+	k.over.Store(true)
+	k.EndWith(k.conn, why)
+	k.cancel()
 }
 
 // ended reports whether the consumer, or its Conn, has ended.
@@ -149,13 +143,13 @@ func (k *consumer) deliver(partition int32, messages []message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(messages) > 0 {
-		for k.room() == 0 && k.receiving.Err() == nil {
+		for k.deliverable() == 0 && k.receiving.Err() == nil {
 			k.changed.Wait()
 		}
 		if k.receiving.Err() != nil {
 			return
 		}
-		some := messages[:min(len(messages), k.room())]
+		some := messages[:min(len(messages), k.deliverable())]
 		messages = messages[len(some):]
 		k.deliveries = k.deliveries[:0]
 		for _, m := range some {
@@ -173,8 +167,8 @@ func (k *consumer) deliver(partition int32, messages []message) {
 	}
 }
 
-// room returns how many messages may be passed to the handler now.
-func (k *consumer) room() int {
+// deliverable returns how many messages may be passed to the handler now.
+func (k *consumer) deliverable() int {
 	if k.spec.Prefetch == 0 {
 		return k.spec.Batch
 	}
@@ -184,11 +178,11 @@ func (k *consumer) room() int {
 // free returns how many messages the prefetch allows.
 func (k *consumer) free() int { return k.spec.Prefetch - len(k.unanswered) - k.accepted - k.committing }
 
-// allowance waits until room is not 0, and returns how many messages to fetch.
+// allowance waits until deliverable is not 0, and returns how many messages to fetch.
 func (k *consumer) allowance() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for k.room() == 0 && k.receiving.Err() == nil {
+	for k.deliverable() == 0 && k.receiving.Err() == nil {
 		k.changed.Wait()
 	}
 	if k.spec.Prefetch == 0 {

@@ -93,70 +93,46 @@ func (o *options) dropsUnread() bool {
 }
 
 func rejections(o *options, use drivers.Use) []string {
-	reasons := kit.UnfitNodes("brokers", len(o.Brokers), drivers.Use{QueueNode: use.QueueNode})
-	if use.Mode.Confirmed() && o.Acks == 0 {
-		reasons = append(reasons, fmt.Sprintf("with acks 0 the broker sends no confirms, which mode %s requires",
-			use.Mode))
-	}
+	consumes := use.Existing && use.Consumers > 0
+	var all kit.Reasons = kit.UnfitNodes("brokers", len(o.Brokers), drivers.Use{QueueNode: use.QueueNode})
+	all.If(use.Mode.Confirmed() && o.Acks == 0, "with acks 0 the broker sends no confirms, which mode %s requires", use.Mode)
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
-		if node.Chosen() && node != drivers.LeaderNode {
-			reasons = append(reasons,
-				fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
-		}
+		all.If(node.Chosen() && node != drivers.LeaderNode,
+			"a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node)
 	}
-	if use.Existing && use.Consumers > 0 && o.Group == "" {
-		reasons = append(reasons, "consumers of an existing topic need a group: give group")
-	} else if use.Existing && use.Consumers > 0 && use.Queues > 1 && !strings.Contains(o.Group, "%d") {
-		reasons = append(reasons, "each of several existing topics needs its own group: write %d for its number in group")
-	}
-	if use.Bindings > 1 {
-		reasons = append(reasons, "a topic has no bindings: keys choose partitions")
-	}
-	if use.Ack == drivers.AckAutomatic {
-		reasons = append(reasons, "Kafka does not delete messages when it sends them: commit every n messages, or at an interval")
-	}
-	return reasons
-}
-
-func notes(o *options, use drivers.Use) []string {
-	var all []string
-	if use.Consumers > 0 {
-		all = append(all, consumerNotes(o, use)...)
-	}
-	if use.Consumers > 0 && use.Ack == drivers.AckEach {
-		all = append(all,
-			"a commit acknowledges all before it: ack \"each\" commits once for each receive batch; consumers.batch: 1 commits every message")
-	}
-	if use.Consumers > 0 && use.Ack == drivers.AckInterval && use.Prefetch > 0 {
-		all = append(all,
-			fmt.Sprintf("a consumer with acknowledgements at an interval receives at most its prefetch, %d messages, per interval; prefetch 0 removes the limit", use.Prefetch))
-	}
-	if use.Consumers > 0 && o.Client == kafkaGo && use.Simulated {
-		all = append(all,
-			fmt.Sprintf("with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and no message is received", goMaxWait(o.FetchWait.Std())-o.FetchWait.Std()))
-	}
-	if o.Client == kafkaGo && use.Mode == drivers.ConfirmBatch && o.Partitions > 1 {
-		all = append(all,
-			"kafka-go distributes a batch over the partitions, and sends their parts after linger; use franz-go or partitions: 1")
-	}
-	if !use.Persistent {
-		all = append(all, "Kafka writes every message to its log, persistent or not")
-	}
+	all.If(consumes && o.Group == "", "consumers of an existing topic need a group: give group")
+	all.If(consumes && o.Group != "" && use.Queues > 1 && !strings.Contains(o.Group, "%d"),
+		"each of several existing topics needs its own group: write %%d for its number in group")
+	all.If(use.Bindings > 1, "a topic has no bindings: keys choose partitions")
+	all.If(use.Ack == drivers.AckAutomatic,
+		"Kafka does not delete messages when it sends them: commit every n messages, or at an interval")
 	return all
 }
 
-// consumerNotes warns if some consumers get no partition.
-func consumerNotes(o *options, use drivers.Use) []string {
-	queues, each := max(use.Queues, 1), use.Consumers/max(use.Subscriptions, 1)
-	without := 0
-	for q := range queues {
-		without += max(0, (each-q+queues-1)/queues-o.Partitions)
+func notes(o *options, use drivers.Use) []string {
+	consumes, goes := use.Consumers > 0, o.Client == kafkaGo
+	var all kit.Reasons
+	if consumes {
+		queues, each := max(use.Queues, 1), use.Consumers/max(use.Subscriptions, 1)
+		idle := 0
+		for q := range queues {
+			idle += max(0, (each-q+queues-1)/queues-o.Partitions)
+		}
+		all.If(idle > 0, "%d consumers of a subscription share %d partitions: %d are idle; increase partitions", each,
+			queues*o.Partitions, idle)
 	}
-	if without == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d are idle; increase partitions",
-		each, queues*o.Partitions, without)}
+	all.If(consumes && use.Ack == drivers.AckEach,
+		"a commit acknowledges all before it: ack \"each\" commits once for each receive batch; consumers.batch: 1 commits every message")
+	all.If(consumes && use.Ack == drivers.AckInterval && use.Prefetch > 0,
+		"a consumer with acknowledgements at an interval receives at most its prefetch, %d messages, per interval; prefetch 0 removes the limit",
+		use.Prefetch)
+	all.If(consumes && goes && use.Simulated,
+		"with kafka-go and this fetchWait, a round trip of more than %s is a timeout, and no message is received",
+		goMaxWait(o.FetchWait.Std())-o.FetchWait.Std())
+	all.If(goes && use.Mode == drivers.ConfirmBatch && o.Partitions > 1,
+		"kafka-go distributes a batch over the partitions, and sends their parts after linger; use franz-go or partitions: 1")
+	all.If(!use.Persistent, "Kafka writes every message to its log, persistent or not")
+	return all
 }
 
 // label describes what a confirm means. This depends on the replicas and on when brokers sync their disks.

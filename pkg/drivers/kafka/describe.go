@@ -54,8 +54,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if err == nil {
 		err = s.describeMembers(ctx, &d)
 	}
-	if t := s.topology(); err == nil && t.Queues > 0 {
-		err = s.describeTopic(ctx, topicName(t, 0), &d)
+	if t := s.task.Load(); err == nil && t != nil {
+		err = s.describeTopic(ctx, topicName(*t, 0), &d)
 	}
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe Kafka: %w", err)

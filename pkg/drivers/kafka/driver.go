@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/segmentio/kafka-go/sasl"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -40,7 +40,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 			return nil, fmt.Errorf("open kafka session: %w", err)
 		}
 	}
-	if s.sasl, err = o.goMechanism(); err != nil {
+	if s.sasl, err = o.mechanism(); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
 	}
 	if s.admin, s.library, err = s.administrator(); err != nil {
@@ -58,16 +58,16 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	options options
 	env     drivers.Env
-	tls     *tls.Config    // nil without TLS
-	sasl    sasl.Mechanism // for kafka-go; nil without a user
+	tls     *tls.Config // nil without TLS
+	sasl    mechanism
 	admin   *kadm.Client
 	library *kgo.Client // of admin
 	grown   kit.Rates
 	conns   kit.Conns
+	task    atomic.Pointer[drivers.Topology] // the one that was used last, for Probe and Describe; nil before
 
 	mu      sync.Mutex
 	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
-	task    drivers.Topology    // topology that was used last
 
 	ending sync.Once
 }
@@ -87,17 +87,4 @@ func (s *session) Close() error {
 		s.admin.Close()
 	})
 	return nil
-}
-
-// remember stores the topology for Probe and Describe.
-func (s *session) remember(t drivers.Topology) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.task = t
-}
-
-func (s *session) topology() drivers.Topology {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.task
 }

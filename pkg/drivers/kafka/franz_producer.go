@@ -19,7 +19,7 @@ type franzProducer struct {
 	confirms   bool
 	keyed      bool
 	lingers    bool // batches wait for linger or a flush
-	room       *room
+	quota      *sendQuota
 
 	mu   sync.Mutex // locked while a record is passed to the library
 	over bool
@@ -41,7 +41,7 @@ type record struct {
 }
 
 func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
-	if err := o.room.enter(ctx, len(m.Body)); err != nil {
+	if err := o.quota.enter(ctx, len(m.Body)); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -95,8 +95,8 @@ func (o *franzProducer) settle(r *record, err error) {
 
 // exit subtracts one message, and wakes end if it was the last.
 func (o *franzProducer) exit(bytes int) {
-	o.room.exit(1, bytes)
-	if o.room.messages.Load() == 0 {
+	o.quota.exit(1, bytes)
+	if o.quota.messages.Load() == 0 {
 		select {
 		case o.emptied <- struct{}{}:
 		default:
@@ -144,9 +144,9 @@ func (o *franzProducer) end() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for o.room.messages.Load() > 0 {
+		for o.quota.messages.Load() > 0 {
 			<-o.emptied
 		}
 	}()
-	o.room.empties(done)
+	o.quota.empties(done)
 }

@@ -60,7 +60,7 @@ func (c *conn) newFranz(key clientKey) (*franzClient, error) {
 	switch {
 	case key.mode == drivers.ConfirmBatch: // the engine flushes at the end of each batch
 		linger = held
-	case key.mode == drivers.ConfirmEach || perMessage(key.mode):
+	case key.mode == drivers.ConfirmEach || key.mode.PerMessage():
 		linger = 0
 	}
 	options := append(c.session.franzOptions(clientID),
@@ -146,11 +146,11 @@ func (c *conn) franzProducer(ctx context.Context, spec drivers.PublisherSpec) (p
 	o := &franzProducer{topic: topicName(spec.Topology, spec.Queue), onConfirms: spec.OnConfirms,
 		confirms: spec.Mode.Confirmed(), keyed: spec.Keyed,
 		lingers: spec.Mode == drivers.ConfirmBatch || c.session.options.Linger > 0 &&
-			spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
+			spec.Mode != drivers.ConfirmEach && !spec.Mode.PerMessage(),
 		emptied: make(chan struct{}, 1)}
-	o.room = newRoom(c, spec, o.flush)
+	o.quota = newSendQuota(c, spec, o.flush)
 	err := c.franz(o, spec)
-	if err != nil || perMessage(spec.Mode) {
+	if err != nil || spec.Mode.PerMessage() {
 		return o, err
 	}
 	if err = o.client.learn(ctx, o.topic); err == nil {

@@ -31,21 +31,21 @@ const goBatch = 100
 func (c *conn) goProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	o := &c.session.options
 	addresses, topic := kafka.TCP(o.Brokers...), topicName(spec.Topology, spec.Queue)
-	if !perMessage(spec.Mode) {
+	if !spec.Mode.PerMessage() {
 		if err := c.knock(ctx, &kafka.Client{Addr: addresses, Transport: c.transport}, topic); err != nil {
 			return nil, err
 		}
 	}
 	p := &goProducer{conn: c, confirms: kit.Confirms{OnConfirms: spec.OnConfirms}, confirmed: spec.Mode.Confirmed(),
-		room: newRoom(c, spec, func() {})}
-	p.room.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
+		quota: newSendQuota(c, spec, func() {})}
+	p.quota.limit = max(maxWaiting, 2*int64(max(o.BatchSize, goBatch)*o.Partitions)) // so that batches can fill: there is no flush
 	p.writer = &kafka.Writer{Addr: addresses, Topic: topic, Transport: c.transport, Async: true, MaxAttempts: o.attempts(),
 		BatchSize: o.BatchSize, BatchBytes: int64(o.BatchBytes), BatchTimeout: max(o.Linger.Std(), time.Nanosecond),
 		ReadTimeout: o.ConfirmTimeout.Std(), WriteTimeout: o.ConfirmTimeout.Std(),
 		RequiredAcks: kafka.RequiredAcks(o.acksFor(spec.Mode.Confirmed())), Compression: compressions[o.Compression].goes,
 		Completion: p.completed}
 	switch {
-	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
+	case spec.Mode == drivers.ConfirmEach || spec.Mode.PerMessage():
 		p.writer.BatchSize = 1
 	case spec.Mode == drivers.ConfirmBatch:
 		p.writer.BatchSize = spec.Batch
@@ -92,7 +92,7 @@ type goProducer struct {
 	writer    *kafka.Writer
 	confirms  kit.Confirms
 	confirmed bool // the mode has confirms
-	room      *room
+	quota     *sendQuota
 
 	mu   sync.Mutex // locked while a message is passed to the Writer: a Close at the same time would wait for ever
 	over bool
@@ -107,7 +107,7 @@ type goRecord struct {
 }
 
 func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
-	if err := p.room.enter(ctx, len(m.Body)); err != nil {
+	if err := p.quota.enter(ctx, len(m.Body)); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -120,7 +120,7 @@ func (p *goProducer) send(ctx context.Context, m drivers.Message) error {
 	if err == nil {
 		return nil
 	}
-	p.room.exit(1, len(m.Body))
+	p.quota.exit(1, len(m.Body))
 	if p.over || p.conn.over.Load() {
 		return fmt.Errorf("publish: %w: %w", drivers.ErrClosed, kerrOf(err))
 	}
@@ -141,7 +141,7 @@ func (p *goProducer) completed(messages []kafka.Message, err error) {
 		}
 	}
 	p.confirms.Report()
-	p.room.exit(len(messages), size)
+	p.quota.exit(len(messages), size)
 }
 
 // flush does nothing: a Writer sends a batch when it is full or has waited for linger.
@@ -156,7 +156,7 @@ func (p *goProducer) end() {
 		defer close(done)
 		_ = p.writer.Close()
 	}()
-	p.room.empties(done)
+	p.quota.empties(done)
 	if n := p.writer.Stats().Retries; n > 0 {
 		p.conn.session.env.Retried(n)
 	}

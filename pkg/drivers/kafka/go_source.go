@@ -44,7 +44,7 @@ func (s *goSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	s.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers: o.Brokers, GroupID: s.c.group, Topic: s.c.topic, StartOffset: kafka.FirstOffset,
-		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.dial, SASLMechanism: s.c.session.sasl,
+		Dialer: &kafka.Dialer{ClientID: s.c.id, DialFunc: s.c.dial, SASLMechanism: s.c.session.sasl.goes,
 			Timeout: patience},
 		MinBytes: 1, MaxBytes: o.FetchBytes,
 		MaxWait:           goMaxWait(o.FetchWait.Std()),
@@ -59,7 +59,7 @@ func (s *goSource) start(ctx context.Context) error {
 			}
 		}),
 	})
-	err := kit.Poll(ctx, askEvery, func() (done bool, err error) {
+	return kit.Poll(ctx, askEvery, func() (done bool, err error) {
 		switch {
 		case s.reader.Stats().Rebalances > 0:
 			return true, nil
@@ -72,10 +72,6 @@ func (s *goSource) start(ctx context.Context) error {
 		}
 		return false, err
 	})
-	if err != nil {
-		return err
-	}
-	return nil
 }
 
 // run delivers messages until the consumer ends.

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // askWithin is the maximum time of a probe. Parts without an answer do not hold up the metrics of the others.
@@ -22,25 +22,23 @@ const askWithin = 3 * time.Second
 // also reads the number of under-replicated partitions. Brokers report their own resource usage only over JMX, so those
 // metrics need an agent on the host.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
-	t := s.topology()
-	if t.Queues == 0 {
+	t := s.task.Load()
+	if t == nil {
 		return nil, nil // nothing was set up or connected yet
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	parts := []func(context.Context, drivers.Topology) ([]drivers.Metric, error){s.replicaMetrics, s.diskMetrics,
 		s.logMetrics, s.groupMetrics}
-	answers, errs := make([][]drivers.Metric, len(parts)), make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, part := range parts {
-		wg.Go(func() { answers[i], errs[i] = part(ctx, t) })
+	answers := make([][]drivers.Metric, len(parts))
+	err := kit.Each(len(parts), func(i int) (err error) {
+		answers[i], err = parts[i](ctx, *t)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("probe Kafka: %w", err)
 	}
-	wg.Wait()
-	metrics := slices.Concat(answers...)
-	if err := errors.Join(errs...); err != nil {
-		return metrics, fmt.Errorf("probe Kafka: %w", err)
-	}
-	return metrics, nil
+	return slices.Concat(answers...), err
 }
 
 // replicaMetrics counts the partitions that have fewer in-sync replicas than replicas.

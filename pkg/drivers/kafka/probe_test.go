@@ -13,7 +13,7 @@ import (
 // If topics do not exist, their metrics are missing.
 func TestProbeOfMissingTopicsIsMissing(t *testing.T) {
 	r := open(t, at(t, single, `{"partitions": 2}`))
-	r.session.remember(r.topology)
+	r.session.task.Store(&r.topology)
 	metrics, err := r.session.Probe(r.context())
 	if err == nil || !strings.Contains(err.Error(), "0 of 2 partitions") {
 		t.Errorf("error %v, want one that tells of the partitions", err)

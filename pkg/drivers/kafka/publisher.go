@@ -16,10 +16,10 @@ import (
 // publisher is the common part of both libraries' publishers. Done and Err are those of its Conn.
 type publisher struct {
 	*conn
-	out    producer
-	most   int // maximum size of a body
-	closed atomic.Bool
-	once   sync.Once
+	out     producer
+	maxBody int // bytes
+	closed  atomic.Bool
+	once    sync.Once
 }
 
 // producer sends one publisher's messages to the partitions of one topic, with one of the libraries. It settles each
@@ -40,7 +40,7 @@ const overhead = 128
 // Publisher returns when the leaders of the topic's partitions have answered. It does not wait for them in modes with a
 // connection per message, which measure the time of connecting.
 func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p := &publisher{conn: c, most: c.session.options.BatchBytes - overhead}
+	p := &publisher{conn: c, maxBody: c.session.options.BatchBytes - overhead}
 	connect := c.franzProducer
 	if c.transport != nil {
 		connect = c.goProducer
@@ -53,17 +53,12 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	return p, nil
 }
 
-// perMessage reports whether a publisher sends only one message.
-func perMessage(mode drivers.Mode) bool {
-	return mode == drivers.ConnectionPerMessage || mode == drivers.ConnectionPerMessageConfirm
-}
-
 // Publish copies the message into a batch of its partition. With keys, this is the key modulo the number of partitions.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if p.closed.Load() || p.over.Load() {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
-	if len(m.Body) > p.most {
+	if len(m.Body) > p.maxBody {
 		return fmt.Errorf("publish: a body of %d bytes does not fit into a batch: give batchBytes of %d or more",
 			len(m.Body), len(m.Body)+overhead)
 	}
@@ -92,8 +87,7 @@ func (p *publisher) Close() error {
 // this is unknown: a leader that was replaced, or whose followers did not answer in time, may have stored the message.
 var refusals = []error{
 	kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage,
-	kerr.InvalidTimestamp,
-	kerr.InvalidTopicException, kerr.InvalidRequiredAcks, kerr.TopicAuthorizationFailed,
+	kerr.InvalidTimestamp, kerr.InvalidTopicException, kerr.InvalidRequiredAcks, kerr.TopicAuthorizationFailed,
 	kerr.ClusterAuthorizationFailed, kerr.PolicyViolation,
 	kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded,
 }

@@ -53,7 +53,7 @@ func (o *options) groupNames(t drivers.Topology) []string {
 // Setup deletes existing topics and groups of these names, creates the topics, and returns when their leaders answer. A
 // group is created when its first consumer joins. It starts with the first message of the topic.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	s.remember(t)
+	s.task.Store(&t)
 	err := s.remove(ctx, topicNames(t), s.options.groupNames(t))
 	var created topicIDs
 	if err == nil {
@@ -70,7 +70,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 
 // Verify requests the metadata of existing topics, and compares their numbers of partitions with the option.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
-	s.remember(t)
+	s.task.Store(&t)
 	metadata, err := metadataOf(ctx, s.library, topicNames(t))
 	if err != nil {
 		return fmt.Errorf("verify existing topics: %w", explain(err))
@@ -130,7 +130,7 @@ func (s *session) create(ctx context.Context, t drivers.Topology) (topicIDs, err
 func (s *session) createSome(ctx context.Context, names []string, topics map[string]kmsg.CreateTopicsRequestTopic,
 	created topicIDs) (left []string, done bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
-	request.TimeoutMillis = timeoutMillis(ctx)
+	request.TimeoutMillis = 30_000
 	for _, name := range names {
 		request.Topics = append(request.Topics, topics[name])
 	}
@@ -141,7 +141,11 @@ func (s *session) createSome(ctx context.Context, names []string, topics map[str
 		return names, true, fmt.Errorf("create topics: %w", explain(err))
 	}
 	for _, topic := range response.Topics {
-		switch refused := failure(topic.ErrorCode, topic.ErrorMessage); {
+		refused := kerr.ErrorForCode(topic.ErrorCode)
+		if refused != nil && topic.ErrorMessage != nil && *topic.ErrorMessage != "" {
+			refused = fmt.Errorf("%w: %s", refused, *topic.ErrorMessage)
+		}
+		switch {
 		case errors.Is(refused, kerr.TopicAlreadyExists):
 			left = append(left, topic.Topic)
 			err = fmt.Errorf("create topic %s: %w", topic.Topic, refused)
