@@ -26,6 +26,16 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
+// adminOf returns the connection for declarations.
+func adminOf(t *testing.T, s *session) *client.Conn {
+	t.Helper()
+	js, err := s.management(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js.Conn()
+}
+
 func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
 	t.Helper()
 	var mu sync.Mutex
@@ -174,11 +184,11 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 		if err := s.Setup(t.Context(), top); err != nil {
 			t.Fatal(err)
 		}
-		acks, err := s.admin.nc.SubscribeSync("$JS.ACK." + streamName(top, 0) + ".>")
+		acks, err := adminOf(t, s).SubscribeSync("$JS.ACK." + streamName(top, 0) + ".>")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.admin.nc.Flush(); err != nil {
+		if err := adminOf(t, s).Flush(); err != nil {
 			t.Fatal(err)
 		}
 		p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
@@ -195,14 +205,14 @@ func TestAcknowledgementsIncludeEarlierMessages(t *testing.T) {
 			<-consumer.got
 		}
 		_ = consumer.Close()
-		if err := s.admin.nc.Flush(); err != nil {
+		if err := adminOf(t, s).Flush(); err != nil {
 			t.Fatal(err)
 		}
 		if n, _, _ := acks.Pending(); n != c.want {
 			t.Errorf("%s: %d acknowledgements of 100 messages, want %d", name, n, c.want)
 		}
 		labtest.Eventually(t, name+": an empty stream", func() bool {
-			info, err := s.admin.nc.JetStream()
+			info, err := adminOf(t, s).JetStream()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +289,7 @@ func TestRetentionOfStreams(t *testing.T) {
 		t.Errorf("confirm %d of a stream that discards old messages: %v", i, c.errs[i])
 	}
 	becomes(t, s, drivers.MetricQueueDepth, 0)
-	js, err := s.admin.nc.JetStream()
+	js, err := adminOf(t, s).JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +371,7 @@ func TestPrefetchIsFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := s.admin.nc.JetStream()
+	js, err := adminOf(t, s).JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +408,7 @@ func TestBindingsAreOneFilter(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	js, err := s.admin.nc.JetStream()
+	js, err := adminOf(t, s).JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,11 +451,11 @@ func TestMessageIsRepeatedUntilThereIsALeader(t *testing.T) {
 			t.Parallel()
 			bodies := make(chan string, 10)
 			err := publishWithoutStream(t, "vendor", mode, func(s *session, subject string) { // it is led from now on
-				_, err := s.admin.nc.Subscribe(subject, func(m *client.Msg) {
+				_, err := adminOf(t, s).Subscribe(subject, func(m *client.Msg) {
 					bodies <- string(m.Data)
 					_ = m.Respond([]byte(`{"stream":"elects","seq":1}`))
 				})
-				if err := errors.Join(err, s.admin.nc.Flush()); err != nil {
+				if err := errors.Join(err, adminOf(t, s).Flush()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -560,11 +570,11 @@ func TestConfirmTimeout(t *testing.T) {
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := s.admin.nc.SubscribeSync(subject(top, 0, 0)) // receives messages without responding
+	sink, err := adminOf(t, s).SubscribeSync(subject(top, 0, 0)) // receives messages without responding
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.admin.nc.Flush(); err != nil {
+	if err := adminOf(t, s).Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
@@ -720,9 +730,9 @@ func TestLeaderIsRequestedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		before := s.admin.nc.Stats().OutMsgs
+		before := adminOf(t, s).Stats().OutMsgs
 		dial(t, s, spec)
-		if requests := s.admin.nc.Stats().OutMsgs - before; (requests > 0) != (i == 0) {
+		if requests := adminOf(t, s).Stats().OutMsgs - before; (requests > 0) != (i == 0) {
 			t.Errorf("connection %d: %d requests", i, requests)
 		}
 	}

@@ -15,7 +15,7 @@ const kindStream = "stream"
 
 // Leftovers lists streams. Deleting a stream deletes its consumers.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
@@ -32,7 +32,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Cleanup deletes streams. A stream that does not exist is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}

@@ -86,27 +86,21 @@ func acks(o *options) []drivers.Ack {
 
 func rejections(o *options, use drivers.Use) []string {
 	nodes := max(1, len(o.All())) // an embedded server has no url
-	reasons := kit.UnfitNodes("urls", nodes, use)
-	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
-		reasons = append(reasons,
-			"NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
-	}
-	if use.Existing && use.Publishers > 0 && o.Subject == "" {
-		reasons = append(reasons, "publishers of an existing stream need a subject: give subject")
-	}
-	if use.Existing && use.Consumers > 0 && o.Consumer == "" {
-		reasons = append(reasons, "consumers of an existing stream use a durable consumer: give consumer")
-	}
-	if use.Existing && use.Queues > 1 && use.Publishers > 0 && !strings.Contains(o.Subject, "%d") {
-		reasons = append(reasons, "each of several existing streams has its own subject: write %d for its number in subject")
-	}
-	if use.Existing && use.Consumers > 0 && use.Ack == drivers.AckAutomatic {
-		reasons = append(reasons, "the consumer of an existing stream has explicit acknowledgements: use another ack than automatic")
-	}
-	if (use.PublisherNode == drivers.FollowerNode || use.ConsumerNode == drivers.FollowerNode) && o.Replicas == 1 {
-		reasons = append(reasons, "a stream of one replica has no follower")
-	}
-	return reasons
+	publishes, consumes := use.Existing && use.Publishers > 0, use.Existing && use.Consumers > 0
+	var all kit.Reasons = kit.UnfitNodes("urls", nodes, use)
+	_, err := strconv.Atoi(string(use.QueueNode))
+	isIndex := err == nil
+	all.If(isIndex && nodes > 1 && o.Replicas == 1,
+		"NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
+	all.If(publishes && o.Subject == "", "publishers of an existing stream need a subject: give subject")
+	all.If(consumes && o.Consumer == "", "consumers of an existing stream use a durable consumer: give consumer")
+	all.If(publishes && use.Queues > 1 && !strings.Contains(o.Subject, "%d"),
+		"each of several existing streams has its own subject: write %%d for its number in subject")
+	all.If(consumes && use.Ack == drivers.AckAutomatic,
+		"the consumer of an existing stream has explicit acknowledgements: use another ack than automatic")
+	all.If((use.PublisherNode == drivers.FollowerNode || use.ConsumerNode == drivers.FollowerNode) && o.Replicas == 1,
+		"a stream of one replica has no follower")
+	return all
 }
 
 // label describes what a confirm means. This depends on storage, replicas and sync.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	client "github.com/nats-io/nats.go"
@@ -34,12 +35,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, fmt.Errorf("read nats options: %w", err)
 	}
-	watch, err := newMonitor(o.Monitoring, kit.HTTP(env.ManagementDialer(), secure))
-	if err != nil {
+	s := &session{options: o, env: env, names: map[string]string{}, known: map[string]struct{}{}}
+	if s.monitor, err = newMonitor(o.Monitoring, kit.HTTP(env.ManagementDialer(), secure)); err != nil {
 		return nil, err
 	}
-	s := &session{options: o, env: env, names: map[string]string{}, known: map[string]struct{}{},
-		prober: prober{monitor: watch}}
 	if s.security, err = o.authentication(env.Access); err != nil {
 		return nil, fmt.Errorf("read nats options: %w", err)
 	}
@@ -55,7 +54,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
-	if s.admin, err = s.dialFirst(ctx, s.endpoints, s.env.Dial); err != nil {
+	if _, err = s.management(ctx); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
@@ -69,17 +68,17 @@ type session struct {
 	endpoints []kit.Endpoint
 	env       drivers.Env
 	server    *embedded // nil without the option embedded
-	prober    prober
 	conns     kit.Conns
-
-	adminMu sync.Mutex
-	admin   *conn // for declarations; replaced when it has ended
+	admin     kit.Spare[*conn] // for declarations
+	aside     kit.Spare[*conn] // for the broker's metrics; it bypasses the simulated network
+	monitor   monitor
+	grown     kit.Rates
+	task      atomic.Pointer[drivers.Topology] // for Probe; nil before Setup or Verify
+	roles     kit.Recent[[]kit.Endpoint]       // by role and stream
 
 	mu    sync.Mutex
 	names map[string]string   // server names by address
 	known map[string]struct{} // names of streams that exist
-
-	roles sync.Map // placed by role and stream; valid for roleLife
 
 	ending sync.Once
 	end    error
@@ -97,7 +96,7 @@ var _ interface {
 func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.conns.Close()
-		s.prober.monitor.close()
+		s.monitor.client.CloseIdleConnections()
 		s.end = s.release()
 	})
 	return s.end
@@ -110,21 +109,11 @@ func (s *session) release() error {
 	return s.server.giveBack()
 }
 
-// management returns the connection for declarations. It connects again if that connection has ended.
-func (s *session) management(ctx context.Context) (*conn, jetstream.JetStream, error) {
-	s.adminMu.Lock()
-	defer s.adminMu.Unlock()
-	if s.admin.over() {
-		c, err := s.dialFirst(ctx, s.endpoints, s.env.Dial)
-		if err != nil {
-			return nil, nil, err
-		}
-		_ = s.admin.Close()
-		s.admin = c
-	}
-	js, err := jetstream.New(s.admin.nc)
+// management returns JetStream on the connection for declarations. It connects again if that has ended.
+func (s *session) management(ctx context.Context) (jetstream.JetStream, error) {
+	c, err := s.admin.Get(func() (*conn, error) { return s.dialFirst(ctx, s.endpoints, s.env.Dial) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("use JetStream at %s: %w", s.admin.address, err)
+		return nil, err
 	}
-	return s.admin, js, nil
+	return jetstream.New(c.nc)
 }

@@ -78,7 +78,7 @@ func TestRightsForAnExistingStream(t *testing.T) {
 	r := labtest.Open(t, driver{}, json.RawMessage(user), labtest.Env(func(_ drivers.EventKind, detail string) {
 		t.Errorf("event: %s", detail)
 	})).(*session)
-	r.prober.own(drivers.Topology{Name: "task", Existing: "orders"})
+	r.task.Store(&drivers.Topology{Name: "task", Existing: "orders"})
 	if metrics, err := r.Probe(t.Context()); err != nil || len(metrics) > 0 {
 		t.Errorf("probe: %v, %v", metrics, err)
 	}
@@ -87,7 +87,7 @@ func TestRightsForAnExistingStream(t *testing.T) {
 // TestUnfitExistingConsumers covers settings of a consumer with which messages would not arrive.
 func TestUnfitExistingConsumers(t *testing.T) {
 	s := open(t, with(`"embedded": true, "name": "unfit", "storage": "memory", "consumer": "c", "subject": "orders"`), nil)
-	_, js, err := s.management(t.Context())
+	js, err := s.management(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func TestSlots(t *testing.T) {
 func TestPullerKeepsPrefetch(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "puller"}`), nil)
 	for _, limit := range []int{1, 2, 7, 100} {
-		p := newPuller(s.admin.nc, "nowhere", client.NewInbox(), limit)
+		p := newPuller(adminOf(t, s), "nowhere", client.NewInbox(), limit)
 		for round := range 1000 {
 			if err := p.more(); err != nil {
 				t.Fatal(err)

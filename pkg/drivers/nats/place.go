@@ -15,17 +15,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// roleLife is how long the servers of a role are used, so that connection-per-message does not request them for each
-// message.
-const roleLife = 5 * time.Second
-
-// placed are the servers that had a role at a time.
-type placed struct {
-	endpoints []kit.Endpoint
-	at        time.Time
-}
-
-// place returns the kit.Endpoints for a node, in the order in which to try them. For spread, ordinal is the number of
+// place returns the endpoints for a node, in the order in which to try them. For spread, ordinal is the number of
 // the connection or queue.
 func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, stream string) ([]kit.Endpoint, error) {
 	switch node {
@@ -35,27 +25,18 @@ func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, str
 		first := ordinal % len(s.endpoints)
 		return slices.Concat(s.endpoints[first:], s.endpoints[:first]), nil
 	case drivers.LeaderNode, drivers.FollowerNode:
-		key := string(node) + " " + stream
-		if known, is := s.roles.Load(key); is && time.Since(known.(placed).at) < roleLife {
-			return known.(placed).endpoints, nil
-		}
-		found, err := s.role(ctx, node, stream)
-		if err == nil {
-			s.roles.Store(key, placed{found, time.Now()})
-		}
-		return found, err
+		return s.roles.Get(string(node)+" "+stream, func() ([]kit.Endpoint, error) { return s.role(ctx, node, stream) })
 	}
 	i, err := strconv.Atoi(string(node))
-	if err != nil || i < 0 || i >= len(s.endpoints) {
-		return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints),
-			drivers.ErrUnsupported)
+	if err != nil {
+		return nil, fmt.Errorf("place on node %q: %w", node, err)
 	}
-	return s.endpoints[i : i+1], nil
+	return s.endpoints[i : i+1], nil // declare has checked the index
 }
 
-// role returns the kit.Endpoints that lead a stream, or those that are its followers.
+// role returns the endpoints that lead a stream, or those that are its followers.
 func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([]kit.Endpoint, error) {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +74,7 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 
 // Leaders returns the leaders of the streams. A server without a cluster has none.
 func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -217,14 +198,14 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 // Describe reports the version of the server on the management connection, the names of the reachable servers, and
 // stream settings.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
-	c, _, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe NATS: %w", err)
 	}
-	o := &s.options
-	d := drivers.Description{Product: "NATS", Version: c.nc.ConnectedServerVersion(), Settings: map[string]string{
+	o, nc := &s.options, js.Conn()
+	d := drivers.Description{Product: "NATS", Version: nc.ConnectedServerVersion(), Settings: map[string]string{
 		"replicas": strconv.Itoa(o.Replicas), "ackWait": o.AckWait.String(),
-		"maxPayload": strconv.FormatInt(c.nc.MaxPayload(), 10),
+		"maxPayload": strconv.FormatInt(nc.MaxPayload(), 10),
 	}}
 	if o.Storage != "" {
 		d.Settings["storage"] = o.Storage
@@ -232,7 +213,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.Embedded {
 		d.Settings["sync"] = o.Sync
 	}
-	if cluster := c.nc.ConnectedClusterName(); cluster != "" {
+	if cluster := nc.ConnectedClusterName(); cluster != "" {
 		d.Settings["cluster"] = cluster
 	}
 	for _, e := range s.endpoints {

@@ -10,23 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
-	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
-
-// prober is the connection for the broker's metrics. It bypasses the simulated network.
-type prober struct {
-	mu       sync.Mutex
-	conn     *conn
-	topology drivers.Topology // topology of the task; its Name is empty before Setup
-	monitor  *monitor
-	grown    kit.Rates
-}
-
-func (p *prober) own(t drivers.Topology) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.topology = t
-}
 
 // askWithin is the maximum time of a probe. Servers that do not answer in time do not hold up the metrics of the
 // others.
@@ -35,14 +19,12 @@ const askWithin = 3 * time.Second
 // Probe returns the metrics of the task's streams and consumers, the storage of the account, and, with the option
 // monitoring, the servers' own metrics.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
-	s.prober.mu.Lock()
-	defer s.prober.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	var ofServers, ofStreams []drivers.Metric
 	var errServers, errStreams error
 	var wg sync.WaitGroup
-	wg.Go(func() { ofServers, errServers = s.prober.monitor.metrics(ctx, &s.prober) })
+	wg.Go(func() { ofServers, errServers = s.monitor.metrics(ctx, &s.grown) })
 	wg.Go(func() { ofStreams, errStreams = s.streamMetrics(ctx) })
 	wg.Wait()
 	metrics := append(ofServers, ofStreams...)
@@ -52,43 +34,31 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// streamMetrics returns the metrics from JetStream. The caller holds the prober's mu.
+// streamMetrics returns the metrics from JetStream.
 func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
-	if s.prober.topology.Existing != "" {
+	t := s.task.Load()
+	if t != nil && t.Existing != "" {
 		return nil, nil // the user of an existing stream may have no right to them
 	}
-	js, err := s.aside(ctx)
+	c, err := s.aside.Get(func() (*conn, error) { return s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer()) })
 	if err != nil {
 		return nil, err
 	}
-	raw := s.prober.conn.raw
-	defer context.AfterFunc(ctx, func() { _ = raw.Close() })() // the library may hold its lock in a blocked write
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.raw.Close() })() // the library may hold its lock in a blocked write
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
 	metrics := []drivers.Metric{{Name: drivers.MetricStored, Value: float64(account.Store)}}
-	if s.prober.topology.Name == "" {
+	if t == nil {
 		return metrics, nil
 	}
-	own, err := s.ownMetrics(ctx, js)
+	own, err := s.ownMetrics(ctx, js, *t)
 	return append(metrics, own...), err
-}
-
-// aside returns JetStream on the prober's connection. It connects again if that has ended. The caller holds the
-// prober's mu.
-func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
-	if s.prober.conn == nil || s.prober.conn.over() {
-		c, err := s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer())
-		if err != nil {
-			return nil, err
-		}
-		if s.prober.conn != nil {
-			_ = s.prober.conn.Close()
-		}
-		s.prober.conn = c
-	}
-	return jetstream.New(s.prober.conn.nc)
 }
 
 // sums are the totals over the task's streams and their consumers.
@@ -98,8 +68,7 @@ type sums struct {
 }
 
 // ownMetrics returns the totals of the task's streams. If a stream is missing, it returns only the counts of streams.
-func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]drivers.Metric, error) {
-	t := s.prober.topology
+func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream, t drivers.Topology) ([]drivers.Metric, error) {
 	sum, err := sumUp(ctx, js, t)
 	if err != nil {
 		return nil, err
@@ -110,7 +79,7 @@ func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]dri
 		return metrics, nil
 	}
 	rate := func(name string, counter uint64) {
-		if r, known := s.prober.grown.PerSecond(t.Name+" "+name, float64(counter)); known {
+		if r, known := s.grown.PerSecond(t.Name+" "+name, float64(counter)); known {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: r})
 		}
 	}

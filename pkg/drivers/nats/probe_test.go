@@ -11,6 +11,7 @@ import (
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // watched returns a session with a server in a separate process, and a function to kill it. monitoring returns the
@@ -175,7 +176,7 @@ func TestVarzLacksMetrics(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"server_name": "a", "mem": 5, "cpu": 150}`), &v); err != nil {
 		t.Fatal(err)
 	}
-	all := said(v.metrics(&prober{}))
+	all := said(v.metrics(&kit.Rates{}))
 	if len(all) != 2 || all[drivers.MetricMemory] != 5 || all[drivers.MetricCPU] != 1.5 {
 		t.Errorf("%v, want 5 bytes and one and a half cores", all)
 	}

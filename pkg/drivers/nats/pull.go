@@ -2,12 +2,9 @@ package nats
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	client "github.com/nats-io/nats.go"
-
-	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (
@@ -47,9 +44,9 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 	return p
 }
 
-// room returns the capacity of the inbox. It has space for all requested messages twice, since a request that counts as
+// capacity returns the capacity of the inbox. It has space for all requested messages twice, since a request that counts as
 // lost may still be answered, and for status messages.
-func (p *puller) room() int { return 2*p.limit + 64 }
+func (p *puller) capacity() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
 	if n == 0 {
@@ -122,27 +119,4 @@ func (p *puller) status(m *client.Msg) bool {
 		}
 	}
 	return true
-}
-
-// redelivered reads the number of deliveries from a reply subject:
-// $JS.ACK.[domain.account.]stream.consumer.deliveries.…
-func (c *consumer) redelivered(reply string) drivers.Tristate {
-	if c.acks != "" && strings.HasPrefix(reply, c.acks) {
-		return drivers.No
-	}
-	parts := strings.Split(reply, ".")
-	at := 4
-	if len(parts) >= 11 {
-		at = 6
-	}
-	if len(parts) <= at || parts[0] != "$JS" {
-		return drivers.NotSaid
-	}
-	switch {
-	case parts[at] != "1":
-		return drivers.Yes
-	case c.acks == "":
-		return drivers.NotSaid
-	}
-	return drivers.No
 }

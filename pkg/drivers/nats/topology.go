@@ -87,11 +87,11 @@ func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) je
 
 // Setup creates streams and consumers. Existing streams are emptied.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
-	s.prober.own(t)
+	s.task.Store(&t)
 	err = kit.Each(t.Queues, func(queue int) error { return s.declareQueue(ctx, js, t, queue) })
 	if err == nil && len(s.endpoints) > 1 {
 		err = s.reachable(ctx, t)
@@ -210,11 +210,11 @@ func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 // Verify requests the settings of existing streams and of their consumers, which must be pull consumers with explicit
 // acknowledgements and the option ackWait.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
-	s.prober.own(t)
+	s.task.Store(&t)
 	err = kit.Each(t.Queues, func(queue int) error {
 		if err := s.exists(ctx, t, queue); err != nil {
 			return err
@@ -266,7 +266,7 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 
 // Teardown deletes the streams, and with them their consumers.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
 	}
@@ -300,7 +300,7 @@ func (s *session) exists(ctx context.Context, t drivers.Topology, queue int) err
 	if known {
 		return nil
 	}
-	_, js, err := s.management(ctx)
+	js, err := s.management(ctx)
 	if err != nil {
 		return err
 	}

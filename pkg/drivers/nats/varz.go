@@ -3,38 +3,27 @@ package nats
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// monitor reads the servers' monitoring endpoints, outside the measured path. A nil monitor returns no metrics.
+// monitor reads the servers' monitoring endpoints, outside the measured path. Without addresses, it returns no metrics.
 type monitor struct {
 	addresses []string // URLs of /varz, including user information
 	client    *http.Client
 }
 
-func newMonitor(urls []string, client *http.Client) (*monitor, error) {
+func newMonitor(urls []string, client *http.Client) (monitor, error) {
 	nodes, err := kit.Endpoints("nats monitoring url", "http://host:8222", kit.Web, urls...)
-	if err != nil || len(nodes) == 0 {
-		return nil, err
-	}
-	m := &monitor{client: client}
+	m := monitor{client: client}
 	for _, n := range nodes {
 		m.addresses = append(m.addresses, n.URL.JoinPath("varz").String())
 	}
-	return m, nil
-}
-
-func (m *monitor) close() {
-	if m != nil {
-		m.client.CloseIdleConnections()
-	}
+	return m, err
 }
 
 // varz is the part of a server's /varz that is used. Missing fields are nil.
@@ -48,29 +37,27 @@ type varz struct {
 
 // metrics reads all servers in parallel. The metrics of a server that does not answer are missing; an error reports
 // that.
-func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, error) {
-	if m == nil {
-		return nil, nil
-	}
-	answers, errs := make([]varz, len(m.addresses)), make([]error, len(m.addresses))
-	var wg sync.WaitGroup
-	for i, address := range m.addresses {
-		wg.Go(func() { answers[i], errs[i] = m.ask(ctx, address) })
-	}
-	wg.Wait()
+func (m monitor) metrics(ctx context.Context, grown *kit.Rates) ([]drivers.Metric, error) {
+	answers := make([]*varz, len(m.addresses))
+	err := kit.Each(len(answers), func(i int) error {
+		v, err := m.ask(ctx, m.addresses[i])
+		if err == nil {
+			answers[i] = &v
+		}
+		return err
+	})
 	var all []drivers.Metric
 	seen := map[string]bool{} // two URLs may lead to the same server
-	for i, v := range answers {
-		if errs[i] != nil || seen[v.Name] {
-			continue
+	for _, v := range answers {
+		if v != nil && !seen[v.Name] {
+			seen[v.Name] = true
+			all = append(all, v.metrics(grown)...)
 		}
-		seen[v.Name] = true
-		all = append(all, v.metrics(p)...)
 	}
-	return all, errors.Join(errs...)
+	return all, err
 }
 
-func (v varz) metrics(p *prober) (all []drivers.Metric) {
+func (v varz) metrics(grown *kit.Rates) (all []drivers.Metric) {
 	add := func(name string, value *float64, per float64) {
 		if value != nil {
 			all = append(all, drivers.Metric{Name: name, Node: v.Name, Value: *value / per})
@@ -80,14 +67,14 @@ func (v varz) metrics(p *prober) (all []drivers.Metric) {
 	add(drivers.MetricCPU, v.CPU, 100)
 	add(drivers.MetricConnections, v.Connections, 1)
 	if v.Opened != nil {
-		if rate, known := p.grown.PerSecond("opened "+v.Name, *v.Opened); known {
+		if rate, known := grown.PerSecond("opened "+v.Name, *v.Opened); known {
 			all = append(all, drivers.Metric{Name: drivers.MetricConnectionRate, Node: v.Name, Value: rate})
 		}
 	}
 	return all
 }
 
-func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
+func (m monitor) ask(ctx context.Context, address string) (v varz, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return v, fmt.Errorf("make request to the monitoring of NATS: %w", err)
