@@ -27,8 +27,6 @@ const (
 	dialTimeout = 10 * time.Second
 )
 
-type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
-
 // dialer dials for the library's clients of a conn. Its dials end with the conn: otherwise Disconnect waits for the
 // library's connect timeout if the monitoring of a server begins to dial at that moment.
 type dialer struct{ conn *conn }
@@ -48,7 +46,7 @@ type conn struct {
 	*requests.Conn
 	session *session
 	address string // for messages
-	dial    dialing
+	dial    kit.DialFunc
 	client  *mongo.Client
 
 	mu      sync.Mutex
@@ -66,7 +64,7 @@ func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 }
 
 // connect makes a connection, and waits until a primary answers.
-func (s *session) connect(ctx context.Context, dial dialing) (*conn, error) {
+func (s *session) connect(ctx context.Context, dial kit.DialFunc) (*conn, error) {
 	o, err := s.options.client()
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package mongodb
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -38,6 +37,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	if o.repeats() {
 		resilience = drivers.ByLibrary
 	}
+	var notes kit.Reasons
+	n := o.claimers(use.Prefetch)
+	notes.If(use.Prefetch > n && o.Order != orderInsertion,
+		"a consumer claims %d messages at a time, within its prefetch of %d: set claimers for more", n, use.Prefetch)
+	notes.If(use.Subscriptions > 1,
+		"every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes: modes(&o),
@@ -59,19 +64,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates: automatic,
 			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.inserters(1) == 1),
 		},
+		Notes:      notes,
 		Resilience: resilience,
 		Label:      label(&o, use),
 	}
 	if !automatic {
 		d.RedeliverAfter = o.Visibility.Std()
-	}
-	if n := o.claimers(use.Prefetch); use.Prefetch > n && o.Order != orderInsertion {
-		d.Notes = append(d.Notes, fmt.Sprintf("a consumer claims %d messages at a time, within its prefetch of %d: set claimers for more",
-			n, use.Prefetch))
-	}
-	if use.Subscriptions > 1 {
-		d.Notes = append(d.Notes,
-			"every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
 	}
 	return d
 }

@@ -25,7 +25,7 @@ type server struct {
 
 // ask requests the server's description. The commands hello and buildInfo need no permissions.
 func (s *session) ask(ctx context.Context) (server, error) {
-	db, err := s.database(ctx, &s.admin)
+	db, err := s.database(ctx, &s.admin, s.env.Dial)
 	if err != nil {
 		return server{}, err
 	}

@@ -32,7 +32,6 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.tls, err = o.secured(env.Access); err != nil {
 		return nil, fmt.Errorf("open mongodb session: %w", err)
 	}
-	s.admin.dial, s.aside.dial = env.Dial, env.ManagementDialer()
 	if s.server, err = s.ask(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -48,7 +47,7 @@ type session struct {
 	server  server      // description of the server that answered Open
 
 	conns        kit.Conns
-	admin, aside spare // for declarations, and for probes
+	admin, aside kit.Spare[*conn] // for declarations, and for probes
 	grown        kit.Rates
 
 	mu       sync.Mutex
@@ -66,29 +65,13 @@ var _ interface {
 	drivers.Verifier
 } = (*session)(nil)
 
-// spare is a connection that is made on demand, and again after it broke.
-type spare struct {
-	mu   sync.Mutex
-	dial dialing
-	conn *conn
-}
-
 // database returns the database over a spare connection.
-func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, error) {
-	by.mu.Lock()
-	defer by.mu.Unlock()
-	if by.conn != nil && by.conn.Err() != nil {
-		_ = by.conn.Close()
-		by.conn = nil
+func (s *session) database(ctx context.Context, by *kit.Spare[*conn], dial kit.DialFunc) (*mongo.Database, error) {
+	c, err := by.Get(func() (*conn, error) { return s.connect(ctx, dial) })
+	if err != nil {
+		return nil, err
 	}
-	if by.conn == nil {
-		c, err := s.connect(ctx, by.dial)
-		if err != nil {
-			return nil, err
-		}
-		by.conn = c
-	}
-	return by.conn.client.Database(s.options.Database), nil
+	return c.client.Database(s.options.Database), nil
 }
 
 // Close closes all connections. Requests that wait for an answer fail.

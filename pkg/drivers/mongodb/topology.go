@@ -41,7 +41,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 			s.env.Event(drivers.EventNotice, doubt)
 		}
 	})
-	db, err := s.database(ctx, &s.admin)
+	db, err := s.database(ctx, &s.admin, s.env.Dial)
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
@@ -96,7 +96,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 
 // drop drops collections. A missing collection is not an error.
 func (s *session) drop(ctx context.Context, names []string) error {
-	db, err := s.database(ctx, &s.admin)
+	db, err := s.database(ctx, &s.admin, s.env.Dial)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *session) note(t drivers.Topology) {
 
 // list returns the names of the collections that begin with prefix.
 func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
-	db, err := s.database(ctx, &s.admin)
+	db, err := s.database(ctx, &s.admin, s.env.Dial)
 	if err != nil {
 		return nil, err
 	}
