@@ -375,7 +375,7 @@ func TestProbeOfADeadStandInIsMissing(t *testing.T) {
 func TestMaxCountIsInTheMetadata(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{"maxCount": 5}`), nil)
-	l, err := r.session.admin(r.ctx)
+	l, err := r.session.leader(r.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

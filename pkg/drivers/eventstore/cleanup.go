@@ -23,7 +23,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if prefix == "" {
 		return nil, errors.New("look for leftovers: give the beginning of their names")
 	}
-	c, err := s.admin(ctx)
+	c, err := s.leader(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for leftovers of %q: %w", prefix, err)
 	}
@@ -40,7 +40,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Cleanup deletes groups and their streams. Missing ones are not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	c, err := s.admin(ctx)
+	c, err := s.leader(ctx)
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}

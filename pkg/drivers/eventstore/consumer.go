@@ -49,7 +49,7 @@ type consumer struct {
 
 // Consumer joins the group of its subscription and queue. Setup created it, so no message is missed.
 func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
-	c.session.used(spec.Topology)
+	c.session.task.Store(&spec.Topology)
 	n := &consumer{
 		conn: c, name: uuid.NewString(), stream: streamName(spec.Topology, spec.Queue),
 		group: groupName(spec.Topology, spec.Subscription), spec: spec, handle: handle,
@@ -95,7 +95,7 @@ func (c *consumer) receive() {
 		e := c.sub.Recv()
 		switch {
 		case e.SubscriptionDropped != nil:
-			c.dropped(e.SubscriptionDropped.Error)
+			c.EndWith(c.conn, fmt.Errorf("%s: subscription dropped: %w", c.conn.address, e.SubscriptionDropped.Error))
 			return
 		case e.EventAppeared == nil:
 			continue
@@ -106,20 +106,6 @@ func (c *consumer) receive() {
 			return
 		}
 	}
-}
-
-// dropped ends the consumer, for the reason of the connection if that has ended.
-func (c *consumer) dropped(why error) {
-	select {
-	case <-c.conn.Done():
-		if why = c.conn.Err(); why == nil {
-			c.End()
-			return
-		}
-	default:
-		why = fmt.Errorf("%s: subscription dropped: %w", c.conn.address, why)
-	}
-	c.Broke(why)
 }
 
 // run passes events to the handler until the consumer is stopped or the subscription ends.

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
@@ -48,7 +47,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates:  false, // events that are not acknowledged in time are delivered again
 			Ordered:       false, // concurrent appends overtake each other, and so do retries
 		},
-		RedeliverAfter: time.Duration(o.Timeout),
+		RedeliverAfter: o.Timeout.Std(),
 
 		Rejections: rejections(&o, use),
 		Notes:      notes(&o, use),
@@ -58,37 +57,30 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 }
 
 func rejections(o *options, use drivers.Use) []string {
-	nodes := len(o.All())
-	reasons := kit.UnfitNodes("urls", nodes, drivers.Use{PublisherNode: use.PublisherNode, ConsumerNode: use.ConsumerNode})
-	if use.PublisherNode == drivers.FollowerNode && nodes == 1 {
-		reasons = append(reasons, "a follower is found among the urls of a cluster: give urls")
-	}
-	if node := use.ConsumerNode; node == drivers.FollowerNode || node.Chosen() && node != drivers.LeaderNode && nodes > 1 {
-		reasons = append(reasons, `only the leader has persistent subscriptions: use node: "any" for consumers`)
-	}
-	if use.QueueNode.Chosen() && use.QueueNode != drivers.LeaderNode {
-		reasons = append(reasons, "every stream is on every node, and the leader's to write: a queue cannot be placed")
-	}
-	return reasons
+	nodes, at := len(o.All()), use.ConsumerNode
+	var all kit.Reasons = kit.UnfitNodes("urls", nodes, drivers.Use{PublisherNode: use.PublisherNode, ConsumerNode: at})
+	all.If(use.PublisherNode == drivers.FollowerNode && nodes == 1,
+		"a follower is found among the urls of a cluster: give urls")
+	all.If(at == drivers.FollowerNode || at.Chosen() && at != drivers.LeaderNode && nodes > 1,
+		`only the leader has persistent subscriptions: use node: "any" for consumers`)
+	all.If(use.QueueNode.Chosen() && use.QueueNode != drivers.LeaderNode,
+		"every stream is on every node, and the leader's to write: a queue cannot be placed")
+	return all
 }
 
 // notes warns about settings that may have unexpected effects.
 func notes(o *options, use drivers.Use) []string {
-	var all []string
-	if use.Mode == drivers.ConfirmWindow {
-		all = append(all,
-			fmt.Sprintf("a connection has at most %d appends in flight (concurrency); maximum messages per append: %d (appendBatch)",
-				o.Concurrency, o.AppendBatch),
-			fmt.Sprintf("EventStoreDB accepts %d concurrent calls per connection by default", callsPerConnection))
-	}
-	if use.Consumers > callsPerConnection {
-		all = append(all,
-			fmt.Sprintf("a consumer uses one of the %d calls of its connection permanently; give consumers several connections", callsPerConnection))
-	}
-	if use.Consumers > 0 && time.Duration(o.Timeout) == 0 {
-		all = append(all,
-			`messageTimeout: "0s": a message without an answer is delivered again only after its consumer has disconnected`)
-	}
+	var all kit.Reasons
+	all.If(use.Mode == drivers.ConfirmWindow,
+		"a connection has at most %d appends in flight (concurrency); maximum messages per append: %d (appendBatch)",
+		o.Concurrency, o.AppendBatch)
+	all.If(use.Mode == drivers.ConfirmWindow, "EventStoreDB accepts %d concurrent calls per connection by default",
+		callsPerConnection)
+	all.If(use.Consumers > callsPerConnection,
+		"a consumer uses one of the %d calls of its connection permanently; give consumers several connections",
+		callsPerConnection)
+	all.If(use.Consumers > 0 && o.Timeout == 0,
+		`messageTimeout: "0s": a message without an answer is delivered again only after its consumer has disconnected`)
 	return all
 }
 

@@ -18,7 +18,7 @@ const standInID = "lockstep-stand-in"
 // Describe reports the server's product and version, the settings of this session, and the members of a cluster.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "EventStoreDB", Settings: s.describeSettings()}
-	c, err := s.admin(ctx)
+	c, err := s.leader(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe EventStoreDB: %w", err)
 	}

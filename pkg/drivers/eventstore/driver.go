@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -42,7 +42,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Forward == nil {
 		return nil, errors.New("open eventstore session: the library has no dialer hook: Env.Forward is missing")
 	}
-	if _, err := s.admin(ctx); err != nil {
+	if _, err := s.leader(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
@@ -57,14 +57,10 @@ type session struct {
 	env       drivers.Env
 
 	conns kit.Conns
-	roles sync.Map // placed, by state of the member; cleared when a connection fails or breaks
+	admin kit.Spare[*conn]           // to the leader, for declarations and metrics
+	roles kit.Recent[[]kit.Endpoint] // by state of the member; cleared when a connection fails or breaks
 	grown kit.Rates
-
-	adminMu   sync.Mutex
-	adminConn *conn // nil: not connected
-
-	mu       sync.Mutex
-	topology drivers.Topology // topology that was used last, for Probe
+	task  atomic.Pointer[drivers.Topology] // the one that was used last, for Probe; nil before
 }
 
 var _ interface {
@@ -73,29 +69,9 @@ var _ interface {
 	drivers.Cleaner
 } = (*session)(nil)
 
-// admin returns the connection to the leader for declarations and metrics. It connects again after that broke.
-func (s *session) admin(ctx context.Context) (*conn, error) {
-	s.adminMu.Lock()
-	defer s.adminMu.Unlock()
-	if s.adminConn != nil && s.adminConn.Err() != nil {
-		_ = s.adminConn.Close()
-		s.adminConn = nil
-	}
-	if s.adminConn == nil {
-		c, err := s.reach(ctx, drivers.AnyNode, s.aside)
-		if err != nil {
-			return nil, err
-		}
-		s.adminConn = c
-	}
-	return s.adminConn, nil
-}
-
-// used stores a topology for Probe.
-func (s *session) used(t drivers.Topology) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.topology = t
+// leader returns the connection for declarations and metrics. It connects again if that has ended.
+func (s *session) leader(ctx context.Context) (*conn, error) {
+	return s.admin.Get(func() (*conn, error) { return s.reach(ctx, drivers.AnyNode, s.aside) })
 }
 
 // Close closes all connections. Requests that wait for an answer fail.

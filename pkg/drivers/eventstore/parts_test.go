@@ -239,7 +239,7 @@ func TestLeftoversWithoutConsumers(t *testing.T) {
 	if err := r.session.Cleanup(r.ctx, left); err != nil {
 		t.Error(err)
 	}
-	l, err := r.session.admin(r.ctx)
+	l, err := r.session.leader(r.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

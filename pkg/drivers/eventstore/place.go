@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v1/gossip"
 
@@ -13,25 +12,11 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// roleLife is how long the members of a role are used, so that connection-per-message does not request them for each
-// message.
-const roleLife = 5 * time.Second
-
-// placed are the members that had a role at a time.
-type placed struct {
-	endpoints []kit.Endpoint
-	at        time.Time
-}
-
 // place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode and SpreadNode mean
 // the leader: the other nodes forward requests to it, and only the leader has persistent subscriptions.
 func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint, error) {
 	if i, err := strconv.Atoi(string(node)); err == nil {
-		if i < 0 || i >= len(s.endpoints) {
-			return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints),
-				drivers.ErrUnsupported)
-		}
-		return s.endpoints[i : i+1], nil
+		return s.endpoints[i : i+1], nil // declare has checked it
 	}
 	if len(s.endpoints) == 1 && node != drivers.FollowerNode {
 		return s.endpoints, nil
@@ -40,27 +25,25 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]kit.Endpoint,
 	if node == drivers.FollowerNode {
 		want = gossip.MemberInfo_Follower
 	}
-	if known, is := s.roles.Load(want); is && time.Since(known.(placed).at) < roleLife {
-		return known.(placed).endpoints, nil
-	}
-	members, err := s.members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var found []kit.Endpoint
-	for _, m := range members {
-		if m.GetIsAlive() && m.GetState() == want {
-			e := s.endpoints[0]
-			e.Address = addressOf(m)
-			found = append(found, e)
+	return s.roles.Get(want.String(), func() ([]kit.Endpoint, error) {
+		members, err := s.members(ctx)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want,
-			len(members))
-	}
-	s.roles.Store(want, placed{found, time.Now()})
-	return found, nil
+		var found []kit.Endpoint
+		for _, m := range members {
+			if m.GetIsAlive() && m.GetState() == want {
+				e := s.endpoints[0]
+				e.Address = addressOf(m)
+				found = append(found, e)
+			}
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want,
+				len(members))
+		}
+		return found, nil
+	})
 }
 
 func addressOf(m *gossip.MemberInfo) string {

@@ -16,17 +16,15 @@ const probeTimeout = 3 * time.Second
 
 // Probe reads the leader's data about the groups of the topology that this session used last.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
-	s.mu.Lock()
-	t := s.topology
-	s.mu.Unlock()
-	if t.Name == "" {
+	t := s.task.Load()
+	if t == nil {
 		return nil, errors.New("probe EventStoreDB: the session has not used a topology yet")
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var consumers, unacked, lag, appended, delivered float64
 	for queue := range t.Queues {
-		groups, err := s.groups(ctx, streamName(t, queue))
+		groups, err := s.groups(ctx, streamName(*t, queue))
 		if err != nil {
 			return nil, fmt.Errorf("probe EventStoreDB: %w", err)
 		}
@@ -64,7 +62,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 
 // groups requests the groups of a stream from the leader.
 func (s *session) groups(ctx context.Context, stream string) ([]kurrentdb.PersistentSubscriptionInfo, error) {
-	c, err := s.admin(ctx)
+	c, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ type publisher struct {
 // Publisher connects a publisher.
 func (c *conn) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	s := c.session
-	s.used(spec.Topology)
+	s.task.Store(&spec.Topology)
 	timeout := s.options.Confirm.Std()
 	p := &publisher{conn: c, stream: streamName(spec.Topology, spec.Queue),
 		options: kurrentdb.AppendToStreamOptions{Deadline: &timeout}}

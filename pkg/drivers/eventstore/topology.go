@@ -25,7 +25,7 @@ func groupName(t drivers.Topology, subscription int) string {
 
 // Setup creates the groups and sets the limits of the streams.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	s.used(t)
+	s.task.Store(&t)
 	if err := s.eachQueue(ctx, t, s.declare); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
@@ -51,7 +51,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 // eachQueue calls do for all queues, a few at a time.
 func (s *session) eachQueue(ctx context.Context, t drivers.Topology,
 	do func(ctx context.Context, c *conn, t drivers.Topology, queue int) error) error {
-	c, err := s.admin(ctx)
+	c, err := s.leader(ctx)
 	if err != nil {
 		return err
 	}
