@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Schema is CUE source that defines #TLS, and _#time for a Duration above 0. Drivers append it to their own, whose
@@ -33,6 +35,21 @@ func Decode[T any, P interface {
 		return o, fmt.Errorf("read %s options: %w", driver, err)
 	}
 	return o, nil
+}
+
+// Declare returns an Info.Declare that decodes the options. The error of invalid options is the only rejection.
+func Declare[T any, P interface {
+	*T
+	Check() error
+}](driver string, declare func(o P, use drivers.Use) drivers.Declaration) func(json.RawMessage,
+	drivers.Use) drivers.Declaration {
+	return func(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+		o, err := Decode[T, P](driver, raw)
+		if err != nil {
+			return drivers.Declaration{Rejections: []string{err.Error()}}
+		}
+		return declare(&o, use)
+	}
 }
 
 // Reasons collects the reasons why a use is not supported, or notes about it.

@@ -3,10 +3,12 @@ package kit_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
@@ -56,5 +58,23 @@ func TestDurationIsText(t *testing.T) {
 	}
 	if err != nil || string(written) != `"1m30s"` || read.Std() != 90*time.Second {
 		t.Errorf("90 s is written as %s and read as %v: %v", written, read, err)
+	}
+}
+
+// Valid options are passed on, with reasons that apply. The error of invalid ones is the only rejection.
+func TestDeclare(t *testing.T) {
+	declare := kit.Declare("fake", func(o *options, use drivers.Use) drivers.Declaration {
+		var all kit.Reasons
+		all.If(use.Queues > 1, "%d queues with count %d", use.Queues, o.Count)
+		all.If(use.Keys, "keys")
+		return drivers.Declaration{Rejections: all, Label: o.URL}
+	})
+	d := declare(json.RawMessage(`{"url": "a", "count": 1}`), drivers.Use{Queues: 2})
+	if d.Label != "a" || !slices.Equal(d.Rejections, []string{"2 queues with count 1"}) {
+		t.Errorf("declaration %+v, want the label a and one rejection", d)
+	}
+	d = declare(json.RawMessage(`{"count": 2}`), drivers.Use{Queues: 2})
+	if !slices.Equal(d.Rejections, []string{"read fake options: count: give 1"}) {
+		t.Errorf("rejections %q, want the error of the options", d.Rejections)
 	}
 }

@@ -55,3 +55,25 @@ func TestStateWakesAll(t *testing.T) {
 	s.Broke(drivers.ErrClosed)
 	waiting.Wait()
 }
+
+// The reason of the connection takes precedence, if that has ended.
+func TestStateEndWith(t *testing.T) {
+	own, lost := errors.New("own"), errors.New("lost")
+	for name, c := range map[string]struct {
+		end  func(conn *kit.State)
+		want error // nil: closed
+	}{
+		"open":   {func(*kit.State) {}, own},
+		"broken": {func(conn *kit.State) { conn.Broke(lost) }, lost},
+		"closed": {func(conn *kit.State) { conn.End() }, nil},
+	} {
+		var conn, part kit.State
+		c.end(&conn)
+		if !part.EndWith(&conn, own) || !errors.Is(part.Err(), c.want) || (c.want == nil) != (part.Err() == nil) {
+			t.Errorf("%s connection: %v, want %v", name, part.Err(), c.want)
+		}
+		if part.EndWith(&conn, own) {
+			t.Errorf("%s connection: it ends twice", name)
+		}
+	}
+}
