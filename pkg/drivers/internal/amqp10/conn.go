@@ -38,9 +38,7 @@ type conn struct {
 // dial connects to the endpoint that answered last, or to the next endpoint in the list that answers. If there is
 // another one, each attempt has a limited time, because a passive broker may accept a connection and never answer.
 func (s *Session) dial(ctx context.Context, dial kit.DialFunc) (*conn, error) {
-	s.mu.Lock()
-	first := s.at
-	s.mu.Unlock()
+	first := int(s.at.Load())
 	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*conn, error) {
 		if _, limited := ctx.Deadline(); !limited || len(s.endpoints) > 1 {
 			var cancel context.CancelFunc
@@ -49,23 +47,15 @@ func (s *Session) dial(ctx context.Context, dial kit.DialFunc) (*conn, error) {
 		}
 		at := (first + i) % len(s.endpoints)
 		c, err := s.dialOne(ctx, dial, s.endpoints[at])
-		if err == nil {
-			s.answered(at)
+		if err != nil {
+			return nil, err
 		}
-		return c, err
+		if before := int(s.at.Swap(int64(at))); before != at {
+			s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].Address,
+				s.endpoints[at].Address))
+		}
+		return c, nil
 	})
-}
-
-// answered stores the index of the endpoint that answered. It reports a failover by a notice.
-func (s *Session) answered(at int) {
-	s.mu.Lock()
-	before := s.at
-	s.at = at
-	s.mu.Unlock()
-	if before != at {
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].Address,
-			s.endpoints[at].Address))
-	}
 }
 
 func (s *Session) dialOne(ctx context.Context, dial kit.DialFunc, e kit.Endpoint) (*conn, error) {
@@ -113,16 +103,13 @@ func (s *Session) handshake(ctx context.Context, raw net.Conn, e kit.Endpoint) (
 	return amqp.NewConn(ctx, conn, &o)
 }
 
-// Node returns the broker's address.
 func (c *conn) Node() string { return c.address }
 
-// watch ends c when the connection ends.
 func (c *conn) watch() {
 	<-c.amqp.Done()
 	c.Broke(fmt.Errorf("%s: %w", c.address, cmp.Or(c.amqp.Err(), errors.New("the broker closed the connection"))))
 }
 
-// Cut closes the network connection.
 func (c *conn) Cut() { c.cut(errors.New("the connection was cut")) }
 
 func (c *conn) cut(reason error) {
@@ -164,7 +151,6 @@ func (c *conn) within(ctx context.Context, exchange func() error) error {
 	return err
 }
 
-// over reports whether something has ended.
 func over(done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -42,8 +42,7 @@ type Session struct {
 	admin   *conn // connection outside the measured path; replaced if it is broken
 	asker   *asker
 
-	mu sync.Mutex
-	at int // index of the endpoint that answered last
+	at atomic.Int64 // index of the endpoint that answered last
 }
 
 // Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
