@@ -80,7 +80,6 @@ func (r *answerReader) retract(a *answers) {
 	}
 }
 
-// Write implements net.Conn.
 func (r *answerReader) Write(b []byte) (int, error) {
 	r.findOpen(b)
 	return r.Conn.Write(b)
@@ -110,7 +109,6 @@ func (r *answerReader) findOpen(data []byte) {
 	}
 }
 
-// Read implements net.Conn.
 func (r *answerReader) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
 	if n > 0 {

@@ -37,7 +37,6 @@ type conn struct {
 // administration is the role of connections for declarations.
 const administration drivers.Role = "administration"
 
-// Connect dials the node of the spec.
 func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology,
 		s.options.queueName(spec.Topology, spec.Subscription, spec.Queue))
@@ -161,7 +160,6 @@ func (c *conn) follow(ch *amqp.Channel, part *kit.State, ended func()) {
 	}()
 }
 
-// Node returns the address of the endpoint.
 func (c *conn) Node() string { return c.address }
 
 // Cut closes the network connection. The library then fails all calls and outstanding confirms.

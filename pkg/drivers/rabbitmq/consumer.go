@@ -156,7 +156,6 @@ func (k *consumer) another() (amqp.Delivery, bool) {
 	return amqp.Delivery{}, false
 }
 
-// Ack acknowledges n messages.
 func (k *consumer) Ack(n int) { k.answer(n, k.channel.Ack) }
 
 // Nack returns n messages to the queue.

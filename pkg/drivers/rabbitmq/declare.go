@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	_ "embed"
-	"encoding/json"
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -25,19 +24,15 @@ func (driver) Info() drivers.Info {
 	}
 }
 
-func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := kit.Decode[options]("rabbitmq", raw)
-	if err != nil {
-		return drivers.Declaration{Rejections: []string{err.Error()}}
-	}
+var declare = kit.Declare("rabbitmq", func(o *options, use drivers.Use) drivers.Declaration {
 	return drivers.Declaration{
-		Capabilities: capabilities(&o, use),
-		Guarantees:   guarantees(&o, use),
-		Rejections:   rejections(&o, use),
+		Capabilities: capabilities(o, use),
+		Guarantees:   guarantees(o, use),
+		Rejections:   rejections(o, use),
 		Resilience:   drivers.Vendor(o.Resilience, drivers.ByGuide),
-		Label:        label(&o, use),
+		Label:        label(o, use),
 	}
-}
+})
 
 func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 	isStream := o.Queue.Type == stream

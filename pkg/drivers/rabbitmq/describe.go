@@ -88,7 +88,6 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
-// runningNodes returns the nodes of the cluster that run.
 func (s *session) runningNodes(ctx context.Context) ([]nodeInfo, error) {
 	var nodes []nodeInfo
 	err := s.api.get(ctx, nil, &nodes, "nodes")

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,16 +25,10 @@ func localProcess(pid string) (p process, ok bool) {
 		return p, false
 	}
 	dir := filepath.Join("/proc", pid)
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return p, false
-	}
-	uptime, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return p, false
-	}
-	command, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	if err != nil {
+	stat, noStat := os.ReadFile(filepath.Join(dir, "stat"))
+	uptime, noUptime := os.ReadFile("/proc/uptime")
+	command, noCommand := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if errors.Join(noStat, noUptime, noCommand) != nil {
 		return p, false
 	}
 	// the process name before it may contain any character

@@ -52,22 +52,10 @@ func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
 
 // awaitMirrors waits until every queue has the synchronised mirrors that the policy requires.
 func (s *session) awaitMirrors(ctx context.Context, t drivers.Topology) error {
-	want, err := s.wantedMirrors(ctx)
+	nodes, err := s.runningNodes(ctx)
 	if err != nil {
 		return err
 	}
-	for set := range s.options.queueSets(t) {
-		for q := range t.Queues {
-			if err := s.awaitMirror(ctx, s.options.queueName(t, set, q), want); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *session) wantedMirrors(ctx context.Context) (int, error) {
-	nodes, err := s.runningNodes(ctx)
 	want := len(nodes) - 1
 	switch s.options.Policy["ha-mode"] {
 	case "exactly":
@@ -77,19 +65,23 @@ func (s *session) wantedMirrors(ctx context.Context) (int, error) {
 	case "nodes":
 		want = 0 // the queue's own node may or may not be in the list
 	}
-	return want, err
-}
-
-func (s *session) awaitMirror(ctx context.Context, queue string, want int) error {
-	return kit.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		var q queueInfo
-		if err := s.api.get(ctx, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
-			return true, err
+	for set := range s.options.queueSets(t) {
+		for q := range t.Queues {
+			name := s.options.queueName(t, set, q)
+			err := kit.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+				var info queueInfo
+				if err := s.api.get(ctx, nil, &info, "queues", s.endpoints[0].vhost, name); err != nil {
+					return true, err
+				}
+				if there := len(info.Synchronised); there < want {
+					return false, fmt.Errorf("wait for %d mirrors of %s: there are %d", want, name, there)
+				}
+				return true, nil
+			})
+			if err != nil {
+				return err
+			}
 		}
-		there := len(q.Synchronised)
-		if there >= want {
-			return true, nil
-		}
-		return false, fmt.Errorf("wait for %d mirrors of %s: there are %d", want, queue, there)
-	})
+	}
+	return nil
 }

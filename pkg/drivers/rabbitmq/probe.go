@@ -64,7 +64,6 @@ func declaredMetrics() []drivers.MetricInfo {
 		drivers.MetricUnderReplicated)...)
 }
 
-// errNoMetrics is the error of sessions with neither API.
 var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics of the moment", drivers.ErrUnsupported)
 
 // prober is the state that a session keeps between probes.

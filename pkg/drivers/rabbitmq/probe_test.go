@@ -86,9 +86,9 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 		r.publisher(drivers.FireAndForget, nil)
 	}
 	r.fill(100)
-	most := time.Since(inner)
+	minPeriod := time.Since(inner)
 	now := r.probe()
-	least := time.Since(outer)
+	maxPeriod := time.Since(outer)
 	for name, want := range map[string]float64{drivers.MetricConnections: n + 1,
 		drivers.MetricChannels: n + 1} {
 		if got := now.sum(t, name) - before.sum(t, name); got != want {
@@ -101,8 +101,8 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 	}
 	for name, want := range map[string]float64{drivers.MetricPublishRate: 100,
 		drivers.MetricConnectionRate: n + 1} {
-		if got := now.sum(t, name); got < 0.99*want/least.Seconds() || got > 1.01*want/most.Seconds() {
-			t.Errorf("%s is %.1f a second, of %v in %v to %v", name, got, want, most, least)
+		if got := now.sum(t, name); got < 0.99*want/maxPeriod.Seconds() || got > 1.01*want/minPeriod.Seconds() {
+			t.Errorf("%s is %.1f per second, of %v in %v to %v", name, got, want, minPeriod, maxPeriod)
 		}
 	}
 	r.becomes(metricBindings, 25)
@@ -190,12 +190,12 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	minTime, minTicks := time.Since(inner), ticks()-innerTicks
 	second := r.probe()
 	maxTicks, maxTime := ticks()-outerTicks, time.Since(outer)
-	least, most := minTicks/100/maxTime.Seconds(), maxTicks/100/minTime.Seconds()
-	if cpu := second.sum(t, drivers.MetricCPU); cpu <= 0 || cpu < 0.8*least || cpu > 1.2*most {
-		t.Errorf("cpu is %.3f cores; the system counted %.3f to %.3f", cpu, least, most)
+	minCPU, maxCPU := minTicks/100/maxTime.Seconds(), maxTicks/100/minTime.Seconds()
+	if cpu := second.sum(t, drivers.MetricCPU); cpu <= 0 || cpu < 0.8*minCPU || cpu > 1.2*maxCPU {
+		t.Errorf("cpu is %.3f cores; the system counted %.3f to %.3f", cpu, minCPU, maxCPU)
 	}
-	if labtest.IsLong() && (least < 0.05 || most > 1.2*least) {
-		t.Errorf("the system counted %.3f to %.3f cores: too few or too wide for a comparison", least, most)
+	if labtest.IsLong() && (minCPU < 0.05 || maxCPU > 1.2*minCPU) {
+		t.Errorf("the system counted %.3f to %.3f cores: too few or too wide for a comparison", minCPU, maxCPU)
 	}
 	now := second
 	labtest.Eventually(t, "memory, which is not told each time", func() bool {

@@ -60,7 +60,6 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	return p, nil
 }
 
-// Publish writes one message to the connection.
 func (p *publisher) Publish(_ context.Context, m drivers.Message) error {
 	to := &p.routes[0]
 	if m.Key >= drivers.ChurnKey && p.rebinds {

@@ -260,11 +260,18 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, node, nodes int)
 			if (set*t.Queues+q)%nodes != node {
 				continue
 			}
-			if _, err := ch.QueueDeclare(o.queueName(t, set, q), durable, false, false, true, arguments); err != nil {
+			name := o.queueName(t, set, q)
+			if _, err := ch.QueueDeclare(name, durable, false, false, true, arguments); err != nil {
 				return fmt.Errorf("declare %s queue: %w", o.Queue.Type, err)
 			}
-			if err := s.bind(ch, t, set, q); err != nil {
-				return err
+			exchange := o.exchangeName(t, q)
+			if exchange == "" {
+				continue
+			}
+			for _, r := range o.routes(t, q) {
+				if err := ch.QueueBind(name, r.key, exchange, true, r.binding()); err != nil {
+					return fmt.Errorf("bind queue: %w", err)
+				}
 			}
 		}
 	}
@@ -298,18 +305,4 @@ func (o *options) located() bool {
 		}
 	}
 	return false
-}
-
-func (s *session) bind(ch *amqp.Channel, t drivers.Topology, set, q int) error {
-	exchange := s.options.exchangeName(t, q)
-	if exchange == "" {
-		return nil
-	}
-	name := s.options.queueName(t, set, q)
-	for _, r := range s.options.routes(t, q) {
-		if err := ch.QueueBind(name, r.key, exchange, true, r.binding()); err != nil {
-			return fmt.Errorf("bind queue: %w", err)
-		}
-	}
-	return nil
 }
