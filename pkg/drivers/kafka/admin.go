@@ -111,11 +111,9 @@ func (s *session) brokers(ctx context.Context) (kadm.BrokerDetails, error) {
 
 // Leaders returns the leaders of the partitions, by the addresses that the brokers advertise.
 func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
-	var topics []string
-	for q := range t.Queues {
-		topics = append(topics, topicName(t, q))
-	}
-	known, err := query(ctx, func(ctx context.Context) (kadm.Metadata, error) { return s.admin.Metadata(ctx, topics...) })
+	known, err := query(ctx, func(ctx context.Context) (kadm.Metadata, error) {
+		return s.admin.Metadata(ctx, topicNames(t)...)
+	})
 	if err == nil {
 		err = known.Topics.Error()
 	}
@@ -142,7 +140,6 @@ func countLeaders(known kadm.Metadata) map[string]int {
 	return leaders
 }
 
-// address returns the address that a broker advertises.
 func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }
 
 // placement returns the replica assignments of a queue's topic, if the topology chooses or spreads its leaders;

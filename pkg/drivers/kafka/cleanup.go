@@ -16,7 +16,6 @@ const (
 	kindGroup = "consumer group"
 )
 
-// Leftovers lists topics and consumer groups.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	topics, err := query(ctx, func(ctx context.Context) (kadm.TopicDetails, error) { return s.admin.ListTopics(ctx) })
 	if err != nil {

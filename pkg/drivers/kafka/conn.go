@@ -59,7 +59,6 @@ func (l *lifetime) end() {
 	l.cancel()
 }
 
-// why returns the reason why the lifetime has ended.
 func (l *lifetime) why() error { return cmp.Or(l.Err(), drivers.ErrClosed) }
 
 func (l *lifetime) closeSockets() {
@@ -86,7 +85,6 @@ type conn struct {
 	clients map[clientKey]*franzClient
 }
 
-// newConn makes a Conn.
 func newConn(s *session) *conn {
 	c := &conn{session: s, clients: map[clientKey]*franzClient{}}
 	c.begin(context.Background())
@@ -139,7 +137,6 @@ func (c *conn) connected() { c.lasts.Store(c.session.options.persists()) }
 // Node returns "": clients are connected to the leaders of partitions.
 func (c *conn) Node() string { return "" }
 
-// Cut breaks all network connections.
 func (c *conn) Cut() { c.broke(errors.New("the connections were cut")) }
 
 // Close closes the network connections and the shared clients.

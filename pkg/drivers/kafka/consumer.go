@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -62,7 +61,6 @@ type message struct {
 	next int64
 }
 
-// position is the position after a message.
 type position struct {
 	partition int32 // nowhere: it was committed
 	next      int64
@@ -101,7 +99,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 // newConsumer makes a consumer without a source.
 func newConsumer(c *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
 	k := &consumer{conn: c, session: c.session, spec: spec, topic: topicName(spec.Topology, spec.Queue),
-		group: c.session.options.groupName(spec.Topology, spec.Subscription, spec.Queue), id: newID(), handle: handle,
+		group: c.session.options.groupName(spec.Topology, spec.Subscription, spec.Queue), id: clientID + "-" + rand.Text()[:12], handle: handle,
 		positions: map[int32]int64{}}
 	k.changed = sync.NewCond(&k.mu)
 	k.begin(c.ctx)
@@ -123,19 +121,11 @@ func (k *consumer) broke(why error) {
 // ended reports whether the consumer, or its Conn, has ended.
 func (k *consumer) ended() bool { return k.over.Load() || k.conn.over.Load() }
 
-// why returns the reason why the consumer has ended.
 func (k *consumer) why() error { return cmp.Or(k.Err(), k.conn.why()) }
 
 // dial is the dial function of the consumer's library.
 func (k *consumer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return k.conn.dialFor(ctx, &k.lifetime, network, address)
-}
-
-// newID returns a random client ID.
-func newID() string {
-	b := make([]byte, 6)
-	_, _ = rand.Read(b) // never fails
-	return clientID + "-" + hex.EncodeToString(b)
 }
 
 // deliver passes messages of one partition to the handler, in batches. It returns early when the consumer ends.
@@ -279,11 +269,6 @@ func (k *consumer) look() {
 	k.changed.Broadcast()
 }
 
-// assigned reports the partitions that the consumer got in a rebalancing.
-func (k *consumer) assigned(partitions []int32) {
-	k.session.env.Event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", k.group, k.id, partitions))
-}
-
 // Stop waits for the handler. The group is not rebalanced until Close, so that Ack can commit.
 func (k *consumer) Stop() {
 	k.stop()
@@ -308,7 +293,9 @@ func (k *consumer) Close() error {
 		if !broken {
 			return
 		}
-		k.session.orphaned(k.group, k.id)
+		k.session.mu.Lock()
+		k.session.orphans[k.group] = append(k.session.orphans[k.group], k.id)
+		k.session.mu.Unlock()
 		if !k.conn.over.Load() {
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
 			defer cancel()

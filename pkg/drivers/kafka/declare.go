@@ -2,7 +2,6 @@ package kafka
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -27,11 +26,7 @@ partitions: 4 // of each queue; at least the number of consumers`,
 	}
 }
 
-func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := kit.Decode[options]("kafka", raw)
-	if err != nil {
-		return drivers.Declaration{Rejections: []string{err.Error()}}
-	}
+var declare = kit.Declare("kafka", func(o *options, use drivers.Use) drivers.Declaration {
 	modes := drivers.Modes()
 	if o.Acks == 0 {
 		modes = []drivers.Mode{drivers.FireAndForget, drivers.ConnectionPerMessage}
@@ -50,17 +45,17 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Streams:           true,
 			CopiesBody:        true, // into the libraries' batches
 		},
-		Guarantees: guarantees(&o, use),
+		Guarantees: guarantees(o, use),
 
 		// after this time without heartbeats, the group reassigns the member's partitions
 		RedeliverAfter: o.SessionTimeout.Std(),
 
-		Rejections: rejections(&o, use),
-		Notes:      notes(&o, use),
+		Rejections: rejections(o, use),
+		Notes:      notes(o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByLibrary),
-		Label:      label(&o, use),
+		Label:      label(o, use),
 	}
-}
+})
 
 // guarantees declares that confirmed messages are kept while a copy exists. With acks "all", the next leader is an
 // in-sync replica. A single copy returns with its broker. With acks 1 and several replicas, the leader may have the

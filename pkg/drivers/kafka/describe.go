@@ -51,9 +51,14 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		d.Settings["idempotence"] = "true"
 	}
 	err := s.describeVersion(ctx, &d)
+	var brokers kadm.BrokerDetails
 	if err == nil {
-		err = s.describeMembers(ctx, &d)
+		brokers, err = s.brokers(ctx)
 	}
+	for _, b := range brokers {
+		d.Members = append(d.Members, fmt.Sprintf("%d at %s", b.NodeID, address(b)))
+	}
+	slices.Sort(d.Members)
 	if t := s.task.Load(); err == nil && t != nil {
 		err = s.describeTopic(ctx, topicName(*t, 0), &d)
 	}
@@ -99,18 +104,6 @@ func release(level int16) string {
 		return "after " + name
 	}
 	return name
-}
-
-func (s *session) describeMembers(ctx context.Context, d *drivers.Description) error {
-	brokers, err := s.brokers(ctx)
-	if err != nil {
-		return err
-	}
-	for _, b := range brokers {
-		d.Members = append(d.Members, fmt.Sprintf("%d at %s", b.NodeID, address(b)))
-	}
-	slices.Sort(d.Members)
-	return nil
 }
 
 // describeTopic adds the effective settings of a topic. It adds nothing if the topic does not exist.

@@ -80,7 +80,6 @@ var _ interface {
 	drivers.Verifier
 } = (*session)(nil)
 
-// Close closes all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.conns.Close()

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 const (
@@ -43,7 +45,8 @@ func (s *franzSource) start(ctx context.Context) error {
 		kgo.SessionTimeout(o.SessionTimeout.Std()), kgo.RebalanceTimeout(max(rebalancing, o.SessionTimeout.Std())),
 		kgo.HeartbeatInterval(o.Heartbeat.Std()),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.OnPartitionsAssigned(s.assigned),
-		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
+		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { s.c.revoke() }),
+		kgo.OnPartitionsLost(s.lost),
 		kgo.FetchMaxWait(o.FetchWait.Std()), kgo.FetchMaxPartitionBytes(int32(o.FetchBytes)),
 		kgo.FetchMaxBytes(max(50<<20, int32(o.FetchBytes))),
 		kgo.WithHooks((*groupHook)(s)),
@@ -70,17 +73,16 @@ func (h *groupHook) OnGroupManageError(err error) {
 }
 
 func (s *franzSource) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
-	fresh := false
+	again := true
 	s.first.Do(func() {
-		fresh = true
+		again = false
 		close(s.joined)
 	})
-	if !fresh {
-		s.c.assigned(slices.Sorted(slices.Values(got[s.c.topic])))
+	if again {
+		s.c.session.env.Event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", s.c.group, s.c.id,
+			slices.Sorted(slices.Values(got[s.c.topic]))))
 	}
 }
-
-func (s *franzSource) revoked(context.Context, *kgo.Client, map[string][]int32) { s.c.revoke() }
 
 // lost is called when the group has removed this member.
 func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
@@ -90,7 +92,6 @@ func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]i
 	}
 }
 
-// run polls and delivers messages until the consumer ends.
 func (s *franzSource) run() {
 	ctx := s.c.receiving
 	var gathered []message
@@ -113,7 +114,6 @@ func (s *franzSource) run() {
 	}
 }
 
-// commit commits positions, and waits for the answer.
 func (s *franzSource) commit(ctx context.Context, positions map[int32]int64) (err error) {
 	offsets := make(map[int32]kgo.EpochOffset, len(positions))
 	for p, next := range positions {

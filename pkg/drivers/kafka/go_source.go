@@ -74,7 +74,6 @@ func (s *goSource) start(ctx context.Context) error {
 	})
 }
 
-// run delivers messages until the consumer ends.
 func (s *goSource) run() {
 	waiting := make(chan kafka.Message, fetched)
 	go s.fetch(s.c.receiving, waiting)
@@ -95,7 +94,6 @@ func (s *goSource) run() {
 	}
 }
 
-// fetch passes messages on until ctx ends.
 func (s *goSource) fetch(ctx context.Context, to chan<- kafka.Message) {
 	defer close(to)
 	for {

@@ -93,13 +93,6 @@ func (s *session) evict(ctx context.Context, names []string, whom func(clientID 
 	return nil
 }
 
-// orphaned stores a consumer that broke before it could leave its group.
-func (s *session) orphaned(group, client string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.orphans[group] = append(s.orphans[group], client)
-}
-
 // adopt removes the consumers that broke from their group. Otherwise the group would wait for their session timeout. A
 // client that reconnects by itself would continue as the same member.
 func (s *session) adopt(ctx context.Context, group string) error {

@@ -13,7 +13,6 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// The client libraries.
 const (
 	kafkaGo = "kafka-go"
 	franz   = "franz-go"
@@ -67,7 +66,6 @@ type acks int16
 
 const acksAll acks = -1
 
-// UnmarshalJSON parses a number or "all".
 func (a *acks) UnmarshalJSON(text []byte) error {
 	if string(text) == `"all"` {
 		*a = acksAll

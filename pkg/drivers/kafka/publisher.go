@@ -65,7 +65,6 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	return p.out.send(ctx, m)
 }
 
-// Flush sends the waiting batches.
 func (p *publisher) Flush(context.Context) error {
 	if p.over.Load() {
 		return fmt.Errorf("flush: %w", drivers.ErrClosed)

@@ -70,7 +70,6 @@ func (q *sendQuota) full(n int) bool {
 	return waiting >= q.limit || (waiting > 0 && q.bytes.Load()+int64(n) > maxBytesWaiting)
 }
 
-// exit subtracts settled messages.
 func (q *sendQuota) exit(messages, bytes int) {
 	q.messages.Add(-int64(messages))
 	q.bytes.Add(-int64(bytes))

@@ -104,10 +104,19 @@ func (s *session) create(ctx context.Context, t drivers.Topology) (topicIDs, err
 	if err != nil {
 		return nil, err
 	}
+	settings := map[string]any{"min.insync.replicas": s.options.MinInSyncReplicas}
+	maps.Copy(settings, s.options.Topic)
 	created := topicIDs{}
 	topics := map[string]kmsg.CreateTopicsRequestTopic{}
 	for q, name := range topicNames(t) {
-		topic := s.newTopic(name)
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions = name, int32(s.options.Partitions)
+		topic.ReplicationFactor = int16(s.options.ReplicationFactor)
+		for setting, value := range settings {
+			config := kmsg.NewCreateTopicsRequestTopicConfig()
+			config.Name, config.Value = setting, kmsg.StringPtr(fmt.Sprint(value))
+			topic.Configs = append(topic.Configs, config)
+		}
 		if placement != nil {
 			topic.NumPartitions, topic.ReplicationFactor, topic.ReplicaAssignment = -1, -1, placement(q)
 		}
@@ -156,27 +165,6 @@ func (s *session) createSome(ctx context.Context, names []string, topics map[str
 		}
 	}
 	return left, err == nil, err
-}
-
-func (s *session) newTopic(name string) kmsg.CreateTopicsRequestTopic {
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(s.options.Partitions),
-		int16(s.options.ReplicationFactor)
-	for setting, value := range s.options.topicSettings() {
-		config := kmsg.NewCreateTopicsRequestTopicConfig()
-		config.Name, config.Value = setting, kmsg.StringPtr(value)
-		topic.Configs = append(topic.Configs, config)
-	}
-	return topic
-}
-
-// topicSettings returns the settings with which topics are created.
-func (o *options) topicSettings() map[string]string {
-	settings := map[string]string{"min.insync.replicas": fmt.Sprint(o.MinInSyncReplicas)}
-	for name, value := range o.Topic {
-		settings[name] = fmt.Sprint(value)
-	}
-	return settings
 }
 
 // awaitLeaders waits until every reachable broker has the created topics, and every partition's leader has an empty
