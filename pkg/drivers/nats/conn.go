@@ -31,7 +31,6 @@ type conn struct {
 	warned bool
 }
 
-// Connect connects to a server of the node.
 func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, streamName(spec.Topology, spec.Queue))
 	if err != nil {
@@ -45,34 +44,24 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	return c, nil
 }
 
-// dialFunc is Env.Dial or Env.ManagementDialer.
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// dialer passes a dialFunc to the library. It keeps the connection and the error, which the library hides.
+// dialer passes a dial function to the library. It keeps the connection and the error, which the library hides. The end
+// of ctx closes the connection, until stop is called.
 type dialer struct {
 	ctx  context.Context
-	dial dialFunc
-
-	mu   sync.Mutex
+	dial kit.DialFunc
 	conn net.Conn
 	err  error
+	stop func() bool
 }
 
-// Dial implements the library's CustomDialer.
+// Dial implements the library's CustomDialer. Connect of the library calls it from its own goroutine.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := d.dial(d.ctx, network, address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err == nil {
+		d.stop = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
+	}
 	d.conn, d.err = conn, err
 	return conn, err
-}
-
-func (d *dialer) abort() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conn != nil {
-		_ = d.conn.Close()
-	}
 }
 
 // clientOptions returns the options of every connection. The library's reconnects are off: it fails the unconfirmed
@@ -86,11 +75,11 @@ func clientOptions() []client.Option {
 }
 
 // dialFirst connects to the first endpoint that answers. Each attempt has its share of the remaining time.
-func (s *session) dialFirst(ctx context.Context, from []kit.Endpoint, by dialFunc) (*conn, error) {
+func (s *session) dialFirst(ctx context.Context, from []kit.Endpoint, by kit.DialFunc) (*conn, error) {
 	return kit.InTurn(ctx, len(from), func(ctx context.Context, i int) (*conn, error) { return s.dial(ctx, from[i], by) })
 }
 
-func (s *session) dial(ctx context.Context, e kit.Endpoint, by dialFunc) (*conn, error) {
+func (s *session) dial(ctx context.Context, e kit.Endpoint, by kit.DialFunc) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", e.Address, err)
 	}
@@ -99,12 +88,11 @@ func (s *session) dial(ctx context.Context, e kit.Endpoint, by dialFunc) (*conn,
 		timeout = max(time.Until(deadline), time.Millisecond)
 	}
 	c := &conn{session: s, address: e.Address}
-	d := &dialer{ctx: ctx, dial: by}
-	stop := context.AfterFunc(ctx, d.abort)
-	defer stop()
+	d := &dialer{ctx: ctx, dial: by, stop: func() bool { return true }}
 	all := append(clientOptions(), s.security...)
 	nc, err := client.Connect(e.URL.String(), append(all, client.SetCustomDialer(d), client.Timeout(timeout),
 		client.ClosedHandler(c.onClosed), client.ErrorHandler(c.onError))...)
+	defer d.stop()
 	switch {
 	case err == nil:
 	case d.err != nil:
@@ -146,7 +134,6 @@ func (c *conn) abandon(why error) {
 
 var errCut = errors.New("the connection was cut")
 
-// Cut closes the network connection.
 func (c *conn) Cut() { c.abandon(errCut) }
 
 // onError is called by the library for errors that do not break the conn, such as a missing permission. Only the first
@@ -185,7 +172,6 @@ func (c *conn) flush() {
 	}
 }
 
-// Node returns the address of the server.
 func (c *conn) Node() string { return c.address }
 
 // Close ends the connection without waiting for replies.

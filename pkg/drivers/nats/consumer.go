@@ -128,9 +128,9 @@ func (s *session) existingConsumer(ctx context.Context, spec drivers.ConsumerSpe
 		return "", false, fmt.Errorf("find consumer %s of stream %s: %w", name, stream, err)
 	}
 	threads := (spec.Topology.Consumers + spec.Topology.Queues - 1) / spec.Topology.Queues
-	if most := c.CachedInfo().Config.MaxAckPending; most > 0 && (spec.Prefetch == 0 || spec.Prefetch*threads > most) {
+	if limit := c.CachedInfo().Config.MaxAckPending; limit > 0 && (spec.Prefetch == 0 || spec.Prefetch*threads > limit) {
 		return "", false, fmt.Errorf("consumer %s of stream %s: at most %d messages are unacknowledged, and %d threads have a "+
-			"prefetch of %d (0: unlimited); lower consumers.prefetch", name, stream, most, threads, spec.Prefetch)
+			"prefetch of %d (0: unlimited); lower consumers.prefetch", name, stream, limit, threads, spec.Prefetch)
 	}
 	return name, false, nil
 }
@@ -304,7 +304,6 @@ var (
 	nak = []byte("-NAK")
 )
 
-// Ack acknowledges messages.
 func (c *consumer) Ack(n int) {
 	first := 0
 	if c.all {

@@ -2,7 +2,6 @@ package nats
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,11 +27,7 @@ func (driver) Info() drivers.Info {
 	}
 }
 
-func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := kit.Decode[options]("nats", raw)
-	if err != nil {
-		return drivers.Declaration{Rejections: []string{err.Error()}}
-	}
+var declare = kit.Declare("nats", func(o *options, use drivers.Use) drivers.Declaration {
 	automatic := use.Ack == drivers.AckAutomatic
 	hidden := o.AckWait.Std()
 	if automatic {
@@ -44,7 +39,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes:             drivers.Modes(),
-			Acks:              acks(&o),
+			Acks:              acks(o),
 			Persistent:        o.Storage != "memory",
 			Transient:         true,
 			UnlimitedPrefetch: true,
@@ -69,11 +64,11 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		RedeliverAfter: hidden,
 
-		Rejections: rejections(&o, use),
+		Rejections: rejections(o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
-		Label:      label(&o, use),
+		Label:      label(o, use),
 	}
-}
+})
 
 // acks leaves out AckAutomatic for work queues, which require explicit acknowledgements.
 func acks(o *options) []drivers.Ack {

@@ -34,7 +34,6 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// streamMetrics returns the metrics from JetStream.
 func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	t := s.task.Load()
 	if t != nil && t.Existing != "" {

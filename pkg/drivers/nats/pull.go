@@ -44,8 +44,8 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 	return p
 }
 
-// capacity returns the capacity of the inbox. It has space for all requested messages twice, since a request that counts as
-// lost may still be answered, and for status messages.
+// capacity is that of the inbox. It has space for all requested messages twice, since a request that counts as lost may
+// still be answered, and for status messages.
 func (p *puller) capacity() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
