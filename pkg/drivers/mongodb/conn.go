@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +56,6 @@ type conn struct {
 	unused  []*mongo.Client // connected clients that no publisher without confirms uses
 }
 
-// Connect makes a connection.
 func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn, error) {
 	c, err := s.connect(ctx, s.env.Dial)
 	if err != nil {
@@ -81,7 +82,6 @@ func (s *session) connect(ctx context.Context, dial kit.DialFunc) (*conn, error)
 	return c, nil
 }
 
-// open connects a client.
 func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
 	o, err := c.session.options.client()
 	if err != nil {
@@ -95,12 +95,11 @@ func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	start := newStart(o.Hosts, giveUp)
 	var up atomic.Bool // connected: from now on, a broken connection breaks the conn
 	c.session.options.retry(o)
 	o.SetDialer(dialer{c}).SetAppName("lockstep").
 		SetServerMonitoringMode("poll").SetHeartbeatInterval(heartbeat).SetConnectTimeout(dialTimeout).SetMaxPoolSize(0).
-		SetServerMonitor(start.monitor()).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
+		SetServerMonitor(failEarly(len(o.Hosts), giveUp)).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
 		if up.Load() {
 			c.onPool(e)
 		}
@@ -119,7 +118,6 @@ func (c *conn) open(ctx context.Context) (*mongo.Client, error) {
 		}
 		return nil, err
 	}
-	start.over()
 	up.Store(true)
 	return client, nil
 }
@@ -155,45 +153,30 @@ func (c *conn) giveBack(client *mongo.Client) {
 	c.unused = append(c.unused, client)
 }
 
-// start makes a connection attempt fail when no host can be reached, instead of waiting until one can.
-type start struct {
-	mu     sync.Mutex
-	hosts  int
-	failed map[string]error // by host; nil: over
-	giveUp context.CancelCauseFunc
-}
-
-func newStart(hosts []string, giveUp context.CancelCauseFunc) *start {
-	return &start{hosts: len(hosts), failed: map[string]error{}, giveUp: giveUp}
-}
-
-func (s *start) monitor() *event.ServerMonitor {
+// failEarly returns a monitor that calls giveUp when no host can be reached, so that a connection attempt does not wait
+// until one can. It has no effect after a host has answered.
+func failEarly(hosts int, giveUp context.CancelCauseFunc) *event.ServerMonitor {
+	var mu sync.Mutex
+	failed := map[string]error{} // by host; nil: a host has answered
 	return &event.ServerMonitor{
-		ServerHeartbeatSucceeded: func(*event.ServerHeartbeatSucceededEvent) { s.over() },
+		ServerHeartbeatSucceeded: func(*event.ServerHeartbeatSucceededEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = nil
+		},
 		ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.failed == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			if failed == nil {
 				return
 			}
 			host, _, _ := strings.Cut(e.ConnectionID, "[")
-			s.failed[host] = e.Failure
-			if len(s.failed) < s.hosts {
-				return
+			failed[host] = e.Failure
+			if len(failed) >= hosts {
+				giveUp(errors.Join(slices.Collect(maps.Values(failed))...))
 			}
-			var all []error
-			for _, err := range s.failed {
-				all = append(all, err)
-			}
-			s.giveUp(errors.Join(all...))
 		},
 	}
-}
-
-func (s *start) over() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed = nil
 }
 
 // onPool breaks the conn, or reports an event, after a connection broke: the library then gives up all connections to

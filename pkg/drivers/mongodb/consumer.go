@@ -106,23 +106,19 @@ func (c *consumer) claim(ctx context.Context, now time.Time, filter bson.D) (*re
 		filter = append(filter, bson.E{Key: fieldBody, Value: bson.D{{Key: "$type", Value: "binData"}}},
 			bson.E{Key: fieldCount, Value: bson.D{{Key: "$type", Value: "int"}}})
 	}
+	var order any // none
+	if c.sorted {
+		order = byInsertion
+	}
 	until := bson.NewDateTimeFromTime(now.Add(c.visibility))
 	var answer *mongo.SingleResult
 	if c.automatic {
-		o := client.FindOneAndDelete()
-		if c.sorted {
-			o.SetSort(byInsertion)
-		}
-		answer = c.from.FindOneAndDelete(ctx, filter, o)
+		answer = c.from.FindOneAndDelete(ctx, filter, client.FindOneAndDelete().SetSort(order))
 	} else {
-		o := client.FindOneAndUpdate()
-		if c.sorted {
-			o.SetSort(byInsertion)
-		}
 		answer = c.from.FindOneAndUpdate(ctx, filter, bson.D{
 			{Key: "$set", Value: bson.D{{Key: fieldAt, Value: until}}},
 			{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: 1}}},
-		}, o)
+		}, client.FindOneAndUpdate().SetSort(order))
 	}
 	raw, err := answer.Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {

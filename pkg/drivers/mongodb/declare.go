@@ -2,7 +2,6 @@ package mongodb
 
 import (
 	_ "embed"
-	"encoding/json"
 	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -27,11 +26,7 @@ func (driver) Info() drivers.Info {
 	}
 }
 
-func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := kit.Decode[options]("mongodb", raw)
-	if err != nil {
-		return drivers.Declaration{Rejections: []string{err.Error()}}
-	}
+var declare = kit.Declare("mongodb", func(o *options, use drivers.Use) drivers.Declaration {
 	automatic := use.Ack == drivers.AckAutomatic
 	resilience := drivers.Vendor(o.Resilience, drivers.ByGuide)
 	if o.repeats() {
@@ -45,7 +40,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		"every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes: modes(&o),
+			Modes: modes(o),
 			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
 				drivers.AckAutomatic},
 			Persistent:        true,
@@ -66,13 +61,13 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Notes:      notes,
 		Resilience: resilience,
-		Label:      label(&o, use),
+		Label:      label(o, use),
 	}
 	if !automatic {
 		d.RedeliverAfter = o.Visibility.Std()
 	}
 	return d
-}
+})
 
 // modes leaves out the unconfirmed modes if the server answers writes with w: 0.
 func modes(o *options) []drivers.Mode {

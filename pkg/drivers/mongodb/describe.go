@@ -1,6 +1,7 @@
 package mongodb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// server is the description of a server.
 type server struct {
 	version string
 	ferret  string // version of FerretDB; "": MongoDB
@@ -49,17 +49,13 @@ func (s *session) ask(ctx context.Context) (server, error) {
 		bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
 		return server{}, fmt.Errorf("query MongoDB for its version: %w", err)
 	}
-	ferret := build.Ferret
-	if ferret == "" {
-		ferret = build.Nested.Version
-	}
 	slices.Sort(hello.Hosts)
-	return server{version: build.Version, ferret: ferret, set: hello.SetName, hosts: hello.Hosts,
+	return server{version: build.Version, ferret: cmp.Or(build.Ferret, build.Nested.Version), set: hello.SetName, hosts: hello.Hosts,
 		sharded: hello.Message == "isdbgrid"}, nil
 }
 
-// doubt returns a text if the server does not honour the write concern of the label, otherwise "".
-func (v server) doubt(o *options, persistent bool) string {
+// warning returns a text if the server does not honour the write concern of the label, otherwise "".
+func (v server) warning(o *options, persistent bool) string {
 	requested := o.W.String()
 	j := o.journaled(persistent)
 	journaled := j != nil && *j
@@ -116,9 +112,9 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	default:
 		d.Settings["replica_set"] = "none"
 	}
-	// Whether messages are persistent depends on the task: Setup reports doubts about that as a notice.
-	if doubt := v.doubt(o, false); doubt != "" {
-		d.Settings["write_concern"] = doubt
+	// Whether messages are persistent depends on the task: Setup reports a notice about that.
+	if warning := v.warning(o, false); warning != "" {
+		d.Settings["write_concern"] = warning
 	}
 	return d, nil
 }

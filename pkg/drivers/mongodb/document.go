@@ -61,7 +61,6 @@ func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
 	return append(b, 0)
 }
 
-// claimed is a claimed message.
 type claimed struct {
 	id    bson.ObjectID
 	count int32 // number of claims before this one

@@ -39,7 +39,6 @@ type options struct {
 // concern is a number of members, or 0 for the majority.
 type concern int
 
-// UnmarshalJSON parses a number or "majority".
 func (c *concern) UnmarshalJSON(text []byte) error {
 	if string(text) == `"majority"` {
 		*c = 0
@@ -76,7 +75,6 @@ func (o *options) repeats() bool {
 	return o.Resilience != "none" && err == nil && c.ReplicaSet != nil
 }
 
-// retry turns the retries of the library on or off.
 func (o *options) retry(c *client.ClientOptions) {
 	repeats := o.repeats()
 	c.SetRetryWrites(repeats).SetRetryReads(repeats)

@@ -139,9 +139,9 @@ func TestFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 		label := label(&o, drivers.Use{Mode: drivers.ConfirmEach, Persistent: c.persistent})
-		asked, _, _ := strings.Cut(c.of.doubt(&o, c.persistent), ": not honoured")
+		asked, _, _ := strings.Cut(c.of.warning(&o, c.persistent), ": not honoured")
 		if asked != c.asked || (asked != "" && !strings.HasPrefix(label, asked)) {
-			t.Errorf("%+v with %s, persistent %v, label %q: doubts %q, want %q", c.of, c.options, c.persistent, label,
+			t.Errorf("%+v with %s, persistent %v, label %q: warning %q, want %q", c.of, c.options, c.persistent, label,
 				asked, c.asked)
 		}
 	}

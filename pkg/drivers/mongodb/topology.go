@@ -37,8 +37,8 @@ func collections(t drivers.Topology) []string {
 // Setup creates the collections with the index that claims use. Existing collections are dropped first.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	s.announce.Do(func() {
-		if doubt := s.server.doubt(&s.options, t.Persistent); doubt != "" {
-			s.env.Event(drivers.EventNotice, doubt)
+		if warning := s.server.warning(&s.options, t.Persistent); warning != "" {
+			s.env.Event(drivers.EventNotice, warning)
 		}
 	})
 	db, err := s.database(ctx, &s.admin, s.env.Dial)
@@ -73,7 +73,6 @@ func (s *session) make(ctx context.Context, db *mongo.Database, name string) err
 	return nil
 }
 
-// Verify looks for existing collections.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	for queue := range t.Queues {
 		if err := s.exist(ctx, t, queue); err != nil {
@@ -83,7 +82,6 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// Teardown drops the collections.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err := s.drop(ctx, collections(t)); err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
@@ -163,7 +161,6 @@ func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
 
 const kindCollection = "collection"
 
-// Leftovers lists the collections whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	names, err := s.list(ctx, prefix)
 	if err != nil {
@@ -172,7 +169,6 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return kit.Leftovers(kindCollection, prefix, names), nil
 }
 
-// Cleanup drops collections.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	return kit.Cleanup(these, map[string]func([]string) error{kindCollection: func(names []string) error {
 		return s.drop(ctx, names)
