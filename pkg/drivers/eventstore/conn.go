@@ -37,7 +37,7 @@ type conn struct {
 	client  *kurrentdb.Client
 	version kurrentdb.ServerVersion
 	used    atomic.Bool   // the client has connected, or tries to
-	room    chan struct{} // limits concurrent appends
+	appends chan struct{} // limits concurrent appends
 }
 
 // Connect connects to the first of the node's current endpoints that answers.
@@ -52,12 +52,11 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 // forwarding returns a local address from which connections are forwarded to address.
 type forwarding = func(ctx context.Context, address string) (local string, err error)
 
-// connect connects to one node.
 func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwarding) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c := &conn{Conn: requests.NewConn(), session: s, address: e.Address,
-		number: strconv.FormatUint(number.Add(1), 10), room: make(chan struct{}, s.options.Concurrency)}
+		number: strconv.FormatUint(number.Add(1), 10), appends: make(chan struct{}, s.options.Concurrency)}
 	err := ctx.Err()
 	if err == nil {
 		c.local, err = forward(ctx, e.Address)
@@ -132,10 +131,8 @@ func (c *conn) fail(cause error) {
 	c.Broke(fmt.Errorf("%s: %w", c.address, cause))
 }
 
-// Node returns the address of the node.
 func (c *conn) Node() string { return c.address }
 
-// Close closes the connection.
 func (c *conn) Close() error {
 	c.End()
 	conns.Delete(c.number)

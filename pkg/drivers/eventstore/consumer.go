@@ -168,9 +168,9 @@ var start = time.Now()
 // answer sends the answers to the oldest unanswered events: each by a request of its own, or all by a list. From Stop
 // on, it waits for the server up to grace.
 func (c *consumer) answer(count int, send func(...*kurrentdb.ResolvedEvent) error) {
-	most := maxAnswered
+	size := maxAnswered
 	if c.spec.Ack == drivers.AckEach {
-		most = 1
+		size = 1
 	}
 	c.answering.Store(int64(time.Since(start))) // before the check of ran: Stop checks them in the other order
 	defer c.answering.Store(0)
@@ -183,7 +183,7 @@ func (c *consumer) answer(count int, send func(...*kurrentdb.ResolvedEvent) erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered += int64(count)
-	for events := range slices.Chunk(c.unanswered[:count], most) {
+	for events := range slices.Chunk(c.unanswered[:count], size) {
 		_ = send(events...)
 	}
 	c.unanswered = slices.Delete(c.unanswered, 0, count)

@@ -2,7 +2,6 @@ package eventstore
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -25,11 +24,7 @@ func (driver) Info() drivers.Info {
 	}
 }
 
-func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
-	o, err := kit.Decode[options]("eventstore", raw)
-	if err != nil {
-		return drivers.Declaration{Rejections: []string{err.Error()}}
-	}
+var declare = kit.Declare("eventstore", func(o *options, use drivers.Use) drivers.Declaration {
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes:         modes,
@@ -49,12 +44,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		RedeliverAfter: o.Timeout.Std(),
 
-		Rejections: rejections(&o, use),
-		Notes:      notes(&o, use),
+		Rejections: rejections(o, use),
+		Notes:      notes(o, use),
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
-		Label:      label(&o),
+		Label:      label(o),
 	}
-}
+})
 
 func rejections(o *options, use drivers.Use) []string {
 	nodes, at := len(o.All()), use.ConsumerNode

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
 
@@ -17,7 +15,16 @@ const standInID = "lockstep-stand-in"
 
 // Describe reports the server's product and version, the settings of this session, and the members of a cluster.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
-	d := drivers.Description{Product: "EventStoreDB", Settings: s.describeSettings()}
+	o := &s.options
+	d := drivers.Description{Product: "EventStoreDB", Settings: map[string]string{
+		"strategy": o.Strategy, "message_timeout": o.Timeout.String(), "max_retry_count": fmt.Sprint(o.MaxRetries),
+		"live_buffer_size": fmt.Sprint(o.LiveBuffer), "history_buffer_size": fmt.Sprint(o.History),
+		"read_batch_size": fmt.Sprint(o.ReadBatch), "checkpoint_after": o.CheckAfter.String(),
+		"append_batch": fmt.Sprint(o.AppendBatch), "tls": fmt.Sprint(s.security.tls != nil),
+	}}
+	if o.MaxCount > 0 {
+		d.Settings["max_count"] = fmt.Sprint(o.MaxCount)
+	}
 	c, err := s.leader(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe EventStoreDB: %w", err)
@@ -44,19 +51,4 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 
 func versionText(v kurrentdb.ServerVersion) string {
 	return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
-}
-
-// describeSettings returns the settings that this session uses.
-func (s *session) describeSettings() map[string]string {
-	o := &s.options
-	all := map[string]string{
-		"strategy": o.Strategy, "message_timeout": time.Duration(o.Timeout).String(), "max_retry_count": strconv.Itoa(int(o.MaxRetries)),
-		"live_buffer_size": strconv.Itoa(int(o.LiveBuffer)), "history_buffer_size": strconv.Itoa(int(o.History)),
-		"read_batch_size": strconv.Itoa(int(o.ReadBatch)), "checkpoint_after": time.Duration(o.CheckAfter).String(),
-		"append_batch": strconv.Itoa(o.AppendBatch), "tls": strconv.FormatBool(s.security.tls != nil),
-	}
-	if o.MaxCount > 0 {
-		all["max_count"] = strconv.FormatUint(o.MaxCount, 10)
-	}
-	return all
 }

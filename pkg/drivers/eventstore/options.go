@@ -26,8 +26,8 @@ type options struct {
 	History     int32        `json:"historyBufferSize"`
 	ReadBatch   int32        `json:"readBatchSize"`
 	CheckAfter  kit.Duration `json:"checkpointAfter"`
-	CheckLeast  int32        `json:"checkpointLowerBound"`
-	CheckMost   int32        `json:"checkpointUpperBound"`
+	CheckMin    int32        `json:"checkpointLowerBound"`
+	CheckMax    int32        `json:"checkpointUpperBound"`
 	MaxCount    uint64       `json:"maxCount"`
 	Concurrency int          `json:"concurrency"`
 	AppendBatch int          `json:"appendBatch"`
@@ -41,8 +41,8 @@ func (o *options) Check() error {
 	switch {
 	case o.ReadBatch >= o.History:
 		return fmt.Errorf("readBatchSize %d must be smaller than historyBufferSize %d: otherwise the server does not read ahead", o.ReadBatch, o.History)
-	case o.CheckLeast > o.CheckMost:
-		return fmt.Errorf("checkpointLowerBound %d is above checkpointUpperBound %d", o.CheckLeast, o.CheckMost)
+	case o.CheckMin > o.CheckMax:
+		return fmt.Errorf("checkpointLowerBound %d is above checkpointUpperBound %d", o.CheckMin, o.CheckMax)
 	}
 	all, err := o.endpoints()
 	if err != nil {
@@ -54,7 +54,7 @@ func (o *options) Check() error {
 // settings returns the settings of each group.
 func (o *options) settings() kurrentdb.PersistentSubscriptionSettings {
 	return kurrentdb.PersistentSubscriptionSettings{
-		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckLeast, CheckpointUpperBound: o.CheckMost,
+		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckMin, CheckpointUpperBound: o.CheckMax,
 		MaxSubscriberCount: kurrentdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch,
 		HistoryBufferSize:    o.History,
 		ConsumerStrategyName: kurrentdb.ConsumerStrategy(o.Strategy),

@@ -35,7 +35,6 @@ type publisher struct {
 	events  atomic.Uint64
 }
 
-// Publisher connects a publisher.
 func (c *conn) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	s := c.session
 	s.task.Store(&spec.Topology)
@@ -81,8 +80,8 @@ func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 // where the end of each call wakes up all waiting calls. With 400 appends, that reduces the throughput by two thirds.
 func (p *publisher) append(ctx context.Context, events []kurrentdb.EventData) error {
 	select {
-	case p.conn.room <- struct{}{}:
-		defer func() { <-p.conn.room }()
+	case p.conn.appends <- struct{}{}:
+		defer func() { <-p.conn.appends }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
