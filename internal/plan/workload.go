@@ -79,7 +79,6 @@ type Topology struct {
 	Queues        int    `json:"queues"`
 	Subscriptions int    `json:"subscriptions"`
 	Bindings      int    `json:"bindings"`    // per queue
-	Mapping       string `json:"mapping"`     // publishers to queues: "round-robin" (publisher i to queue i mod queues)
 	Connections   string `json:"connections"` // "per-thread" or "shared" (by the threads of one role of an agent)
 	Channels      int    `json:"channels"`    // "per-thread": threads that share one connection
 	QueueNode     Node   `json:"queueNode"`
@@ -151,7 +150,7 @@ func Default() Workload {
 			Persistent: true, Node: "spread"},
 		Consumers: Consumers{Nodes: 1, Threads: 1, Prefetch: 100, Batch: 100, Ack: "each", AckEvery: 100,
 			AckInterval: Duration(time.Second), Node: "spread"},
-		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",
+		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Connections: "per-thread",
 			Channels: 1, QueueNode: "spread", Churn: Churn{Hold: Duration(time.Second), Probes: 10}},
 		Message:  Message{Size: 100, Payload: Payload{Kind: PayloadRandom, Repeat: 0.5}},
 		Warmup:   Duration(2 * time.Second),
