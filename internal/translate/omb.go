@@ -94,8 +94,7 @@ func readWorkload(t *table, fallback string) workload {
 				"the table flags cells in which consumers did not keep up")
 	}
 	if w.warmup > 0 && t.find("warmupDurationMinutes") == nil {
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			fmt.Sprintf("no warmupDurationMinutes: %d minute, the default of the benchmark", ombWarmup)})
+		t.note("no warmupDurationMinutes: %d minute, the default of the benchmark", ombWarmup)
 	}
 	kind := t.text("keyDistributor", "NO_KEY")
 	e := t.find("keyDistributor")
@@ -142,7 +141,7 @@ func readDriver(t *table, w workload) broker {
 	class := t.text("driverClass", "")
 	e := t.find("driverClass")
 	if e == nil {
-		t.report.invalid(t.file, t.line, "driverClass is missing: give the driver class of the broker")
+		t.fail("driverClass is missing: give the driver class of the broker")
 		return broker{}
 	}
 	for _, d := range ombDrivers {
@@ -160,8 +159,7 @@ func readDriver(t *table, w workload) broker {
 // onePartition rejects topics with partitions for brokers without partitions, as the benchmark does.
 func onePartition(t *table, w workload) {
 	if w.partitions > 1 {
-		t.report.invalid(t.file, t.line,
-			"the workload has %d partitions per topic, and this broker has no partitions; the benchmark rejects it, too", w.partitions)
+		t.fail("the workload has %d partitions per topic, and this broker has no partitions; the benchmark rejects it, too", w.partitions)
 	}
 }
 

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +43,7 @@ func ombKafka(t *table, w workload) broker {
 func kafkaBrokers(t, common *table) field {
 	text := common.text("bootstrap.servers", "")
 	if text == "" {
-		t.report.invalid(t.file, t.line, "commonConfig has no bootstrap.servers: give the addresses of the brokers")
+		t.fail("commonConfig has no bootstrap.servers: give the addresses of the brokers")
 	}
 	var all []any
 	for one := range strings.SplitSeq(text, ",") {
@@ -130,8 +129,7 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 	if idempotent {
 		b.options = append(b.options, field{"idempotence", true})
 		if set == nil {
-			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "",
-				"no enable.idempotence: it is enabled, as in Kafka's Java producer"})
+			p.note("no enable.idempotence: it is enabled, as in Kafka's Java producer")
 		}
 		if n != requestsInFlight {
 			p.remark(inFlight, "with idempotence it is always %d", requestsInFlight)
@@ -204,7 +202,7 @@ func ombRabbitMQ(t *table, w workload) broker {
 	b.persistent = t.yes("messagePersistence", false)
 	var urls []any
 	if e := t.take("amqpUris"); e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.invalid(t.file, t.line, "amqpUris is missing: give the list of the addresses of the brokers")
+		t.fail("amqpUris is missing: give the list of the addresses of the brokers")
 	} else {
 		for _, one := range e.value.list {
 			urls = append(urls, one.text)
@@ -254,9 +252,8 @@ func remarkPassword(t *table, key, url string) {
 
 // unbounded adds a remark that matrices limit unconfirmed messages, and the benchmark does not.
 func unbounded(t *table) {
-	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-		fmt.Sprintf("the benchmark has no limit of unconfirmed messages; here it is %d per publisher (maxInFlight)",
-			ombWindow)})
+	t.note("the benchmark has no limit of unconfirmed messages; here it is %d per publisher (maxInFlight)",
+		ombWindow)
 }
 
 // ombNATS reads the driver file of NATS: one stream on disk per topic, over one connection.
@@ -266,7 +263,7 @@ func ombNATS(t *table, w workload) broker {
 		ack: []field{{"ack", "each"}}, prefetch: 1000}
 	url := t.text("natsHostUrl", "")
 	if url == "" {
-		t.report.invalid(t.file, t.line, "natsHostUrl is missing: give the address of the server")
+		t.fail("natsHostUrl is missing: give the address of the server")
 	}
 	if !strings.Contains(url, "://") {
 		url = "nats://" + url
@@ -292,7 +289,7 @@ func ombArtemis(t *table, w workload) broker {
 		persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
 	address := t.text("brokerAddress", "")
 	if address == "" {
-		t.report.invalid(t.file, t.line, "brokerAddress is missing: give the address of the broker")
+		t.fail("brokerAddress is missing: give the address of the broker")
 		return b
 	}
 	rest, ok := strings.CutPrefix(address, "tcp://")

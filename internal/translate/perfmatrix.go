@@ -156,7 +156,15 @@ func spread(varying []column) (axes []field, zip []any) {
 		}
 		product *= len(distinct[i])
 	}
-	if product == n && crossing(varying, distinct) {
+	seen := map[string]bool{} // combinations
+	for i := range n {
+		var key strings.Builder
+		for _, c := range varying {
+			key.WriteString(literal(c.values[i]) + "\x00")
+		}
+		seen[key.String()] = true
+	}
+	if product == n && len(seen) == n {
 		for i, c := range varying {
 			axes = append(axes, field{c.axis, distinct[i]})
 		}
@@ -167,21 +175,4 @@ func spread(varying []column) (axes []field, zip []any) {
 		zip = append(zip, c.axis)
 	}
 	return axes, zip
-}
-
-// crossing reports whether every combination occurs, in any order.
-func crossing(varying []column, distinct [][]any) bool {
-	seen := map[string]bool{}
-	for i := range varying[0].values {
-		var key strings.Builder
-		for _, c := range varying {
-			key.WriteString(literal(c.values[i]) + "\x00")
-		}
-		seen[key.String()] = true
-	}
-	product := 1
-	for _, d := range distinct {
-		product *= len(d)
-	}
-	return len(seen) == product
 }

@@ -68,7 +68,7 @@ func readRun(t *table, uri string) run {
 	readEnd(t, &r)
 	size := t.number("minMsgSize", 0, 0, plan.MaxMessageSize)
 	if r.size = max(size, plan.MinMessageSize); size < plan.MinMessageSize && t.find("minMsgSize") != nil {
-		t.remarkValue("minMsgSize", "%d raised to %d bytes, the size of the envelope of a message", size, plan.MinMessageSize)
+		t.remark("minMsgSize", "%d raised to %d bytes, the size of the envelope of a message", size, plan.MinMessageSize)
 	}
 	for key, why := range perfLost {
 		t.lose(key, "%s", why)
@@ -83,9 +83,9 @@ func readThreads(t *table, r *run) {
 		t.number("consumerChannelCount", 1, 1, 65_535)
 	r.publishers, r.consumers, r.channels = producers*perProducer, consumers*perConsumer, perProducer
 	if consumers > 0 && perConsumer != perProducer {
-		t.remarkValue("consumerChannelCount",
+		t.remark("consumerChannelCount",
 			"a connection has the same number of channels for consumers and publishers: %d", perProducer)
-		t.remarkValue("producerChannelCount",
+		t.remark("producerChannelCount",
 			"a connection has the same number of channels for consumers and publishers: %d", perProducer)
 	}
 	for _, role := range []struct {
@@ -104,7 +104,7 @@ func readSending(t *table, r *run) {
 		r.mode, r.window = "fire-and-forget", 1000
 	case 0:
 		r.mode, r.window = "confirm-window", perfWindow
-		t.remarkValue("confirm", "PerfTest then has no limit of unconfirmed messages; here it is %d per publisher",
+		t.remark("confirm", "PerfTest then has no limit of unconfirmed messages; here it is %d per publisher",
 			perfWindow)
 	default:
 		r.mode, r.window = "confirm-window", confirm
@@ -147,7 +147,7 @@ func readReceiving(t *table, r *run) {
 	}
 	if t.yes("autoAck", false) {
 		if r.ack == "every" {
-			t.remarkValue("multiAckEvery", "no effect with auto-ack, as in PerfTest")
+			t.remark("multiAckEvery", "no effect with auto-ack, as in PerfTest")
 		}
 		r.ack = "automatic"
 	}
@@ -156,14 +156,14 @@ func readReceiving(t *table, r *run) {
 		if r.prefetch == 0 || channel < r.prefetch {
 			r.prefetch = channel
 		}
-		t.remarkValue("channelPrefetch",
+		t.remark("channelPrefetch",
 			"the prefetch applies to a consumer, which has its own channel; the smaller of both is used")
 	}
 	switch {
 	case r.ack != "every":
 		r.ackEvery = 100 // has no effect
 	case r.prefetch > 0 && r.prefetch < r.ackEvery:
-		t.remarkValue("multiAckEvery",
+		t.remark("multiAckEvery",
 			"lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
 		r.ackEvery = r.prefetch
 	}
@@ -174,12 +174,12 @@ func readQueues(t *table, r *run) {
 	from, to := t.number("queueSequenceFrom", 1, 0, 1<<31), t.number("queueSequenceTo", 0, 0, 1<<31)
 	if t.take("queuePattern") != nil || to > 0 {
 		if r.queues = to - from + 1; r.queues < 1 || r.queues > plan.MaxQueues {
-			t.report.invalid(t.file, t.line, "queues %d to %d: give 1 to %d queues", from, to, plan.MaxQueues)
+			t.fail("queues %d to %d: give 1 to %d queues", from, to, plan.MaxQueues)
 			r.queues = 1
 		}
 		t.remark("queuePattern", "names of queues are generated per task")
 		if r.consumers > 0 && r.consumers < r.queues {
-			t.remarkValue("queueSequenceTo",
+			t.remark("queueSequenceTo",
 				"%d queues instead of %d: each queue needs a consumer", r.consumers, r.queues)
 			r.queues = r.consumers
 		}
@@ -216,18 +216,17 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 	switch {
 	case r.consumers > 1:
 		for _, key := range []string{"consumerCount", "consumerChannelCount"} {
-			t.remarkValue(key,
+			t.remark(key,
 				"without names of queues each of the %d consumers of PerfTest has its own queue, which receives every message; each becomes a "+
 					"subscription with one consumer", r.consumers)
 		}
 		if r.consumers > plan.MaxSubscriptions {
-			t.report.invalid(t.file, t.line,
-				"%d consumers with one queue each: the maximum is %d; set queue-names to share a queue",
+			t.fail("%d consumers with one queue each: the maximum is %d; set queue-names to share a queue",
 				r.consumers, plan.MaxSubscriptions)
 		}
 		r.subscriptions, r.consumers = r.consumers, 1
 	case r.consumers == 0 && len(arguments) == 0:
-		t.remarkValue("consumerCount",
+		t.remark("consumerCount",
 			"without consumers and names of queues PerfTest has no queue, and the broker drops all messages; here one queue stores one message")
 		return []field{{"queue", []field{{"maxLength", 1}, {"overflow", "drop-head"}}}}
 	}
@@ -290,12 +289,10 @@ func readEnd(t *table, r *run) {
 		r.measure = seconds(limit)
 	case r.count > 0:
 		r.measure = perfCounted
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			"no time-limit: " + "the maximum is " + perfCounted})
+		t.note("no time-limit: the maximum is " + perfCounted)
 	default:
 		r.measure = "10s"
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			"no time-limit: PerfTest runs until it is stopped; here it is 10s"})
+		t.note("no time-limit: PerfTest runs until it is stopped; here it is 10s")
 	}
 }
 

@@ -14,11 +14,9 @@ const (
 	perfWindow = 100_000
 	// perfCounted is the maximum duration of a measurement by count.
 	perfCounted = "10m"
+	// perfFactors are the fractions of the highest rate at which rate-vs-latency measures after it has found that rate.
+	perfFactors = "0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04, 1.05"
 )
-
-// perfFactors are the fractions of the highest rate at which rate-vs-latency measures after it has found that rate.
-var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04,
-	1.05}
 
 // PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). Errors have type Errors.
 func PerfTest(scenarios File) (*Result, error) {
@@ -60,12 +58,10 @@ func readScenarios(f File, r *report) []run {
 
 // scenario is one scenario of the file.
 type scenario struct {
+	table           *table
 	name, kind, uri string
-	line            int
 	params          []*table
 	variables       []variable
-	report          *report
-	file            string
 }
 
 // variable is a parameter with several values.
@@ -76,9 +72,9 @@ type variable struct {
 }
 
 func readScenario(t *table) *scenario {
-	s := &scenario{report: t.report, file: t.file, line: t.line, name: name(t.text("name", ""), "")}
+	s := &scenario{table: t, name: name(t.text("name", ""), "")}
 	if s.name == "" {
-		t.report.invalid(t.file, t.line, "a scenario without a name")
+		t.fail("a scenario without a name")
 	}
 	s.kind = t.text("type", "")
 	s.uri = t.text("uri", perfURI)
@@ -94,29 +90,21 @@ func readScenario(t *table) *scenario {
 		t.lose("variables", "PerfTest ignores them in a rate-vs-latency scenario")
 		t.remark("type",
 			"PerfTest first measures the highest rate, then shares of it; here only the first step is measured, without a rate limit. "+
-				"For the second step, set publishers.rate to %s of the measured rate", shares())
+				"For the second step, set publishers.rate to "+perfFactors+" of the measured rate")
 		if len(s.params) > 1 {
 			s.params = s.params[:1]
 		}
 	default:
-		t.report.invalid(t.file, t.line, "type %q is not one of simple, varying and rate-vs-latency", s.kind)
+		t.fail("type %q is not one of simple, varying and rate-vs-latency", s.kind)
 	}
 	t.rest("a scenario")
 	return s
 }
 
-func shares() string {
-	text := make([]string, len(perfFactors))
-	for i, f := range perfFactors {
-		text[i] = strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	return strings.Join(text, ", ")
-}
-
 func (s *scenario) readParams(t *table) {
 	e := t.take("params")
 	if e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.invalid(t.file, t.line, "scenario %q has no params: give a list of at least one set of parameters", s.name)
+		t.fail("scenario %q has no params: give a list of at least one set of parameters", s.name)
 		return
 	}
 	for i, one := range e.value.list {
@@ -157,7 +145,7 @@ func camel(key string) string {
 func (s *scenario) readVariables(t *table) {
 	e := t.take("variables")
 	if e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.invalid(t.file, t.line, "scenario %q is varying and has no variables", s.name)
+		t.fail("scenario %q is varying and has no variables", s.name)
 		return
 	}
 	for i, one := range e.value.list {
@@ -197,7 +185,7 @@ func (s *scenario) runs() []run {
 	n := len(s.params)
 	for _, v := range s.variables {
 		if n *= len(v.values); n > maxRuns {
-			s.report.invalid(s.file, s.line, "scenario %q has more than %d combinations", s.name, maxRuns)
+			s.table.fail("scenario %q has more than %d combinations", s.name, maxRuns)
 			return nil
 		}
 	}
@@ -227,8 +215,7 @@ func (s *scenario) runs() []run {
 		}
 	}
 	if len(all) < n {
-		s.report.lost = append(s.report.lost, Lost{s.file, s.line, "",
-			fmt.Sprintf("scenario %s has %d measurements; %d of them differ in a matrix", s.name, n, len(all))})
+		s.table.note("scenario %s has %d measurements; %d of them differ in a matrix", s.name, n, len(all))
 	}
 	return all
 }

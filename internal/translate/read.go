@@ -191,17 +191,6 @@ func (t *table) inner(name string) *table {
 	return e.properties(t)
 }
 
-// remarkValue adds a remark on the value of a key. The value may come from a variable, which has its own line.
-func (t *table) remarkValue(name, why string, a ...any) {
-	if e := t.find(name); e != nil {
-		line := e.line
-		if e.value.line > 0 {
-			line = e.value.line
-		}
-		t.report.lost = append(t.report.lost, Lost{t.file, line, e.key, fmt.Sprintf(why, a...)})
-	}
-}
-
 // rename sets the lookup name of all keys to PerfTest's name: "producer-count" is producerCount.
 func (t *table) rename() {
 	t.path = ""
@@ -227,6 +216,14 @@ func (t *table) with(others []*entry) *table {
 	}
 	return inner
 }
+
+// note records a remark on the whole table, or on the file.
+func (t *table) note(why string, a ...any) {
+	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", fmt.Sprintf(why, a...)})
+}
+
+// fail records an error of the whole table, or of the file.
+func (t *table) fail(format string, a ...any) { t.report.invalid(t.file, t.line, format, a...) }
 
 func (t *table) find(name string) *entry {
 	for _, e := range t.keys {
@@ -313,7 +310,7 @@ func (t *table) text(name, fallback string) string {
 // required returns a number that must be given.
 func (t *table) required(name string, minimum, maximum int64) int64 {
 	if t.find(name) == nil {
-		t.report.invalid(t.file, t.line, "%s%s is missing: give a number of at least %d", t.path, name, minimum)
+		t.fail("%s%s is missing: give a number of at least %d", t.path, name, minimum)
 		return minimum
 	}
 	return t.number(name, minimum, minimum, maximum)
