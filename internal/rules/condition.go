@@ -1,5 +1,15 @@
 // Package rules parses and evaluates the rules of matrices: conditions over values and flags, the end of repetitions,
 // and comparisons with a baseline. They name values and units in the same way.
+//
+//	require    = condition | regression
+//	while      = condition
+//	until      = "ci" [ "(" value ")" ] "<" percentage [ "at" percentage ]
+//	condition  = part { "||" part }
+//	part       = factor { "&&" factor }
+//	factor     = "!" factor | "(" condition ")" | flag | operand op operand
+//	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
+//	operand    = value | number | duration
+//	regression = [ value { "," value } ] "no worse than baseline" [ name ] "by" percentage [ "at" percentage ]
 package rules
 
 import (
@@ -8,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
@@ -46,6 +57,25 @@ func (c Condition) Fails(values map[string]plan.Value) []Failure {
 
 // Names returns the full names of the values that the condition compares, each once.
 func (c Condition) Names() []string { return c.names }
+
+// Regressions returns the comparisons in a run's rules, each text once, by the name of their baseline.
+func Regressions(r plan.Run) map[string][]plan.Regression {
+	all := map[string][]plan.Regression{}
+	seen := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, required := range c.Require {
+			if seen[required.Text] {
+				continue
+			}
+			seen[required.Text] = true
+			if rule, is, err := ParseRegression(required.Text, r.Metrics); is && err == nil {
+				name := r.BaselineOf(rule)
+				all[name] = append(all[name], rule)
+			}
+		}
+	}
+	return all
+}
 
 // term is a part of a condition. Only flags can be negated: ParseCondition resolves other negations with De Morgan's
 // laws and opposite comparison operators.
@@ -166,6 +196,19 @@ func (i interval) text(unit plan.Unit) string {
 		return fmt.Sprintf("%s ± %s", quantity((i.low+i.high)/2, unit), quantity((i.high-i.low)/2, unit))
 	}
 	return quantity(i.low, unit)
+}
+
+// quantity formats a number with its unit: "61.3 ms", "20,050/s", "3".
+func quantity(x float64, unit plan.Unit) string {
+	switch unit {
+	case plan.Seconds:
+		return display.Seconds(x)
+	case plan.PerSecond, plan.Text:
+		return display.Number(x) + "/s"
+	case plan.Bytes:
+		return display.Bytes(x)
+	}
+	return display.Number(x)
 }
 
 // always reports whether a comparison holds for every pair of numbers from two intervals.

@@ -1,10 +1,14 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -29,12 +33,6 @@ func (f ConditionErrors) Error() string {
 }
 
 // ParseCondition parses a condition over the values of a workload's outcomes. The error is of type ConditionErrors.
-//
-//	condition  = part { "||" part }
-//	part       = factor { "&&" factor }
-//	factor     = "!" factor | "(" condition ")" | flag | operand op operand
-//	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
-//	operand    = value | number | duration
 //
 // Values are those of metrics.Values, and the short names p50 … max and rate. A short name stands for the latency or
 // rate at the consumers, or at the publishers if there are no consumers.
@@ -279,9 +277,47 @@ func (p *conditionParser) unitOf(o operand) plan.Unit {
 	return info.Unit
 }
 
+// mismatch returns an error text if a value cannot be compared with a constant because of their units; empty if it can.
+func mismatch(value operand, of plan.Unit, with operand) string {
+	n := strings.TrimSuffix(with.text, "/s")
+	switch {
+	case of == with.unit || of == plan.Text && with.unit == plan.PerSecond:
+	case of == plan.Seconds && with.unit == plan.Count:
+		return fmt.Sprintf("%s is a time: write a duration, %sms or %ss", value.text, n, n)
+	case of == plan.Seconds:
+		return fmt.Sprintf("%s is a time: write a duration, as 50ms", value.text)
+	case with.unit == plan.Count: // rates, counts, cores and bytes accept a plain number
+	case of == plan.PerSecond || of == plan.Text:
+		return fmt.Sprintf("%s is a rate: write messages per second, as 20_000", value.text)
+	case of == plan.Bytes:
+		return fmt.Sprintf("%s is memory: write bytes, as 500MiB", value.text)
+	default:
+		return fmt.Sprintf("%s is a plain number: write it without a unit", value.text)
+	}
+	return ""
+}
+
 func flagNames() (names []string) {
 	for _, f := range plan.Flags() {
 		names = append(names, string(f))
+	}
+	return names
+}
+
+// shortNames maps the short names of conditions to values. With consumers they are the quantiles of end-to-end latency
+// and the consume rate. Without consumers they are the publish rate and the quantiles of publish latency. That is from
+// the intended send time in open loop, and from the call in closed loop.
+func shortNames(w plan.Workload) map[string]string {
+	latency, rate := "e2e", "consume.rate"
+	if w.Consumers.Nodes == 0 {
+		latency, rate = "publish", "publish.rate"
+		if w.Publishers.Open() || w.Search != nil {
+			latency = "publish.intended"
+		}
+	}
+	names := map[string]string{"rate": rate}
+	for _, q := range plan.Quantiles() {
+		names[q.Name] = latency + "." + q.Name
 	}
 	return names
 }
@@ -343,4 +379,144 @@ func (t token) String() string {
 		return "the end"
 	}
 	return fmt.Sprintf("%q", t.text)
+}
+
+// constant parses a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
+// ("500MiB").
+func constant(text string) (number float64, unit plan.Unit, ok bool) {
+	plain := strings.ReplaceAll(text, "_", "")
+	if rate, is := strings.CutSuffix(plain, "/s"); is {
+		n, err := strconv.ParseFloat(rate, 64)
+		return n, plan.PerSecond, err == nil
+	}
+	if n, err := strconv.ParseFloat(plain, 64); err == nil {
+		return n, plan.Count, true
+	}
+	if d, err := time.ParseDuration(plain); err == nil {
+		return d.Seconds(), plan.Seconds, true
+	}
+	for _, m := range memoryUnits {
+		if head, is := strings.CutSuffix(plain, m.name); is {
+			n, err := strconv.ParseFloat(head, 64)
+			return n * m.bytes, plan.Bytes, err == nil
+		}
+	}
+	return 0, "", false
+}
+
+// Memory parses an amount of memory or disk: bytes such as "1073741824", or with a unit, such as "4GiB" or "500MB". ok
+// is false if the text is none, or not a whole number of bytes.
+func Memory(text string) (bytes int64, ok bool) {
+	n, unit, ok := constant(text)
+	if !ok || unit != plan.Bytes && unit != plan.Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {
+		return 0, false
+	}
+	return int64(n), true
+}
+
+// memoryUnits are in the order of matching. B is last, because it is a suffix of all others.
+var memoryUnits = []struct {
+	name  string
+	bytes float64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+
+const regressionForm = `write it as "no worse than baseline by 5%" or "publish.rate, publish.p99 no worse than baseline NAME by 5% at 95%"`
+
+var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
+
+// ParseRegression parses such a rule. is is false if the text is not meant as a comparison with a baseline. The error
+// names all mistakes. metrics are those of the run.
+func ParseRegression(text string, metrics plan.Metrics) (r plan.Regression, is bool, err error) {
+	words := strings.Fields(text)
+	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {
+		return r, false, nil
+	}
+	m := regressionPattern.FindStringSubmatch(text)
+	if m == nil {
+		return r, true, errors.New("it names no value to compare with a baseline; " + regressionForm)
+	}
+	r = plan.Regression{Baseline: m[2]}
+	var problems []string
+	for name := range strings.SplitSeq(m[1], ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		info, _ := metrics.ValueNamed(name)
+		switch why := notAValue(name, metrics); {
+		case why != "":
+			problems = append(problems, why)
+		case info.Better == plan.NeitherBetter:
+			problems = append(problems,
+				name+" has no better direction; use another value, or a condition such as "+name+
+					" < …")
+		}
+		r.Values = append(r.Values, name)
+	}
+	effect, confidence, wrong := percentages(m[3], "the maximum regression", m[4])
+	r.Effect, r.Confidence = effect, confidence
+	if problems = append(problems, wrong...); problems != nil {
+		return r, true, errors.New(strings.Join(problems, "; "))
+	}
+	return r, true, nil
+}
+
+const untilForm = `write it as "ci < 5%", "ci(publish.p99) < 5%" or "ci(publish.p99) < 5% at 90%"`
+
+var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
+
+// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all
+// mistakes. metrics are those of the run.
+func ParseStopRule(text string, metrics plan.Metrics) (plan.StopRule, error) {
+	u := plan.StopRule{Rule: text}
+	m := untilPattern.FindStringSubmatch(text)
+	if m == nil {
+		return u, fmt.Errorf("%q is no condition for the end of repetitions; %s", text, untilForm)
+	}
+	var problems []string
+	if strings.Contains(text, "(") {
+		u.Value = strings.TrimSpace(m[1])
+		if why := notAValue(u.Value, metrics); why != "" {
+			problems = append(problems, why)
+		}
+	}
+	within, confidence, wrong := percentages(m[2], "the maximum deviation of the median", m[3])
+	u.Within, u.Confidence = within, confidence
+	if problems = append(problems, wrong...); problems != nil {
+		return u, errors.New(strings.Join(problems, "; "))
+	}
+	return u, nil
+}
+
+// percentages parses an effect and a confidence in percent, and returns them as fractions. An empty confidence is the
+// default. what describes the effect in errors.
+func percentages(effect, what, confidence string) (e, c float64, wrong []string) {
+	parse := func(text string, above, example float64, what string) float64 {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n > above && n < 100) {
+			wrong = append(wrong, fmt.Sprintf("%s%% is not between %g%% and 100%%; give %s, for example %g%%", text, above,
+				what, example))
+			return 0
+		}
+		return n / 100
+	}
+	e, c = parse(effect, 0, 5, what), plan.DefaultConfidence
+	if confidence != "" {
+		c = parse(confidence, 50, 95, "a confidence")
+	}
+	return e, c, wrong
+}
+
+// notAValue returns why a name is not that of a value with a number; empty if it is.
+func notAValue(name string, metrics plan.Metrics) string {
+	info, known := metrics.ValueNamed(name)
+	switch {
+	case known && info.Unit != plan.Text:
+		return ""
+	case known:
+		return fmt.Sprintf("%s is no single number; take publish.rate or consume.rate", name)
+	}
+	names := metrics.Names()
+	_, plain := plan.SplitGroup(name)
+	return fmt.Sprintf("unknown value %q", name) + plan.DidYouMean(plain, names) +
+		" (docs/reference/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
 }
