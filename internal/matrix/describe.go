@@ -29,34 +29,25 @@ func allowed(schema cue.Value) string {
 			first, _, _ := strings.Cut(doc, ". ")
 			others = appendNew(others, strings.TrimSuffix(first, "."))
 		case kind == cue.StructKind:
-			others = appendNew(others, describeStruct(a))
+			fields := "name: …"
+			if names := fieldNames(a); len(names) > 0 {
+				fields = strings.Join(names, ", ")
+			}
+			others = appendNew(others, "a struct {"+fields+"}")
+		case kind == cue.ListKind && len(elements(a)) > 0:
+			others = appendNew(others, "a list that is not empty")
 		case kind == cue.ListKind:
-			others = appendNew(others, describeList(a))
+			others = appendNew(others, "a list")
 		case a.IsConcrete():
 			listed = appendNew(listed, show(a))
 		default:
 			others = appendNew(others, describeScalar(a))
 		}
 	}
-	switch {
-	case len(listed) > 1 && len(others) == 0:
+	if len(listed) > 1 && len(others) == 0 {
 		return "one of " + strings.Join(listed, ", ")
 	}
 	return strings.Join(append(listed, others...), ", or ")
-}
-
-func describeStruct(schema cue.Value) string {
-	if names := fieldNames(schema); len(names) > 0 {
-		return "a struct {" + strings.Join(names, ", ") + "}"
-	}
-	return "a struct {name: …}"
-}
-
-func describeList(schema cue.Value) string {
-	if len(elements(schema)) > 0 {
-		return "a list that is not empty"
-	}
-	return "a list"
 }
 
 // describeScalar describes a type with its bounds.

@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"slices"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
@@ -22,11 +21,27 @@ type Field struct {
 // level of a matrix or in its cell template. known is false if there is no such field.
 func Explain(path string) (f Field, known bool) {
 	defs := definitions()
-	names := strings.Split(path, ".")
 	for _, start := range []string{"#Matrix", "#Cell"} {
-		if field := find(defs, defs[start], names); field != nil {
-			return describe(field), true
+		field := find(defs, defs[start], strings.Split(path, "."))
+		if field == nil {
+			continue
 		}
+		var doc []string
+		for _, group := range ast.Comments(field) {
+			if group.Doc {
+				doc = append(doc, strings.Fields(group.Text())...)
+			}
+		}
+		f.Doc = strings.Join(doc, " ")
+		if text, err := format.Node(field.Value); err == nil {
+			f.Type = string(text)
+		}
+		for _, a := range field.Attrs {
+			if key, body := a.Split(); key == "default" {
+				f.Default = body
+			}
+		}
+		return f, true
 	}
 	return f, false
 }
@@ -34,19 +49,20 @@ func Explain(path string) (f Field, known bool) {
 // Siblings returns the paths of all fields beside the field with a path, which need not exist itself.
 func Siblings(path string) (paths []string) {
 	defs := definitions()
-	names := strings.Split(path, ".")
-	parents := names[:len(names)-1]
+	parent := path[:strings.LastIndexByte(path, '.')+1]
 	for _, start := range []string{"#Matrix", "#Cell"} {
 		within := defs[start]
-		if len(parents) > 0 {
-			field := find(defs, within, parents)
+		if parent != "" {
+			field := find(defs, within, strings.Split(strings.TrimSuffix(parent, "."), "."))
 			if field == nil {
 				continue
 			}
 			within = field.Value
 		}
-		for _, name := range childNames(defs, within) {
-			paths = append(paths, strings.Join(append(slices.Clone(parents), name), "."))
+		for _, field := range fieldsOf(defs, within) {
+			if name := labelOf(field); name != "" {
+				paths = append(paths, parent+name)
+			}
 		}
 	}
 	return paths
@@ -61,85 +77,47 @@ func definitions() map[string]ast.Expr {
 	defs := map[string]ast.Expr{}
 	for _, d := range file.Decls {
 		if field, is := d.(*ast.Field); is {
-			if name, _, err := ast.LabelName(field.Label); err == nil {
-				defs[name] = field.Value
-			}
+			defs[labelOf(field)] = field.Value
 		}
 	}
 	return defs
 }
 
-// childNames returns the names of the fields of an expression, and of definitions that it refers to.
-func childNames(defs map[string]ast.Expr, within ast.Expr) (names []string) {
+// fieldsOf returns the fields in the structs of an expression, and of definitions that it refers to.
+func fieldsOf(defs map[string]ast.Expr, within ast.Expr) (fields []*ast.Field) {
 	ast.Walk(within, func(n ast.Node) bool {
 		switch x := n.(type) {
 		case *ast.Ident:
 			if d, is := defs[x.Name]; is && d != within {
-				names = append(names, childNames(defs, d)...)
+				fields = append(fields, fieldsOf(defs, d)...)
 			}
 		case *ast.StructLit:
 			for _, e := range x.Elts {
 				if field, is := e.(*ast.Field); is {
-					if name, _, err := ast.LabelName(field.Label); err == nil {
-						names = append(names, name)
-					}
+					fields = append(fields, field)
 				}
 			}
 			return false
 		}
 		return true
 	}, nil)
-	return names
+	return fields
 }
 
-// find returns the field with a path below an expression, through definitions that the expression refers to. A field
-// for any name ([string]) matches every name.
-func find(defs map[string]ast.Expr, within ast.Expr, names []string) (found *ast.Field) {
-	ast.Walk(within, func(n ast.Node) bool {
-		switch x := n.(type) {
-		case *ast.Ident:
-			if d, is := defs[x.Name]; is && d != within && found == nil {
-				found = find(defs, d, names)
+// find returns the field with a path below an expression. A field for any name ([string]) matches every name but the
+// last.
+func find(defs map[string]ast.Expr, within ast.Expr, names []string) *ast.Field {
+	for _, field := range fieldsOf(defs, within) {
+		_, any := field.Label.(*ast.ListLit)
+		switch {
+		case !any && labelOf(field) != names[0]:
+		case len(names) > 1:
+			if found := find(defs, field.Value, names[1:]); found != nil {
+				return found
 			}
-		case *ast.StructLit:
-			for _, e := range x.Elts {
-				field, is := e.(*ast.Field)
-				if !is || found != nil {
-					continue
-				}
-				name, _, err := ast.LabelName(field.Label)
-				_, any := field.Label.(*ast.ListLit)
-				switch {
-				case !any && (err != nil || name != names[0]):
-				case len(names) > 1:
-					found = find(defs, field.Value, names[1:])
-				case !any:
-					found = field
-				}
-			}
-			return false
-		}
-		return found == nil
-	}, nil)
-	return found
-}
-
-func describe(field *ast.Field) Field {
-	var f Field
-	var doc []string
-	for _, group := range ast.Comments(field) {
-		if group.Doc {
-			doc = append(doc, strings.Join(strings.Fields(group.Text()), " "))
+		case !any:
+			return field
 		}
 	}
-	f.Doc = strings.Join(doc, " ")
-	if text, err := format.Node(field.Value); err == nil {
-		f.Type = string(text)
-	}
-	for _, a := range field.Attrs {
-		if key, body := a.Split(); key == "default" {
-			f.Default = body
-		}
-	}
-	return f
+	return nil
 }

@@ -3,15 +3,11 @@
 package matrix
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,14 +16,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 
 	"example.org/lockstep/lockstep/internal/plan"
-	"example.org/lockstep/lockstep/internal/rules"
 	"example.org/lockstep/lockstep/internal/sampling"
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -138,48 +132,6 @@ func (m *Matrix) Literals() []string {
 	return slices.Compact(paths)
 }
 
-func (l *loader) name() string {
-	s, _ := l.doc.root.LookupPath(cue.ParsePath("name")).String() // validated before
-	return s
-}
-
-func (l *loader) duration(field string, def time.Duration) plan.Duration {
-	s, err := l.doc.root.LookupPath(cue.ParsePath(field)).String()
-	if err != nil {
-		return plan.Duration(def)
-	}
-	d, _ := time.ParseDuration(s) // validated before
-	return plan.Duration(d)
-}
-
-func (l *loader) order() plan.Order {
-	seed, err := l.doc.root.LookupPath(cue.ParsePath("order.random")).Uint64()
-	return plan.Order{Random: err == nil, Seed: seed}
-}
-
-// influx returns the InfluxDB target, or nil.
-func (l *loader) influx() *plan.Influx {
-	v := l.doc.root.LookupPath(cue.ParsePath("influx"))
-	var i plan.Influx
-	if !v.Exists() || v.Decode(&i) != nil { // errors were reported
-		return nil
-	}
-	l.secrets = append(l.secrets, i.Secrets()...)
-	return &i
-}
-
-// record returns the source of the matrix, including its secrets.
-func (l *loader) record() plan.Source {
-	sum := sha256.Sum256(l.doc.source.text)
-	s := plan.Source{File: filepath.Base(l.doc.file), Path: l.doc.file, SHA256: hex.EncodeToString(sum[:]),
-		Text:  string(l.doc.source.text),
-		Quick: l.doc.narrow.Quick, Set: slices.Clone(l.doc.narrow.Set), Filter: slices.Clone(l.doc.narrow.Filter)}
-	if path, err := filepath.Abs(l.doc.file); err == nil {
-		s.Path = path
-	}
-	return s
-}
-
 // Estimate returns the expected duration of a run without failures, including settle times. shortest and longest differ
 // if a stop rule may end the repetitions early.
 func Estimate(run plan.Run) (shortest, longest time.Duration) {
@@ -206,80 +158,40 @@ func Format(source string) (string, error) {
 	return string(text), err
 }
 
-// projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
-// known.
-func (m *Matrix) projection(combo []int) string {
-	if m.refers == nil {
-		return ""
-	}
-	key := []byte{'.'}
-	for a, i := range combo {
-		if m.refers[m.space.axes[a].name] {
-			key = binary.AppendUvarint(key, uint64(i))
+// Run expands the matrix, the first axis outermost, into a run without an id and a start time. Errors of combinations
+// have type Errors, which contains all of them. When ctx ends, the error wraps ctx's.
+func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
+	var combos [][]int
+	for ordinal := range m.space.size() {
+		if combo := m.space.at(ordinal); m.space.kept(combo) {
+			combos = append(combos, combo)
 		}
 	}
-	return string(key)
-}
-
-// broker returns the cell's broker. It is nil if an error was reported before. If every group has its own broker, it is
-// that of the first group by name.
-func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
-	groups, _ := tree["groups"].(map[string]any)
-	if len(own) > 0 && len(own) == len(groups) {
-		return own[slices.Min(slices.Collect(maps.Keys(own)))], nil
+	results := m.expand(ctx, combos)
+	if ctx.Err() != nil {
+		return plan.Run{}, fmt.Errorf("expand matrix: %w", ctx.Err())
 	}
-	name, _ := tree["broker"].(string)
-	if name == "" && len(m.brokers) == 1 {
-		for only := range m.brokers {
-			name = only
+	run, found, seen := m.base, newFindings(nil), map[string][]int{}
+	simulates := false
+	for i, r := range results {
+		m.collect(r, combos[i], seen, found)
+		switch {
+		case r.cell != nil:
+			r.cell.Index = len(run.Cells)
+			run.Cells = append(run.Cells, *r.cell)
+			run.Agents = max(run.Agents, r.cell.Agents())
+			simulates = simulates || r.cell.Workload.Network != plan.Network{}
+		case r.excluded != nil:
+			run.Excluded = append(run.Excluded, *r.excluded)
 		}
 	}
-	if b, ok := m.brokers[name]; ok {
-		return b, nil
+	if len(found.list) > 0 {
+		return plan.Run{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets))
 	}
-	if len(m.brokers) == 0 {
-		return nil, nil // reported already
+	for i := range run.Cells { // cells without latency must be comparable with the others
+		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
-	if name == "" {
-		return nil, []problem{{"broker", "there are several brokers; add an axis broker or set cell.broker" +
-			brokersThere(m.brokers)}}
-	}
-	return nil, []problem{{"broker", noBroker(m.brokers, strconv.Quote(name), name)}}
-}
-
-// nameAxes sets the fields of the standard axes that the template does not set.
-func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
-	for a, i := range combo {
-		x := m.space.axes[a]
-		for _, path := range standardAxes()[x.name] {
-			if x.name == "latency" && tree["latency"] != nil {
-				continue
-			}
-			group, name, nested := strings.Cut(path, ".")
-			if nested && at(tree, group, "nodes") == float64(0) {
-				continue
-			}
-			if !nested {
-				setDefault(tree, group, x.values[i].json)
-				continue
-			}
-			sub, ok := tree[group].(map[string]any)
-			if !ok {
-				sub = map[string]any{}
-				tree[group] = sub
-			}
-			setDefault(sub, name, x.values[i].json)
-		}
-	}
-}
-
-func setDefault(m map[string]any, name string, text json.RawMessage) {
-	if _, set := m[name]; !set {
-		var x any
-		if json.Unmarshal(text, &x) == nil {
-			m[name] = x
-		}
-	}
+	return run, nil
 }
 
 // result is the result of one combination: a cell, or the reason why it is not run, or errors.
@@ -350,85 +262,98 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
 }
 
-// Run expands the matrix, the first axis outermost, into a run without an id and a start time. Errors of combinations
-// have type Errors, which contains all of them. When ctx ends, the error wraps ctx's.
-func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
-	var combos [][]int
-	for ordinal := range m.space.size() {
-		if combo := m.space.at(ordinal); m.space.kept(combo) {
-			combos = append(combos, combo)
+// projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
+// known.
+func (m *Matrix) projection(combo []int) string {
+	if m.refers == nil {
+		return ""
+	}
+	key := []byte{'.'}
+	for a, i := range combo {
+		if m.refers[m.space.axes[a].name] {
+			key = binary.AppendUvarint(key, uint64(i))
 		}
 	}
-	results := m.expand(ctx, combos)
-	if ctx.Err() != nil {
-		return plan.Run{}, fmt.Errorf("expand matrix: %w", ctx.Err())
+	return string(key)
+}
+
+// broker returns the cell's broker. It is nil if an error was reported before. If every group has its own broker, it is
+// that of the first group by name.
+func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
+	groups, _ := tree["groups"].(map[string]any)
+	if len(own) > 0 && len(own) == len(groups) {
+		return own[slices.Min(slices.Collect(maps.Keys(own)))], nil
 	}
-	run, found, seen := m.base, newFindings(nil), map[string][]int{}
-	simulates := false
-	for i, r := range results {
-		m.collect(r, combos[i], seen, found)
-		switch {
-		case r.cell != nil:
-			r.cell.Index = len(run.Cells)
-			run.Cells = append(run.Cells, *r.cell)
-			run.Agents = max(run.Agents, r.cell.Agents())
-			simulates = simulates || r.cell.Workload.Network != plan.Network{}
-		case r.excluded != nil:
-			run.Excluded = append(run.Excluded, *r.excluded)
+	name, _ := tree["broker"].(string)
+	if name == "" && len(m.brokers) == 1 {
+		for only := range m.brokers {
+			name = only
 		}
 	}
-	if len(found.list) > 0 {
-		return plan.Run{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets))
+	if b, ok := m.brokers[name]; ok {
+		return b, nil
 	}
-	for i := range run.Cells { // cells without latency must be comparable with the others
-		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
+	if len(m.brokers) == 0 {
+		return nil, nil // reported already
 	}
-	return run, nil
+	if name == "" {
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker or set cell.broker" +
+			brokersThere(m.brokers)}}
+	}
+	return nil, []problem{{"broker", noBroker(m.brokers, strconv.Quote(name), name)}}
 }
 
-// repeat returns the number of repetitions, or their maximum and the stop rule.
-func (l *loader) repeat() (n int, until *plan.StopRule) {
-	given := l.doc.root.LookupPath(cue.ParsePath("repeat"))
-	if n, err := given.Int64(); err == nil {
-		return int(n), nil
+// nameAxes sets the fields of the standard axes that the template does not set.
+func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
+	for a, i := range combo {
+		x := m.space.axes[a]
+		for _, path := range standardAxes()[x.name] {
+			if x.name == "latency" && tree["latency"] != nil {
+				continue
+			}
+			group, name, nested := strings.Cut(path, ".")
+			if nested && at(tree, group, "nodes") == float64(0) {
+				continue
+			}
+			if !nested {
+				setDefault(tree, group, x.values[i].json)
+				continue
+			}
+			sub, ok := tree[group].(map[string]any)
+			if !ok {
+				sub = map[string]any{}
+				tree[group] = sub
+			}
+			setDefault(sub, name, x.values[i].json)
+		}
 	}
-	text, err := given.LookupPath(cue.ParsePath("until")).String()
-	if err != nil { // errors were reported, or until is missing
-		return 1, nil
-	}
-	u, err := rules.ParseStopRule(text, l.metrics)
-	if err != nil {
-		l.doc.add(place(l.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
-	}
-	maximum, missing := given.LookupPath(cue.ParsePath("max")).Int64()
-	if missing != nil {
-		return 1, nil
-	}
-	if minimum := sampling.MinRepetitions(u); err == nil && int(maximum) < minimum {
-		at := given.LookupPath(cue.ParsePath("max"))
-		l.doc.add(place(at), "repeat.max",
-			fmt.Sprintf("%d repetitions can never end early: an interval at %g %% needs %d; give at least %d (recommended: %d), or a lower confidence: %q",
-				maximum, 100*u.Confidence, minimum, minimum, 2*minimum, "ci < 5% at 80%"))
-	}
-	if err != nil {
-		return int(maximum), nil
-	}
-	return int(maximum), &u
 }
 
-// validateRepeat returns an error if the stop rule refers to a value that a cell never has.
-func (m *Matrix) validateRepeat(w plan.Workload) Errors {
-	u := m.base.Until
-	if u == nil {
-		return nil
+// inherited returns the values of the fields that the template does not set: those of standard axes, or else the
+// defaults. Groups inherit from the cell.
+func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
+	named := clone(tree)
+	m.nameAxes(named, combo)
+	whole := overlay(clone(cellDefaults()), named)
+	rest := lacking(whole, tree)
+	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
+		delete(network, "latency") // set by its short form
 	}
-	name := u.Of(w)
-	why := absent(name, w)
-	if why == "" {
-		return nil
+	given, _ := tree["groups"].(map[string]any)
+	groups := map[string]any{}
+	for name, g := range given {
+		if group, ok := g.(map[string]any); ok {
+			parts := map[string]any{}
+			for _, part := range ofGroups {
+				parts[part] = whole[part]
+			}
+			groups[name] = lacking(parts, group)
+		}
 	}
-	return Errors{errorAt(m.untilAt, "repeat.until",
-		fmt.Sprintf("%s never has a number in this cell: %s; name a value of every cell, for example publish.rate", name, why))}
+	if len(groups) > 0 {
+		rest["groups"] = groups
+	}
+	return rest
 }
 
 // expandSideBySide replaces the side-by-side brokers by one group each, and returns their errors.
@@ -489,90 +414,17 @@ func (m *Matrix) groupBrokers(tree map[string]any) (own map[string]*plan.Broker,
 	return own, out
 }
 
-// inherited returns the values of the fields that the template does not set: those of standard axes, or else the
-// defaults. Groups inherit from the cell.
-func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
-	named := clone(tree)
-	m.nameAxes(named, combo)
-	whole := overlay(clone(cellDefaults()), named)
-	rest := lacking(whole, tree)
-	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
-		delete(network, "latency") // set by its short form
+// validateRepeat returns an error if the stop rule refers to a value that a cell never has.
+func (m *Matrix) validateRepeat(w plan.Workload) Errors {
+	u := m.base.Until
+	if u == nil {
+		return nil
 	}
-	given, _ := tree["groups"].(map[string]any)
-	groups := map[string]any{}
-	for name, g := range given {
-		if group, ok := g.(map[string]any); ok {
-			parts := map[string]any{}
-			for _, part := range ofGroups {
-				parts[part] = whole[part]
-			}
-			groups[name] = lacking(parts, group)
-		}
+	name := u.Of(w)
+	why := absent(name, w)
+	if why == "" {
+		return nil
 	}
-	if len(groups) > 0 {
-		rest["groups"] = groups
-	}
-	return rest
-}
-
-// lacking returns the fields of all that tree does not have.
-func lacking(all, tree map[string]any) map[string]any {
-	out := map[string]any{}
-	for k, v := range all {
-		have, had := tree[k]
-		sub, ok := v.(map[string]any)
-		old, isMap := have.(map[string]any)
-		switch {
-		case !had:
-			out[k] = v
-		case ok && isMap:
-			out[k] = lacking(sub, old)
-		}
-	}
-	return out
-}
-
-// sideBySide returns the name of the group for a side-by-side broker.
-func sideBySide(broker string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return -1
-	}, broker)
-	return name[:min(len(name), maxGroupName)]
-}
-
-var untilPath = cue.ParsePath("repeat.until")
-
-// absent returns why a cell with this workload never has a number for a value, which may be that of a group. It returns
-// "" if the cell can have one.
-func absent(name string, w plan.Workload) (why string) {
-	group, plain := plan.SplitGroup(name)
-	if group == "" {
-		var have []string // groups that can have a number
-		for i, part := range w.Parts() {
-			reason := part.Absent(plain)
-			if why = cmp.Or(why, reason); reason == "" && len(w.Groups) == 0 {
-				return ""
-			} else if reason == "" {
-				have = append(have, w.Groups[i].Name)
-			}
-		}
-		v, _ := plan.Metrics(nil).ValueNamed(plain)
-		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) &&
-			!strings.HasPrefix(plain, "broker.") {
-			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
-		}
-		if len(have) > 0 {
-			return ""
-		}
-		return why
-	}
-	i := slices.IndexFunc(w.Groups, func(g plan.Group) bool { return g.Name == group })
-	if i < 0 {
-		return fmt.Sprintf("unknown group %q in the cell", group)
-	}
-	return w.Parts()[i].Absent(plain)
+	return Errors{errorAt(m.untilAt, "repeat.until",
+		fmt.Sprintf("%s never has a number in this cell: %s; name a value of every cell, for example publish.rate", name, why))}
 }

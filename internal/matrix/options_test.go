@@ -119,14 +119,14 @@ cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 
 // TestBrokersWithoutOptions proves that missing options are reported for each broker.
 func TestBrokersWithoutOptions(t *testing.T) {
 	ctx := cuecontext.New()
-	l := loader{doc: &document{ctx: ctx}}
+	l := loader{ctx: ctx}
 	both := ctx.CompileString("a: {driver: \"d\"}\nb: {driver: \"d\"}", cue.Filename("m.cue"))
 	for _, name := range []string{"a", "b"} {
 		l.readOptions(&plan.Broker{Name: name}, drivers.Info{Name: "d", Schema: "#Options: url!: string"},
 			both.LookupPath(cue.ParsePath(name)))
 	}
 	const want = "m.cue:1:4: brokers.a.options: url is missing; give a string\nm.cue:2:4: brokers.b.options: url is missing; give a string"
-	if got := l.doc.errors.Error(); got != want {
+	if got := l.errors.Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -188,17 +188,9 @@ func newField(path []string, value ast.Expr) *ast.Field {
 	return &ast.Field{Label: ast.NewStringLabel(path[0]), Value: value}
 }
 
+// labelOf returns the name of a field; "" if it is computed or a pattern.
 func labelOf(f *ast.Field) string {
-	label := f.Label
-	if alias, ok := label.(*ast.Alias); ok {
-		if inner, ok := alias.Expr.(ast.Label); ok {
-			label = inner
-		}
-	}
-	name, _, err := ast.LabelName(label)
-	if err != nil {
-		return ""
-	}
+	name, _, _ := ast.LabelName(f.Label)
 	return name
 }
 

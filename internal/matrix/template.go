@@ -1,8 +1,14 @@
 package matrix
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // inheritedFile is the file name in positions of values that the template does not set.
@@ -49,6 +55,32 @@ func overlay(base, over map[string]any) map[string]any {
 	return base
 }
 
+// lacking returns the fields of all that tree does not have.
+func lacking(all, tree map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range all {
+		have, had := tree[k]
+		sub, ok := v.(map[string]any)
+		old, isMap := have.(map[string]any)
+		switch {
+		case !had:
+			out[k] = v
+		case ok && isMap:
+			out[k] = lacking(sub, old)
+		}
+	}
+	return out
+}
+
+func setDefault(m map[string]any, name string, text json.RawMessage) {
+	if _, set := m[name]; !set {
+		var x any
+		if json.Unmarshal(text, &x) == nil {
+			m[name] = x
+		}
+	}
+}
+
 // isUndetermined reports whether plain data is undetermined, or contains an undetermined value.
 func isUndetermined(v any) bool {
 	switch v := v.(type) {
@@ -60,4 +92,181 @@ func isUndetermined(v any) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(v)), isUndetermined)
 	}
 	return false
+}
+
+func at(tree map[string]any, group, name string) any {
+	sub, _ := tree[group].(map[string]any)
+	return sub[name]
+}
+
+// normalise replaces a cell's short forms by the fields of a workload.
+func normalise(tree map[string]any) {
+	delete(tree, "axis")
+	delete(tree, "broker")
+	if latency, ok := tree["latency"]; ok {
+		delete(tree, "latency")
+		sub, ok := tree["network"].(map[string]any)
+		if !ok {
+			sub = map[string]any{}
+			tree["network"] = sub
+		}
+		sub["latency"] = latency
+	}
+	normaliseShape(tree)
+	if labels, ok := tree["labels"].(map[string]any); ok {
+		for k, v := range labels {
+			if f, ok := v.(float64); ok { // labels are part of the cell's id: no exponents
+				labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
+			} else {
+				labels[k] = fmt.Sprint(v)
+			}
+		}
+	}
+}
+
+// normaliseShape replaces the short forms of a cell, and of its groups, by the fields of a workload.
+func normaliseShape(tree map[string]any) {
+	if tree["warmup"] == "auto" {
+		tree["warmup"] = "0s"
+		steady, ok := tree["steady"].(map[string]any)
+		if !ok {
+			steady = map[string]any{}
+			tree["steady"] = steady
+		}
+		steady["auto"] = true
+	}
+	if faults, ok := tree["faults"].([]any); ok && len(faults) == 0 {
+		delete(tree, "faults")
+	}
+	normaliseGroups(tree)
+	normalisePart(tree)
+}
+
+// normalisePart replaces the short forms of publishers, consumers and message.
+func normalisePart(tree map[string]any) {
+	for _, role := range []string{"publishers", "consumers"} {
+		side, _ := tree[role].(map[string]any)
+		if on, ok := side["on"].(map[string]any); ok && len(on) == 0 {
+			delete(side, "on")
+		}
+	}
+	if p, ok := tree["publishers"].(map[string]any); ok {
+		if n, ok := p["batch"].(float64); ok {
+			p["batch"] = map[string]any{"min": n, "max": n}
+		}
+		if stages, ok := p["profile"].([]any); ok && len(stages) == 0 {
+			delete(p, "profile")
+		}
+	}
+	if c, ok := tree["consumers"].(map[string]any); ok {
+		if d, ok := c["process"].(string); ok {
+			c["process"] = map[string]any{"min": d, "max": d, "mean": "0s"}
+		}
+	}
+	if m, ok := tree["message"].(map[string]any); ok {
+		sizes(m)
+	}
+}
+
+// sizes converts a distribution of sizes into a list of shares, and sets size to the maximum.
+func sizes(message map[string]any) {
+	var shares []any
+	switch size := message["size"].(type) {
+	case map[string]any:
+		shares = []any{size}
+	case []any:
+		shares = size
+	default:
+		return
+	}
+	largest := 0.0
+	for _, s := range shares {
+		share, ok := s.(map[string]any)
+		if !ok {
+			continue
+		}
+		if only, ok := share["size"]; ok {
+			delete(share, "size")
+			share["min"], share["max"] = only, only
+		}
+		if _, ok := share["weight"]; !ok {
+			share["weight"] = 1.0
+		}
+		if upper, ok := share["max"].(float64); ok {
+			largest = max(largest, upper)
+		}
+	}
+	message["size"], message["sizes"] = largest, shares
+}
+
+// normaliseGroups converts the groups to a list, sorted by name. Each group inherits the missing fields from the cell.
+// The cell's own publishers, consumers, topology and message are then deleted: they are not measured, and must not
+// affect the cell's id.
+func normaliseGroups(tree map[string]any) {
+	groups, _ := tree["groups"].(map[string]any)
+	delete(tree, "groups")
+	var list []any
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		group, ok := groups[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		whole := map[string]any{"name": name}
+		for _, part := range ofGroups {
+			base, _ := tree[part].(map[string]any)
+			own, _ := group[part].(map[string]any)
+			whole[part] = overlay(clone(base), clone(own))
+		}
+		normalisePart(whole)
+		list = append(list, whole)
+	}
+	if len(list) == 0 {
+		return
+	}
+	tree["groups"] = list
+	for _, part := range ofGroups {
+		delete(tree, part)
+	}
+}
+
+// takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. listed
+// is true if they are a list.
+func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
+	given := tree["require"]
+	delete(tree, "require")
+	all, listed := given.([]any)
+	if !listed && given != nil {
+		all = []any{given}
+	}
+	for _, one := range all { // a string or #Rule, according to the schema
+		r := plan.Rule{Text: fmt.Sprint(one)}
+		if fields, is := one.(map[string]any); is {
+			r.Text = fmt.Sprint(fields["rule"])
+			if fields["inconclusive"] == "pass" {
+				r.Inconclusive = "pass"
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, listed
+}
+
+// takeRetry removes the retry policy from a filled template, because it belongs to the cell and not to its workload.
+func takeRetry(tree map[string]any) (*plan.Retry, []problem) {
+	given, ok := tree["retry"]
+	delete(tree, "retry")
+	if !ok {
+		return nil, nil
+	}
+	var r plan.Retry
+	if err := decode(given, &r); err != nil {
+		return nil, []problem{{"retry", err.Error()}}
+	}
+	var out problems
+	kinds := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%q", plan.RetryKinds()), " ", ", "), "[]")
+	out.report(len(r.On) == 0, "retry.on", "it is empty; give at least one of %s", kinds)
+	for i, kind := range r.On {
+		out.report(slices.Contains(r.On[:i], kind), "retry.on", "%q is duplicated; remove one", kind)
+	}
+	return &r, out
 }

@@ -3,13 +3,11 @@ package matrix
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/token"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -110,50 +108,13 @@ func (x *validator) fields(schema, v cue.Value, path string) {
 	}
 }
 
-// readNamed reads a CUE or JSON file whose value is of a definition in the schema. It returns the named entries of its
-// field in, or of the whole file, sorted by name. Fields that an entry does not set have the values of defaults. check
-// completes an entry, and returns its errors with paths below it. none is the error of a file without entries.
-func readNamed[T any](file string, text []byte, definition, in string, defaults T, check func(string, *T) []problem,
-	none string) (entries []T, err error) {
-	ctx := cuecontext.New()
-	v := ctx.CompileBytes(text, cue.Filename(file))
-	if err := v.Err(); err != nil {
-		return nil, tidy(file, cueErrors(file, err), nil)
+// decode converts plain data to the type of to, through JSON.
+func decode(data, to any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
 	}
-	var x validator
-	x.validate(lookupDefinition(schemaIn(ctx), definition), v, "")
-	if in != "" {
-		v = v.LookupPath(cue.ParsePath(in))
-	}
-	data, _ := plainData(v)
-	named, _ := data.(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		path, at := join(in, name), place(v.LookupPath(cue.MakePath(cue.Str(name))))
-		ofEntry := func(f Error) bool { return f.Path == path || strings.HasPrefix(f.Path, path+".") }
-		if slices.ContainsFunc(x.errors, ofEntry) {
-			continue // report errors of fields first
-		}
-		entry := defaults
-		raw, err := json.Marshal(named[name])
-		if err == nil {
-			err = json.Unmarshal(raw, &entry)
-		}
-		if err != nil {
-			x.errors = append(x.errors, errorAt(at, path, err.Error()))
-			continue
-		}
-		for _, p := range check(name, &entry) {
-			x.errors = append(x.errors, errorAt(at, path+p.path, p.message))
-		}
-		entries = append(entries, entry)
-	}
-	if len(named) == 0 && len(x.errors) == 0 {
-		x.errors = append(x.errors, errorAt(v.Pos(), in, none))
-	}
-	if len(x.errors) > 0 {
-		return nil, tidy(file, x.errors, nil)
-	}
-	return entries, nil
+	return json.Unmarshal(text, to)
 }
 
 // evaluation reports an error of a value that does not depend on the schema.
@@ -237,8 +198,7 @@ func isTop(schema cue.Value) bool {
 }
 
 func unknownField(schema cue.Value, name, path string) string {
-	names := fieldNames(schema)
-	msg := fmt.Sprintf("unknown field %q", name)
+	names, msg := fieldNames(schema), fmt.Sprintf("unknown field %q", name)
 	if path == "" && name == "short" && slices.Contains(names, "cell") {
 		return msg +
 			"; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"

@@ -3,8 +3,6 @@ package matrix
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -12,7 +10,6 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/parser"
 
-	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -75,13 +72,6 @@ func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 	return nil
 }
 
-// examine evaluates a combination and collects its errors only.
-func (w *worker) examine(combo []int, found *findings) {
-	for _, f := range w.evaluate(combo).errs {
-		found.add(f, w.m.space.name(combo))
-	}
-}
-
 // evaluate returns the result of a combination.
 func (w *worker) evaluate(combo []int) result {
 	if p := w.m.skipped(combo); p != nil {
@@ -106,10 +96,7 @@ func (w *worker) evaluate(combo []int) result {
 	rules, listed := takeRules(tree)
 	normalise(tree)
 	work := plan.Default()
-	text, err := json.Marshal(tree)
-	if err == nil {
-		err = json.Unmarshal(text, &work)
-	}
+	err := decode(tree, &work)
 	if err != nil {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
@@ -136,8 +123,11 @@ func (w *worker) evaluate(combo []int) result {
 	if broker == nil {
 		return result{} // reported already
 	}
-	if problems := w.unsupportedExisting(broker, work); len(problems) > 0 {
-		return result{errs: w.locate(problems, combo)}
+	if work.Topology.Existing != "" {
+		if d, _ := w.declarePart(broker, work); !d.Capabilities.Existing {
+			return result{errs: w.locate([]problem{{"topology.existing", "driver " + broker.Driver +
+				" with the options of broker " + broker.Name + " cannot use existing queues; remove topology.existing"}}, combo)}
+		}
 	}
 	r := w.declare(combo, broker, work)
 	if r.cell != nil {
@@ -174,18 +164,6 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	return tree, errs
 }
 
-// problem is an error in a filled cell or in an entry of a file, without its position.
-type problem struct{ path, message string }
-
-type problems []problem
-
-// report adds a problem if wrong is true.
-func (p *problems) report(wrong bool, path, format string, args ...any) {
-	if wrong {
-		*p = append(*p, problem{path, fmt.Sprintf(format, args...)})
-	}
-}
-
 // locate adds the positions to problems.
 func (w *worker) locate(problems []problem, combo []int) Errors {
 	filled, _, _ := w.fill(combo)
@@ -213,84 +191,6 @@ func nearestPath(v cue.Value, path string) cue.Value {
 		}
 		path = path[:last]
 	}
-}
-
-func at(tree map[string]any, group, name string) any {
-	sub, _ := tree[group].(map[string]any)
-	return sub[name]
-}
-
-// normalise replaces a cell's short forms by the fields of a workload.
-func normalise(tree map[string]any) {
-	delete(tree, "axis")
-	delete(tree, "broker")
-	if latency, ok := tree["latency"]; ok {
-		delete(tree, "latency")
-		sub, ok := tree["network"].(map[string]any)
-		if !ok {
-			sub = map[string]any{}
-			tree["network"] = sub
-		}
-		sub["latency"] = latency
-	}
-	normaliseShape(tree)
-	if labels, ok := tree["labels"].(map[string]any); ok {
-		for k, v := range labels {
-			if f, ok := v.(float64); ok { // labels are part of the cell's id: no exponents
-				labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
-			} else {
-				labels[k] = fmt.Sprint(v)
-			}
-		}
-	}
-}
-
-// duplicateFields returns errors for fields that are set in short and long form.
-func duplicateFields(tree map[string]any) []problem {
-	both := duplicateSizes(at(tree, "message", "size"))
-	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
-		return append([]problem{{"latency", "it is also set as network.latency; remove one of them"}},
-			both...)
-	}
-	return both
-}
-
-// inconsistent returns errors for values that are valid separately but not together.
-func inconsistent(w plan.Workload) []problem {
-	var out problems
-	p, c := w.Publishers, w.Consumers
-	out.report(p.Batch.Min > p.Batch.Max, "publishers.batch", "min %d is above max %d; swap them", p.Batch.Min, p.Batch.Max)
-	out.report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s; lower it or raise drain.timeout",
-		w.Drain.Idle, w.Drain.Timeout)
-	out.report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile",
-		"publishers.rate, %v, is also set; remove one of them", p.Rate)
-	out.report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile,
-		func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile",
-		"no stage has a rate above 0; set one")
-	out.report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
-		"%q needs intended send times; set publishers.rate or publishers.profile", p.Arrivals)
-	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
-	out.report(readers > 0 && readers < queues, "topology.queues",
-		"%d queues but only %s per subscription: some queues would have no consumer; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
-	if c.Colocate && c.Nodes > 0 {
-		out.report(p.Nodes != c.Nodes, "consumers.nodes",
-			"%d, and publishers.nodes is %d: with consumers.colocate each agent receives its own messages; make them equal", c.Nodes,
-			p.Nodes)
-		out.report(queues%c.Nodes != 0, "topology.queues",
-			"%d do not divide among %s: with consumers.colocate each agent has its own queues; give a multiple of consumers.nodes",
-			queues, display.Count(c.Nodes, "agent"))
-		out.report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn",
-			"one agent sends through new bindings to all queues, but with consumers.colocate each agent receives only its own messages; use one node")
-	}
-	out.report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
-		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; lower it", c.AckEvery, c.Prefetch)
-	out.report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
-		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for an interval, and waiting messages would count as lost; raise it",
-		w.Drain.Idle, c.AckInterval)
-	validateExisting(&out, w)
-	out = append(out, validatePlacement(w)...)
-	out = append(out, validateFaults(w)...)
-	return out
 }
 
 // declare gets the driver's declaration for a cell. It returns the cell, or the reason why it is excluded.
