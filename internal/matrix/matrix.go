@@ -319,12 +319,7 @@ func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
 				setDefault(tree, group, x.values[i].json)
 				continue
 			}
-			sub, ok := tree[group].(map[string]any)
-			if !ok {
-				sub = map[string]any{}
-				tree[group] = sub
-			}
-			setDefault(sub, name, x.values[i].json)
+			setDefault(part(tree, group), name, x.values[i].json)
 		}
 	}
 }

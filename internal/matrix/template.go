@@ -72,6 +72,16 @@ func lacking(all, tree map[string]any) map[string]any {
 	return out
 }
 
+// part returns a struct in a tree. It adds the struct if it is missing.
+func part(tree map[string]any, name string) map[string]any {
+	sub, ok := tree[name].(map[string]any)
+	if !ok {
+		sub = map[string]any{}
+		tree[name] = sub
+	}
+	return sub
+}
+
 func setDefault(m map[string]any, name string, text json.RawMessage) {
 	if _, set := m[name]; !set {
 		var x any
@@ -105,35 +115,19 @@ func normalise(tree map[string]any) {
 	delete(tree, "broker")
 	if latency, ok := tree["latency"]; ok {
 		delete(tree, "latency")
-		sub, ok := tree["network"].(map[string]any)
-		if !ok {
-			sub = map[string]any{}
-			tree["network"] = sub
-		}
-		sub["latency"] = latency
+		part(tree, "network")["latency"] = latency
 	}
-	normaliseShape(tree)
-	if labels, ok := tree["labels"].(map[string]any); ok {
-		for k, v := range labels {
-			if f, ok := v.(float64); ok { // labels are part of the cell's id: no exponents
-				labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
-			} else {
-				labels[k] = fmt.Sprint(v)
-			}
+	labels, _ := tree["labels"].(map[string]any)
+	for k, v := range labels {
+		if f, ok := v.(float64); ok { // labels are part of the cell's id: no exponents
+			labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
+		} else {
+			labels[k] = fmt.Sprint(v)
 		}
 	}
-}
-
-// normaliseShape replaces the short forms of a cell, and of its groups, by the fields of a workload.
-func normaliseShape(tree map[string]any) {
 	if tree["warmup"] == "auto" {
 		tree["warmup"] = "0s"
-		steady, ok := tree["steady"].(map[string]any)
-		if !ok {
-			steady = map[string]any{}
-			tree["steady"] = steady
-		}
-		steady["auto"] = true
+		part(tree, "steady")["auto"] = true
 	}
 	if faults, ok := tree["faults"].([]any); ok && len(faults) == 0 {
 		delete(tree, "faults")
@@ -150,26 +144,17 @@ func normalisePart(tree map[string]any) {
 			delete(side, "on")
 		}
 	}
-	if p, ok := tree["publishers"].(map[string]any); ok {
-		if n, ok := p["batch"].(float64); ok {
-			p["batch"] = map[string]any{"min": n, "max": n}
-		}
-		if stages, ok := p["profile"].([]any); ok && len(stages) == 0 {
-			delete(p, "profile")
-		}
+	if n, ok := at(tree, "publishers", "batch").(float64); ok {
+		part(tree, "publishers")["batch"] = map[string]any{"min": n, "max": n}
 	}
-	if c, ok := tree["consumers"].(map[string]any); ok {
-		if d, ok := c["process"].(string); ok {
-			c["process"] = map[string]any{"min": d, "max": d, "mean": "0s"}
-		}
+	if stages, ok := at(tree, "publishers", "profile").([]any); ok && len(stages) == 0 {
+		delete(part(tree, "publishers"), "profile")
 	}
-	if m, ok := tree["message"].(map[string]any); ok {
-		sizes(m)
+	if d, ok := at(tree, "consumers", "process").(string); ok {
+		part(tree, "consumers")["process"] = map[string]any{"min": d, "max": d, "mean": "0s"}
 	}
-}
-
-// sizes converts a distribution of sizes into a list of shares, and sets size to the maximum.
-func sizes(message map[string]any) {
+	// A distribution of sizes becomes a list of shares. The size is then the maximum.
+	message, _ := tree["message"].(map[string]any)
 	var shares []any
 	switch size := message["size"].(type) {
 	case map[string]any:

@@ -86,18 +86,17 @@ func (v Value) LessThan() (seconds float64, is bool) {
 	return d.Seconds(), is && err == nil
 }
 
+// plainValue is a Value without its methods.
+type plainValue Value
+
 type valueJSON struct {
 	Number *float64 `json:"number,omitempty"`
-	Bound  float64  `json:"bound,omitempty"`
-	Over   uint64   `json:"over,omitempty"`
-	Sample float64  `json:"sample,omitempty"`
-	NA     string   `json:"na,omitempty"`
-	Flags  []Flag   `json:"flags,omitempty"`
+	plainValue
 }
 
 // MarshalJSON writes the number, also if it is zero, or the reason for no number.
 func (v Value) MarshalJSON() ([]byte, error) {
-	out := valueJSON{Bound: v.Bound, Over: v.Over, Sample: v.Sample, NA: v.NA, Flags: v.Flags}
+	out := valueJSON{plainValue: plainValue(v)}
 	if v.NA == "" {
 		out.Number = &v.Number
 	}
@@ -110,7 +109,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return fmt.Errorf("read value: %w", err)
 	}
-	*v = Value{Bound: in.Bound, Over: in.Over, Sample: in.Sample, NA: in.NA, Flags: in.Flags}
+	*v = Value(in.plainValue)
 	if in.Number != nil {
 		v.Number = *in.Number
 	}

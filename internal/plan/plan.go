@@ -158,14 +158,6 @@ const (
 	ResilienceByGuide   = "guide"
 )
 
-// Rule is a requirement on a cell's values: a condition (rules.ParseCondition), or a comparison with a baseline
-// (rules.ParseRegression).
-type Rule struct {
-	Text string `json:"rule"`
-	// "pass": an inconclusive result passes; empty: it fails
-	Inconclusive string `json:"inconclusive,omitempty"`
-}
-
 // Guarantees mirrors drivers.Guarantees. A broken guarantee makes a cell invalid.
 type Guarantees struct {
 	ConfirmedKept bool `json:"confirmedKept"`
@@ -251,20 +243,6 @@ func (c Cell) Brokers() (all []Broker) {
 	return all
 }
 
-// Brokers returns the brokers of a run, each once, in the order of its cells.
-func (r Run) Brokers() (all []Broker) {
-	seen := map[string]bool{}
-	for _, c := range r.Cells {
-		for _, b := range c.Brokers() {
-			if key := b.Name + " " + b.Key(); !seen[key] {
-				seen[key] = true
-				all = append(all, b)
-			}
-		}
-	}
-	return all
-}
-
 // Hosts returns the hosts in the broker's options and its proxy: names and addresses in lower case, without ports,
 // sorted, each once. It returns none if they name none.
 func (b Broker) Hosts() (hosts []string) {
@@ -272,7 +250,7 @@ func (b Broker) Hosts() (hosts []string) {
 	if err != nil {
 		return nil
 	}
-	eachString([]any{tree, b.Via}, "", func(_, list string) string {
+	eachString([]any{tree, b.Via}, func(_, list string) string {
 		inURL := false // a URL may list several hosts
 		for _, part := range strings.Split(Redact(list), ",") {
 			if _, rest, ok := strings.Cut(part, "://"); ok {
@@ -312,7 +290,7 @@ func (b Broker) secrets() []Secret {
 		return nil
 	}
 	secrets := SecretsOf("via", b.Via, false)
-	eachString(tree, "", func(path, s string) string {
+	eachString(tree, func(path, s string) string {
 		secrets = append(secrets, SecretsOf(path, s, isMarked(path, b.Secret))...)
 		return s
 	})

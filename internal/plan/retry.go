@@ -1,8 +1,6 @@
 package plan
 
-import (
-	"slices"
-)
+import "slices"
 
 // FailureKind is the kind of failure of an attempt of a task.
 type FailureKind string

@@ -1,12 +1,9 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -77,89 +74,6 @@ func (s Source) Flags() []string {
 	return all
 }
 
-// Task is one repetition of one cell.
-type Task struct {
-	Run        string `json:"run"`
-	ID         string `json:"id"` // cell id and repetition: "3f9c2d81aa07-r1"
-	Cell       Cell   `json:"cell"`
-	Repetition int    `json:"repetition"`      // from 1
-	Group      string `json:"group,omitempty"` // the group whose workload Cell has; see Parts
-	// Attempt is the name of the attempt; empty: the task as a whole.
-	Attempt string  `json:"attempt,omitempty"`
-	Metrics Metrics `json:"-"` // those of the run; nil in an assignment
-}
-
-// attemptDigits is the number of final characters of an attempt's name that names at a broker contain. They distinguish
-// the attempts of one task. The length of names at a broker is limited.
-const attemptDigits = 6
-
-// maxTopic limits the result of Topic, in bytes. The strictest broker is SQS: 80 bytes, of which the driver's suffix
-// "_q99999.fifo" takes 12.
-const maxTopic = 68
-
-// Topic returns the prefix of all names that the task declares at a broker. It contains the attempt and the group, if
-// set. Each attempt has its own names. An agent that was cut off and continues an earlier attempt therefore does not
-// affect the queues of the next one.
-//
-// A prefix longer than maxTopic ends with a hash instead. It still begins with "lockstep-", the run and "-", by which
-// cleanup finds it.
-func (t Task) Topic() string {
-	topic := "lockstep-" + t.Run + "-" + t.ID
-	if t.Attempt != "" {
-		topic += "-" + t.Attempt[max(0, len(t.Attempt)-attemptDigits):]
-	}
-	if t.Group != "" {
-		topic += "-" + t.Group
-	}
-	if len(topic) <= maxTopic {
-		return topic
-	}
-	sum := sha256.Sum256([]byte(topic))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
-	return topic[:maxTopic-len(hash)-1] + "-" + hash
-}
-
-// Assignment is one agent's part of a task. In a cell with groups, Task is that of the agent's group.
-type Assignment struct {
-	Protocol int    `json:"protocol"`
-	Task     Task   `json:"task"`
-	Agent    string `json:"agent"`
-	// index among the agents of the task or group, from 0; agent 0 calls Setup and Teardown
-	Index      int      `json:"index"`
-	Publishers Share    `json:"publishers"`
-	Consumers  Share    `json:"consumers"`
-	Targets    []string `json:"targets,omitempty"` // targets on this agent's host into which it injects faults
-	// Observe lists the broker processes to measure. An agent with such an assignment does nothing else: it opens no
-	// session, and its Task has no broker options.
-	Observe []Observation `json:"observe,omitempty"`
-	// Contact makes the agent only open and close a session with the broker. It then arrives at the first step.
-	Contact bool `json:"contact,omitempty"`
-	// Ceiling makes the agent only measure its own limits with the task's load. It then arrives at the first step.
-	Ceiling bool `json:"ceiling,omitempty"`
-	// Deadline is the time after delivery at which the agent aborts, independent of the controller.
-	Deadline Duration `json:"deadline"`
-}
-
-// Share is one agent's part of a role's threads: numbers First … First+Count-1 of Total.
-type Share struct {
-	First int `json:"first"`
-	Count int `json:"count"`
-	Total int `json:"total"`
-}
-
-// Phase is a phase of a task. All agents enter each phase together.
-type Phase string
-
-// The phases, in order.
-const (
-	PhasePrepare  Phase = "prepare"
-	PhaseReady    Phase = "ready"
-	PhaseWarmup   Phase = "warm-up"
-	PhaseMeasure  Phase = "measure"
-	PhaseDrain    Phase = "drain"
-	PhaseTeardown Phase = "teardown"
-)
-
 // Same reports whether two plans are of one run, with the same tasks. A run may be resumed, and its record has one
 // plan.
 func (r Run) Same(o Run) bool {
@@ -190,6 +104,20 @@ func (r Run) Tasks() []Task {
 		}
 	}
 	return tasks
+}
+
+// Brokers returns the brokers of a run, each once, in the order of its cells.
+func (r Run) Brokers() (all []Broker) {
+	seen := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, b := range c.Brokers() {
+			if key := b.Name + " " + b.Key(); !seen[key] {
+				seen[key] = true
+				all = append(all, b)
+			}
+		}
+	}
+	return all
 }
 
 // Notes returns the notes of drivers about the run's cells, each once per broker.
@@ -254,48 +182,6 @@ func (r Run) Bounded() error {
 	return errors.Join(errs...)
 }
 
-// CheckProtocol returns an error if an assignment has another protocol version than this program.
-func (a Assignment) CheckProtocol() error {
-	if a.Protocol != Protocol {
-		return fmt.Errorf("assignment has protocol %d and this agent has %d: install the same release of Lockstep on both",
-			a.Protocol, Protocol)
-	}
-	return nil
-}
-
-// Check returns an error that names the invalid fields of an assignment. It rejects another protocol version, a
-// workload beyond its limits, and a share outside the workload. No matrix produces such an assignment.
-func (a Assignment) Check() error {
-	if err := a.CheckProtocol(); err != nil {
-		return err
-	}
-	w := a.Task.Cell.Workload
-	if err := w.Bounded(); err != nil {
-		return fmt.Errorf("assignment has %w", err)
-	}
-	p, c := w.Publishers, w.Consumers
-	for _, x := range []struct {
-		name             string
-		value, from, top int
-	}{
-		{"publishers", a.Publishers.Count, 0, p.Threads},
-		{"publishers of all agents", a.Publishers.Total, a.Publishers.Count, p.Nodes * p.Threads},
-		{"first publisher", a.Publishers.First, 0, a.Publishers.Total - a.Publishers.Count},
-		{"consumers", a.Consumers.Count, 0, c.Threads}, {"first consumer", a.Consumers.First, 0, c.Nodes * c.Threads},
-		{"queues", w.Topology.Queues, 1, math.MaxInt}, {"subscriptions", w.Topology.Subscriptions, 1, math.MaxInt},
-		{"bindings", w.Topology.Bindings, 1, math.MaxInt},
-		{"bytes of a message", w.Message.Size, MinMessageSize, math.MaxInt},
-	} {
-		switch {
-		case x.value < x.from && x.top == math.MaxInt:
-			return fmt.Errorf("assignment has %d %s: want at least %d", x.value, x.name, x.from)
-		case x.value < x.from || x.value > x.top:
-			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.from, x.top)
-		}
-	}
-	return nil
-}
-
 // CheckTasks returns an error if the run has too many cells or tasks for Tasks. It does not create tasks.
 func (r Run) CheckTasks() error {
 	if len(r.Cells) > MaxCells {
@@ -306,29 +192,6 @@ func (r Run) CheckTasks() error {
 			ErrTooLarge)
 	}
 	return nil
-}
-
-// Parts returns the tasks that a task consists of. Without groups it is the task itself. With groups there is one task
-// per group. Each has the group's workload, driver declaration and broker, and its own names at the broker.
-func (t Task) Parts() []Task {
-	groups := t.Cell.Workload.Groups
-	if len(groups) == 0 || t.Group != "" {
-		return []Task{t}
-	}
-	parts := make([]Task, len(groups))
-	for i, g := range groups {
-		p := t
-		p.Group = g.Name
-		p.Cell.Workload = t.Cell.Workload.With(g)
-		if g.Broker != nil {
-			p.Cell.Broker = *g.Broker
-		}
-		p.Cell.Label, p.Cell.Guarantees, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Guarantees, g.CopiesBody,
-			g.InProcess
-		p.Cell.RedeliverAfter, p.Cell.Resilience = g.RedeliverAfter, g.Resilience
-		parts[i] = p
-	}
-	return parts
 }
 
 // permutation returns the order of n cells in one repetition.
@@ -359,18 +222,6 @@ func (r Run) BaseOf(name string) Base {
 		}
 	}
 	return Base{Name: name, Why: NoBaseline(name, "")}
-}
-
-// trialDrain is the maximum duration of a trial's drain beyond drain.idle.
-const trialDrain = time.Second
-
-// Step returns the task with the load of one trial of its search. A trial has failed if messages remain unsent soon
-// after its measurement. Its drain is therefore only long enough to detect lost messages.
-func (t Task) Step(rate float64, measure Duration) Task {
-	w := &t.Cell.Workload
-	w.Publishers.Rate, w.Measure, w.Search = rate, measure, nil
-	w.Drain.Timeout = min(w.Drain.Timeout, w.Drain.Idle+Duration(trialDrain))
-	return t
 }
 
 // Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
@@ -465,7 +316,12 @@ func (r Run) Uses() []string {
 	lines := map[string]bool{}
 	texts := func(name, driver, via string, options any) {
 		var all []string
-		eachValue(options, "", func(field, s string) { all = append(all, field+"="+s) })
+		eachLeaf(options, "", func(field string, x any) any {
+			if x != nil {
+				all = append(all, fmt.Sprintf("%s=%v", field, x))
+			}
+			return x
+		})
 		if via != "" {
 			all = append(all, "via="+via)
 		}
@@ -500,21 +356,4 @@ func (r Run) Uses() []string {
 			"token": i.Token})
 	}
 	return slices.Sorted(maps.Keys(lines))
-}
-
-// eachValue calls f for every string, number and boolean in a tree, as text, with the path of its field.
-func eachValue(tree any, path string, f func(path, s string)) {
-	switch x := tree.(type) {
-	case nil:
-	case []any:
-		for _, v := range x {
-			eachValue(v, path, f)
-		}
-	case map[string]any:
-		for k, v := range x {
-			eachValue(v, strings.TrimPrefix(path+"."+k, "."), f)
-		}
-	default:
-		f(path, fmt.Sprint(x))
-	}
 }

@@ -137,7 +137,7 @@ func (s *Scrubber) json(text json.RawMessage, marked []string) json.RawMessage {
 		return json.RawMessage(s.Scrub(string(text)))
 	}
 	changed := false
-	tree = eachString(tree, "", func(path, value string) string {
+	tree = eachString(tree, func(path, value string) string {
 		scrubbed := s.Scrub(value)
 		if isMarked(path, marked) && isLiteral(value) {
 			scrubbed = stars
@@ -176,7 +176,7 @@ func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessa
 	}
 	var missing []error
 	var secrets []Secret
-	tree = eachString(tree, "", func(path, s string) string {
+	tree = eachString(tree, func(path, s string) string {
 		s = reference.ReplaceAllStringFunc(s, func(found string) string {
 			value, err := lookup(reference.FindStringSubmatch(found), host)
 			if err != nil {
@@ -205,7 +205,7 @@ func Unfilled(options json.RawMessage) json.RawMessage {
 	if err != nil {
 		return options
 	}
-	tree = eachString(tree, "", func(_, s string) string {
+	tree = eachString(tree, func(_, s string) string {
 		if reference.FindString(s) == s {
 			return s
 		}
@@ -268,7 +268,7 @@ func Endpoints(options json.RawMessage) []string {
 		return nil
 	}
 	found := map[string]bool{}
-	eachString(tree, "", func(_, s string) string {
+	eachString(tree, func(_, s string) string {
 		for _, part := range strings.Split(Redact(s), ",") {
 			part = strings.TrimSpace(part)
 			if scheme, rest, ok := strings.Cut(part, "://"); ok && scheme != "" && rest != "" ||
@@ -317,20 +317,30 @@ func encode(tree any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// eachString replaces every string value in a tree by the result of f, in place if possible, in the order of keys. Keys
-// are not replaced. A path consists of keys joined by dots; list items have the path of their list.
-func eachString(tree any, path string, f func(path, s string) string) any {
+// eachLeaf replaces every value in a tree that is no list and no object by the result of f, in place if possible, in the
+// order of keys. A path consists of keys joined by dots; list items have the path of their list.
+func eachLeaf(tree any, path string, f func(path string, leaf any) any) any {
 	switch x := tree.(type) {
-	case string:
-		return f(path, x)
 	case []any:
 		for i := range x {
-			x[i] = eachString(x[i], path, f)
+			x[i] = eachLeaf(x[i], path, f)
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(x)) {
-			x[k] = eachString(x[k], strings.TrimPrefix(path+"."+k, "."), f)
+			x[k] = eachLeaf(x[k], strings.TrimPrefix(path+"."+k, "."), f)
 		}
+	default:
+		return f(path, x)
 	}
 	return tree
+}
+
+// eachString replaces every string value in a tree by the result of f, as eachLeaf does.
+func eachString(tree any, f func(path, s string) string) any {
+	return eachLeaf(tree, "", func(path string, leaf any) any {
+		if s, is := leaf.(string); is {
+			return f(path, s)
+		}
+		return leaf
+	})
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"strings"
 	"sync"
 
@@ -15,6 +16,24 @@ type ValueInfo struct {
 	Better Direction
 	Traits Traits
 	Doc    string
+}
+
+// Direction is the direction in which a value improves.
+type Direction string
+
+// The directions.
+const (
+	HigherIsBetter Direction = "higher"
+	LowerIsBetter  Direction = "lower"
+	NeitherBetter  Direction = "" // a property of the load or the environment
+)
+
+// Worst returns the worst possible number. It stands for a repetition with a backlog.
+func (d Direction) Worst() float64 {
+	if d == HigherIsBetter {
+		return math.Inf(-1)
+	}
+	return math.Inf(1)
 }
 
 // Traits state which tasks can have a value, and how the cell's value follows from its groups'.
@@ -124,35 +143,8 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 			}
 		}
 	}
-	values = append(append(values, accountValues()...), metricValues(drivers.SharedMetrics())...)
-	bindings := []latencyInfo{
-		{"binding", "Binding", lower, NeedsChurn | Performance, false,
-			"call that creates a binding (topology.churn) to the confirmation of the broker"},
-		{"binding.first", "Binding to first", lower, NeedsChurn | NeedsConsumers | Performance, false,
-			"call that creates a binding to the delivery of the first message through it"},
-		{"binding.message", "Binding message", lower, NeedsChurn | NeedsConsumers | Performance, false,
-			"publish call to delivery, for further messages through such a binding"},
-	}
-	for _, l := range bindings {
-		values = append(values, l.quantiles()...)
-	}
-	return append(values, bindingValues()...)
-})
-
-func (l latencyInfo) quantiles() (values []ValueInfo) {
-	for _, q := range Quantiles() {
-		values = append(values, ValueInfo{l.name + "." + q.Name, l.title + " " + q.Name, Seconds, l.better, l.traits,
-			l.doc})
-	}
-	return values
-}
-
-const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece. Jitter, " +
-	"bandwidth and faults are not included. The p99 is an upper bound, because few round trips have that delay twice. A p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
-
-// accountValues returns the values of delivery accounting, of links, and of the agents.
-func accountValues() []ValueInfo {
-	return []ValueInfo{
+	// Delivery accounting, links and agents.
+	values = append(values, []ValueInfo{
 		{"sent", "Sent", Count, neither, NeedsPublishers | Sums, "messages accepted by the publish call, warm-up included"},
 		{"confirmed", "Confirmed", Count, neither, NeedsConfirms | Sums, "messages confirmed, warm-up included"},
 		{"received", "Received", Count, neither, NeedsConsumers | Sums,
@@ -239,12 +231,21 @@ func accountValues() []ValueInfo {
 		{"agent.sched.p99", "Sched. latency p99", Seconds, neither, Maxima,
 			"time for which runnable goroutines of agent processes waited for a processor (one in eight is sampled). Go reports it in buckets of a quarter, whose upper end is shown"},
 		{"agent.sched.max", "Sched. latency max", Seconds, neither, Maxima, "longest time for which a sampled goroutine waited for a processor"},
+	}...)
+	values = append(values, metricValues(drivers.SharedMetrics())...)
+	bindings := []latencyInfo{
+		{"binding", "Binding", lower, NeedsChurn | Performance, false,
+			"call that creates a binding (topology.churn) to the confirmation of the broker"},
+		{"binding.first", "Binding to first", lower, NeedsChurn | NeedsConsumers | Performance, false,
+			"call that creates a binding to the delivery of the first message through it"},
+		{"binding.message", "Binding message", lower, NeedsChurn | NeedsConsumers | Performance, false,
+			"publish call to delivery, for further messages through such a binding"},
 	}
-}
-
-// bindingValues returns counts of churn, and the results of searches.
-func bindingValues() []ValueInfo {
-	return []ValueInfo{
+	for _, l := range bindings {
+		values = append(values, l.quantiles()...)
+	}
+	// Counts of churn, and results of searches.
+	return append(values, []ValueInfo{
 		{"binding.made", "Bindings made", Count, neither, NeedsChurn | Sums,
 			"bindings confirmed by the broker (topology.churn), warm-up included"},
 		{"binding.removed", "Bindings removed", Count, neither, NeedsChurn | Sums,
@@ -263,8 +264,19 @@ func bindingValues() []ValueInfo {
 			"minimum of the rates reached in these verifications: the consume rate, or the publish rate if there are no consumers"},
 		{"capacity.high", "Capacity, high", PerSecond, higher, Sums,
 			"lowest rate above capacity at which the condition failed at least twice and has not held since"},
+	}...)
+})
+
+func (l latencyInfo) quantiles() (values []ValueInfo) {
+	for _, q := range Quantiles() {
+		values = append(values, ValueInfo{l.name + "." + q.Name, l.title + " " + q.Name, Seconds, l.better, l.traits,
+			l.doc})
 	}
+	return values
 }
+
+const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece. Jitter, " +
+	"bandwidth and faults are not included. The p99 is an upper bound, because few round trips have that delay twice. A p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
 
 // Resolution is the resolution of latencies in tables, in seconds: smaller ones are shown as "< 1 µs". Histograms
 // resolve single nanoseconds in this range. But a latency is the difference of two clock reads of 20 to 50 ns each. Up

@@ -5,9 +5,37 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+)
+
+// Limits of runs and workloads. The memory use of agents and controllers is proportional to each of these sizes.
+const (
+	maxWait           = 366 * 24 * time.Hour // settle time between tasks, and grace for agents
+	maxRounds         = 200                  // repetitions of a run that repeats until its values are precise enough
+	maxGroups         = 1000                 // per cell
+	maxAgents         = 20_000               // per cell
+	maxTaskTime       = 24 * time.Hour       // per duration; records have one window per second
+	maxTaskRest       = 2 * time.Hour        // Limit may exceed maxTaskTime by this
+	maxInFlight       = 10_000_000           // messages per agent
+	maxAllPublishers  = 1_000_000            // over all agents
+	maxPublisherPairs = 10_000_000           // per agent; each consumer has one set of messages per publisher
+	maxChurn          = 10_000               // bindings per second, and messages per second per binding
+	maxNodes          = 500                  // of a cluster of brokers
+	maxNodeName       = 256                  // bytes
+	maxMetrics        = 1000                 // of a run, that only drivers declare
+)
+
+// Limits of workloads that other packages check, too.
+const (
+	MinMessageSize   = 64          // bytes: the size of the envelope
+	MaxMessageSize   = 104_857_600 // bytes
+	MaxInFlightBytes = 4 << 30     // bodies of messages in flight, bytes per agent
+	MaxThreads       = 100_000     // per role and agent
+	MaxQueues        = 100_000
+	MaxSubscriptions = 10_000
 )
 
 // Publishers is the publishing side of a cell. Nodes 0 means that there are no publishers: consumers receive messages
@@ -48,6 +76,42 @@ func (p Publishers) InFlight() int {
 		return p.Batch.Max
 	}
 	return 1
+}
+
+// lowest returns the lowest configured rate above zero of the whole cell; 0 if none is configured.
+func (p Publishers) lowest() float64 {
+	rate := p.Rate
+	for _, s := range p.Profile {
+		for _, r := range []*float64{&s.Rate, s.To} {
+			if r != nil && *r > 0 && (rate == 0 || *r < rate) {
+				rate = *r
+			}
+		}
+	}
+	return rate
+}
+
+// Due returns the number of messages of the whole cell that are due until d after the beginning of the measurement.
+// With Poisson arrivals it is the mean.
+func (p Publishers) Due(d time.Duration) float64 {
+	if len(p.Profile) == 0 {
+		return p.Rate * d.Seconds()
+	}
+	var length time.Duration
+	var all, due float64
+	for _, s := range p.Profile {
+		length += s.For.D()
+		all += s.Messages(s.For.D())
+	}
+	if length > 0 {
+		due = all * float64(d/length)
+		d %= length
+	}
+	for _, s := range p.Profile {
+		due += s.Messages(max(0, d))
+		d -= s.For.D()
+	}
+	return due
 }
 
 // Batch is a fixed size (Min == Max) or a uniform distribution of sizes.
@@ -225,17 +289,9 @@ func (w Workload) Bounded() error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	return w.productsBounded()
-}
-
-// productsBounded checks products and sums of fields. Each field is within its own limit, so no product overflows.
-func (w Workload) productsBounded() error {
-	p := w.Publishers
+	// Products and sums of fields. Each field is within its own limit, so no product overflows.
 	all, inFlight := p.Nodes*p.Threads, p.Threads*p.InFlight()
-	if w.Search != nil {
-		w.Measure = max(w.Measure, w.Search.Step)
-	}
-	var errs []error
+	w.Measure = max(w.Measure, s.Step)
 	for _, x := range []struct {
 		name       string
 		value, top int
@@ -324,19 +380,6 @@ func (w Workload) MinGap() (confirm, delivery time.Duration) {
 	return between(w.Publishers.Nodes * w.Publishers.Threads), between(w.Consumers.Nodes * w.Consumers.Threads)
 }
 
-// lowest returns the lowest configured rate above zero of the whole cell; 0 if none is configured.
-func (p Publishers) lowest() float64 {
-	rate := p.Rate
-	for _, s := range p.Profile {
-		for _, r := range []*float64{&s.Rate, s.To} {
-			if r != nil && *r > 0 && (rate == 0 || *r < rate) {
-				rate = *r
-			}
-		}
-	}
-	return rate
-}
-
 // SideBySide reports whether the groups of a cell have their own brokers.
 func (w Workload) SideBySide() bool {
 	return slices.ContainsFunc(w.Groups, func(g Group) bool { return g.Broker != nil })
@@ -369,23 +412,34 @@ func (w Workload) agents() int {
 	return p + k
 }
 
-// undoLimit is the maximum time to undo faults of a broker: stop it, start it, and wait until it is ready.
-const undoLimit = time.Minute
+// Labels are properties of agents, or required properties, by name.
+type Labels map[string]string
 
-// LongestUndo returns the maximum time to undo the faults of brokers at the end of a task; 0 without such faults.
-func (w Workload) LongestUndo() time.Duration {
-	if len(w.Targets()) == 0 {
-		return 0
+// Within reports whether others contain all of these labels.
+func (l Labels) Within(others map[string]string) bool {
+	for name, value := range l {
+		if has, ok := others[name]; !ok || has != value {
+			return false
+		}
 	}
-	return undoLimit
+	return true
 }
 
-// LongestWarmup returns the maximum time for which the load runs before the measurement.
-func (w Workload) LongestWarmup() time.Duration {
-	if w.Steady.Auto {
-		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second
+// String formats the labels, sorted: "role=load zone=a".
+func (l Labels) String() string {
+	words := make([]string, 0, len(l))
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		words = append(words, name+"="+l[name])
 	}
-	return w.Warmup.D()
+	return strings.Join(words, " ")
+}
+
+// Role is a number of agents of a cell that need the same labels.
+type Role struct {
+	Group  string // empty: the cell has no groups
+	Name   string // "publishers", "consumers", or "publishers and consumers"
+	Agents int
+	On     Labels
 }
 
 // Roles returns the agents that a workload needs, in the order of Assign.
@@ -414,25 +468,52 @@ func (w Workload) Roles() (roles []Role) {
 	return roles
 }
 
-// Due returns the number of messages of the whole cell that are due until d after the beginning of the measurement.
-// With Poisson arrivals it is the mean.
-func (p Publishers) Due(d time.Duration) float64 {
-	if len(p.Profile) == 0 {
-		return p.Rate * d.Seconds()
+// undoLimit is the maximum time to undo faults of a broker: stop it, start it, and wait until it is ready.
+const undoLimit = time.Minute
+
+// LongestUndo returns the maximum time to undo the faults of brokers at the end of a task; 0 without such faults.
+func (w Workload) LongestUndo() time.Duration {
+	if len(w.Targets()) == 0 {
+		return 0
 	}
-	var length time.Duration
-	var all, due float64
-	for _, s := range p.Profile {
-		length += s.For.D()
-		all += s.Messages(s.For.D())
-	}
-	if length > 0 {
-		due = all * float64(d/length)
-		d %= length
-	}
-	for _, s := range p.Profile {
-		due += s.Messages(max(0, d))
-		d -= s.For.D()
-	}
-	return due
+	return undoLimit
 }
+
+// LongestWarmup returns the maximum time for which the load runs before the measurement.
+func (w Workload) LongestWarmup() time.Duration {
+	if w.Steady.Auto {
+		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second
+	}
+	return w.Warmup.D()
+}
+
+// Estimate returns the expected duration of a task without failures: its phases and about 300 ms of overhead. For a
+// search it is the sum over all trials. Failing trials of a search also send during their drain: the first for up to
+// the whole drain timeout. Each later one takes about half as long as the one before, hence twice the timeout.
+func Estimate(w Workload) time.Duration {
+	if s := w.Search; s != nil {
+		short := Task{Cell: Cell{Workload: w}}.Step(s.From, s.Step).Cell.Workload
+		w.Search = nil
+		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) +
+			2*short.Drain.Timeout.D()
+	}
+	warmup := w.Warmup.D()
+	if w.Steady.Auto { // the time until a load that is steady from the start is recognised as steady
+		warmup = min(max(w.Steady.Min.D(), minWatch), w.Steady.Max.D()) + MeasureAhead
+	}
+	return warmup + w.Measure.D() + 300*time.Millisecond
+}
+
+// Limit returns the time after which a task is aborted: the sum of all deadlines of its phases, plus a margin. For a
+// search it applies to each step.
+func Limit(w Workload) time.Duration {
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second +
+		w.LongestUndo()
+}
+
+// MeasureAhead is the minimum notice with which the beginning of the measurement is announced while the load runs. It
+// is rounded up to a whole second of the load. All agents must receive it in time.
+const MeasureAhead = 2 * time.Second
+
+// minWatch is the minimum time for which a steady load is observed.
+const minWatch = 6 * time.Second

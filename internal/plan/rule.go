@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// Rule is a requirement on a cell's values: a condition (rules.ParseCondition), or a comparison with a baseline
+// (rules.ParseRegression).
+type Rule struct {
+	Text string `json:"rule"`
+	// "pass": an inconclusive result passes; empty: it fails
+	Inconclusive string `json:"inconclusive,omitempty"`
+}
+
 // Regression is a rule that compares a cell with a baseline: "publish.rate no worse than baseline by 5% at 95%".
 type Regression struct {
 	Values     []string // names as in tables; empty: the default values of comparisons
@@ -15,6 +23,29 @@ type Regression struct {
 	Effect     float64  // fraction; a smaller change does not count
 	Confidence float64
 }
+
+// StopRule ends the repetitions of a cell when the confidence interval of a value is narrow enough. Run.Repeat is then
+// the maximum number of repetitions. Package sampling evaluates it.
+type StopRule struct {
+	Rule       string  `json:"rule"`            // as written in the matrix
+	Value      string  `json:"value,omitempty"` // name as in tables; empty: the default of Of
+	Within     float64 `json:"within"`          // maximum half-width of the interval, as a fraction of the median
+	Confidence float64 `json:"confidence"`      // confidence of the interval
+}
+
+// Of returns the name of the value that the rule applies to in a workload.
+func (u StopRule) Of(w Workload) string {
+	switch {
+	case u.Value != "":
+		return u.Value
+	case w.Search != nil:
+		return "capacity"
+	}
+	return "publish.rate"
+}
+
+// DefaultConfidence is the confidence of intervals and comparisons in rules without one.
+const DefaultConfidence = 0.95
 
 // Base holds the numbers of the run with which another run is compared. It is stored in the plan, so that a baseline
 // that is set later does not affect the run.
