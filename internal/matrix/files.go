@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -99,7 +100,7 @@ func validateHook(name string, h *plan.Hook) []problem {
 	}
 	var out problems
 	command := len(h.Command) > 0
-	out.report(!hookName(name), "",
+	out.report(!hookName.MatchString(name), "",
 		"its name is invalid; give at most 64 letters, digits, \".\", \"_\" and \"-\"")
 	out.report(command == (h.Webhook != ""), "", "give either a command or a webhook")
 	out.report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "the program is missing; give it")
@@ -108,20 +109,16 @@ func validateHook(name string, h *plan.Hook) []problem {
 	out.report(h.Timeout.D() > maxHookTimeout, ".timeout", "it is above the maximum, 1h; lower it")
 	out.report(h.Backoff.D() > maxHookBackoff, ".backoff", "it is above the maximum, 5m; lower it")
 	for header, value := range h.Headers {
-		out.report(!headerName(header) || strings.ContainsAny(value, "\r\n"), "."+join("headers", header),
+		out.report(!headerName.MatchString(header) || strings.ContainsAny(value, "\r\n"), "."+join("headers", header),
 			"%q and its value are no valid HTTP header", header)
 	}
 	return out
 }
 
-func hookName(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(s,
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == "" && !strings.ContainsAny(s[:1], "._-")
-}
-
-func headerName(s string) bool {
-	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
-}
+var (
+	hookName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
 
 // Command is the command line of an external driver.
 type Command struct {

@@ -63,7 +63,7 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	l.groupAxes()
 	l.checkAxisNames()
 	l.readSkip()
-	l.readOnly()
+	l.readFilter()
 	l.readGroups()
 	l.checkTables()
 	m := l.matrix()
@@ -228,7 +228,7 @@ func (l *loader) readAxes() {
 		}
 		path := join("axes", a.name)
 		for i := 0; list.Next(); i++ {
-			a.values = append(a.values, l.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
+			a.values = append(a.values, l.readValue(a.name, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
 		}
 		if len(a.values) == 0 {
 			l.add(a.place, path, "it has no values; give at least one, or remove the axis")
@@ -238,36 +238,24 @@ func (l *loader) readAxes() {
 	}
 }
 
-func (l *loader) readValue(a axis, v cue.Value, path string) value {
+func (l *loader) readValue(axis string, v cue.Value, path string) value {
 	out := value{place: place(v), keep: true}
+	before := len(l.errors)
 	text, err := v.MarshalJSON()
-	if err != nil {
-		out.bad = true
-		var x validator
-		x.validate(l.axisSchema(a.name), v, path)
-		l.errors = append(l.errors, x.errors...)
-		return out
+	if err == nil {
+		out.json, out.text = text, plan.Coordinate{Value: text}.Text()
 	}
-	out.json = text
-	out.text = plan.Coordinate{Value: text}.Text()
-	if a.name == "broker" {
-		out.bad = out.bad || !l.isBroker(v, path)
-	} else if schema := l.axisSchema(a.name); schema.Exists() {
+	name, noText := v.String()
+	switch _, known := l.brokers[name]; {
+	case axis != "broker" || err != nil:
 		var x validator
-		x.validate(schema, v, path)
+		x.validate(l.axisSchema(axis), v, path)
 		l.errors = append(l.errors, x.errors...)
-		out.bad = out.bad || len(x.errors) > 0
+	case !known || noText != nil:
+		l.add(place(v), path, noBroker(l.brokers, show(v), name))
 	}
+	out.bad = err != nil || len(l.errors) > before
 	return out
-}
-
-func (l *loader) isBroker(v cue.Value, path string) bool {
-	name, err := v.String()
-	if _, ok := l.brokers[name]; ok && err == nil {
-		return true
-	}
-	l.add(place(v), path, noBroker(l.brokers, show(v), name))
-	return false
 }
 
 // axisSchema returns the schema of the field that a standard axis sets. For other axes it returns a schema that allows
@@ -348,9 +336,7 @@ func (l *loader) readZips() [][]string {
 			a := l.space.find(name)
 			switch {
 			case a < 0:
-				if !l.hasAxis(name) {
-					l.add(x.Pos(), path, l.space.noAxis(name))
-				}
+				l.checkAxis(name, x.Pos(), path)
 				continue
 			case used[name]:
 				l.add(x.Pos(), path, fmt.Sprintf("axis %q is in another zip; name it once", name))
@@ -392,17 +378,19 @@ func (l *loader) checkAxisNames() {
 			if _, isFor := id.Scope.(*ast.ForClause); isLet || isFor {
 				return true // another variable with this name
 			}
-			if name, _, err := ast.LabelName(sel.Sel); err == nil && !l.hasAxis(name) {
-				l.add(sel.Pos(), "cell", l.space.noAxis(name))
+			if name, _, err := ast.LabelName(sel.Sel); err == nil {
+				l.checkAxis(name, sel.Pos(), "cell")
 			}
 			return true
 		}, nil)
 	}
 }
 
-// hasAxis reports whether the matrix has an axis, which may be invalid.
-func (l *loader) hasAxis(name string) bool {
-	return l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists()
+// checkAxis reports an error unless the matrix has an axis, which may be invalid.
+func (l *loader) checkAxis(name string, pos token.Pos, path string) {
+	if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+		l.add(pos, path, l.space.noAxis(name))
+	}
 }
 
 // checkUnused reports axes that no part of the cell depends on.
@@ -449,9 +437,7 @@ func (l *loader) readSkip() {
 func (l *loader) readSkipField(p pattern, name string, v cue.Value, path string) bool {
 	a := l.space.find(name)
 	if a < 0 {
-		if !l.hasAxis(name) {
-			l.add(v.Pos(), path, l.space.noAxis(name))
-		}
+		l.checkAxis(name, v.Pos(), path)
 		return false
 	}
 	values := elements(l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))))
@@ -462,25 +448,18 @@ func (l *loader) readSkipField(p pattern, name string, v cue.Value, path string)
 	p.fits[a] = fits
 	// A value that the axis of the file does not have is a mistake. A narrowed axis may lack it.
 	if v.IsConcrete() && !slices.Contains(fits, true) && len(l.source.narrow.Set) == 0 && !l.source.narrow.Quick {
-		l.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, l.space.axes[a].texts()))
+		l.add(place(v), join(path, name), noValue(strings.TrimSuffix(strings.TrimPrefix(show(v), `"`), `"`), name, l.space.axes[a].texts()))
 		return false
 	}
 	return true
 }
 
-func trimQuotes(s string) string {
-	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
-		return s[1 : len(s)-1]
-	}
-	return s
-}
-
-// readOnly applies --filter.
-func (l *loader) readOnly() {
+// readFilter applies --filter.
+func (l *loader) readFilter() {
 	wanted := map[int][]bool{}
-	for _, only := range l.source.narrow.Filter {
-		name, list, ok := strings.Cut(only, "=")
-		report := func(msg string) { l.errors = append(l.errors, Error{File: "--filter " + only, Message: msg}) }
+	for _, filter := range l.source.narrow.Filter {
+		name, list, ok := strings.Cut(filter, "=")
+		report := func(msg string) { l.errors = append(l.errors, Error{File: "--filter " + filter, Message: msg}) }
 		if !ok {
 			report("write it as axis=value, as in mode=confirm-each")
 			continue
@@ -548,7 +527,17 @@ func (l *loader) checkTables() {
 		shown := map[string]bool{}
 		for _, part := range []string{"split", "rows", "columns"} {
 			for _, x := range elements(t.LookupPath(cue.ParsePath(part))) {
-				l.checkTableAxis(x, join(path, part), shown)
+				name, err := x.String()
+				if err != nil {
+					continue // reported by the validation
+				}
+				if shown[name] {
+					l.add(x.Pos(), join(path, part), fmt.Sprintf("axis %q is duplicated in the table; remove one", name))
+				}
+				shown[name] = true
+				if name != groupAxis || !l.groups.any() {
+					l.checkAxis(name, x.Pos(), join(path, part))
+				}
 			}
 		}
 		values := t.LookupPath(cue.ParsePath("values"))
@@ -561,25 +550,17 @@ func (l *loader) checkTables() {
 			l.add(place(values), join(path, "values"),
 				"it is empty; give at least one value, as in [\"publish.rate\"]")
 		}
-		l.checkHeadings(t, path)
+		headings, err := t.LookupPath(cue.ParsePath("headings")).Fields()
+		for err == nil && headings.Next() { // others have no effect
+			if name := headings.Selector().Unquoted(); l.space.find(name) < 0 && !l.isValue(name) &&
+				(name != groupAxis || !l.groups.any()) {
+				l.add(headings.Value().Pos(), join(path, "headings"),
+					fmt.Sprintf("%q is neither an axis nor a value of the table; remove it", name))
+			}
+		}
 		if best := l.checkBest(t, path); !best && len(shown) > 0 {
 			l.checkHidden(t, path, shown)
 		}
-	}
-}
-
-func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
-	name, err := x.String()
-	if err != nil {
-		return // reported by the validation
-	}
-	if shown[name] {
-		l.add(x.Pos(), path, fmt.Sprintf("axis %q is duplicated in the table; remove one", name))
-	}
-	shown[name] = true
-	if !l.hasAxis(name) &&
-		(name != groupAxis || !l.groups.any()) {
-		l.add(x.Pos(), path, l.space.noAxis(name))
 	}
 }
 
@@ -605,20 +586,6 @@ func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
 			l.add(t.Pos(), path,
 				fmt.Sprintf("axis %s has %d values, but the table does not show it; name it in split, rows or columns",
 					strings.Join(names, " or "), kept))
-		}
-	}
-}
-
-// checkHeadings reports headings for unknown names, which would have no effect.
-func (l *loader) checkHeadings(t cue.Value, path string) {
-	it, err := t.LookupPath(cue.ParsePath("headings")).Fields()
-	if err != nil {
-		return // missing, or reported by the validation
-	}
-	for it.Next() {
-		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !l.isValue(name) &&
-			(name != groupAxis || !l.groups.any()) {
-			l.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value of the table; remove it", name))
 		}
 	}
 }
@@ -710,39 +677,27 @@ func (l *loader) matrix() *Matrix {
 			m.drivers[b.Driver] = d.Info().Declare
 		}
 	}
-	m.base = plan.Run{Version: plan.RecordFormat, Tables: l.tables(), Settle: l.duration("settle", 0),
-		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names(), Influx: l.influx(),
-		Metrics: l.metrics}
-	m.base.Name, _ = l.at("name").String() // validated before
+	m.base = plan.Run{Version: plan.RecordFormat, Grace: plan.Duration(time.Minute), Source: l.record(),
+		Axes: l.space.names(), Influx: l.influx(), Metrics: l.metrics}
+	given := map[string]any{}
+	for _, field := range []string{"name", "tables", "settle", "grace", "strict"} {
+		if v := l.at(field); v.Exists() {
+			given[field], _ = plainData(v)
+		}
+	}
+	if decode(given, &m.base) == nil && len(m.base.Tables) == 0 { // errors were reported
+		rows := l.space.names()
+		if l.groups.any() {
+			rows = append(rows, groupAxis)
+		}
+		m.base.Tables = []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50",
+			"publish.p99", "e2e.p50", "e2e.p99"}}}
+	}
 	seed, err := l.at("order.random").Uint64()
 	m.base.Order = plan.Order{Random: err == nil, Seed: seed}
 	m.base.Repeat, m.base.Until = l.repeat()
 	m.untilAt = place(l.at("repeat.until"))
-	m.base.Strict, _ = l.at("strict").Bool()
 	return m
-}
-
-// tables returns the tables of the matrix, or a default table.
-func (l *loader) tables() []plan.Table {
-	var out []plan.Table
-	if err := l.at("tables").Decode(&out); err == nil && len(out) > 0 {
-		return out
-	}
-	rows := l.space.names()
-	if l.groups.any() {
-		rows = append(rows, groupAxis)
-	}
-	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99",
-		"e2e.p50", "e2e.p99"}}}
-}
-
-func (l *loader) duration(field string, def time.Duration) plan.Duration {
-	s, err := l.at(field).String()
-	if err != nil {
-		return plan.Duration(def)
-	}
-	d, _ := time.ParseDuration(s) // validated before
-	return plan.Duration(d)
 }
 
 // repeat returns the number of repetitions, or their maximum and the stop rule.
@@ -759,16 +714,13 @@ func (l *loader) repeat() (n int, until *plan.StopRule) {
 		l.add(place(l.at("repeat.until")), "repeat.until", err.Error())
 	}
 	maximum, missing := l.at("repeat.max").Int64()
-	if missing != nil {
-		return 1, nil
+	if err != nil || missing != nil {
+		return 1, nil // errors were reported
 	}
-	if minimum := sampling.MinRepetitions(u); err == nil && int(maximum) < minimum {
+	if minimum := sampling.MinRepetitions(u); int(maximum) < minimum {
 		l.add(place(l.at("repeat.max")), "repeat.max",
 			fmt.Sprintf("%d repetitions can never end early: an interval at %g %% needs %d; give at least %d (recommended: %d), or a lower confidence: %q",
 				maximum, 100*u.Confidence, minimum, minimum, 2*minimum, "ci < 5% at 80%"))
-	}
-	if err != nil {
-		return int(maximum), nil
 	}
 	return int(maximum), &u
 }
@@ -787,9 +739,9 @@ func (l *loader) influx() *plan.Influx {
 // record returns the source of the matrix, including its secrets.
 func (l *loader) record() plan.Source {
 	sum := sha256.Sum256(l.source.text)
+	n := l.source.narrow
 	s := plan.Source{File: filepath.Base(l.source.file), Path: l.source.file, SHA256: hex.EncodeToString(sum[:]),
-		Text:  string(l.source.text),
-		Quick: l.source.narrow.Quick, Set: slices.Clone(l.source.narrow.Set), Filter: slices.Clone(l.source.narrow.Filter)}
+		Text: string(l.source.text), Quick: n.Quick, Set: slices.Clone(n.Set), Filter: slices.Clone(n.Filter)}
 	if path, err := filepath.Abs(l.source.file); err == nil {
 		s.Path = path
 	}

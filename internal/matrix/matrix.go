@@ -51,25 +51,28 @@ type Matrix struct {
 // Errors that only some combinations have may come from Run instead. file is used in messages and in the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, errs := load(source{file: file, text: text, narrow: n})
-	if hasQuickForm(file, text) {
-		other := Narrow{Quick: !n.Quick, Set: n.Set}
+	also := func(other Narrow) Errors {
 		_, more, found := load(source{file: file, text: text, narrow: other})
 		secrets = append(secrets, more...)
-		if other.Quick { // report errors of the short form now
+		return found
+	}
+	f, err := parser.ParseFile(file, text)
+	hasQuickForm := err == nil && setTag(f, quickTag, true)
+	if hasQuickForm {
+		found := also(Narrow{Quick: !n.Quick, Set: n.Set})
+		if !n.Quick { // report errors of the short form now
 			further := newFindings(errs)
 			for _, f := range found {
 				further.add(f, "")
 			}
 			errs = append(errs, further.errs()...)
 		}
-		if len(n.Set) > 0 {
-			_, more, _ := load(source{file: file, text: text, narrow: Narrow{Quick: true}})
-			secrets = append(secrets, more...)
-		}
 	}
 	if len(n.Set) > 0 { // the text also contains the secrets that these replace
-		_, more, _ := load(source{file: file, text: text})
-		secrets = append(secrets, more...)
+		also(Narrow{})
+		if hasQuickForm {
+			also(Narrow{Quick: true})
+		}
 	}
 	if len(errs) > 0 {
 		return nil, tidy(file, errs, plan.NewScrubber(secrets))
@@ -91,11 +94,6 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 		}
 	}
 	return m, nil
-}
-
-func hasQuickForm(file string, text []byte) bool {
-	f, err := parser.ParseFile(file, text)
-	return err == nil && setTag(f, quickTag, true)
 }
 
 // labelsAndDrivers returns the labels of a matrix and the names of its drivers, in order. Redaction must not change
@@ -329,7 +327,7 @@ func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
 func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
 	named := clone(tree)
 	m.nameAxes(named, combo)
-	whole := overlay(clone(cellDefaults()), named)
+	whole := withDefaults("#Cell", named)
 	rest := lacking(whole, tree)
 	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
 		delete(network, "latency") // set by its short form

@@ -33,14 +33,22 @@ func lookupDefinition(schema cue.Value, name string) cue.Value {
 	return schema.LookupPath(cue.ParsePath(name))
 }
 
-// cellDefaults returns the defaults of a cell's fields, from attributes in the schema. They are not CUE defaults: a
-// group must inherit missing fields from the cell. A value that is not concrete must also be an error instead of being
-// replaced by a default. Durations are formatted as in a plan.
-var cellDefaults = sync.OnceValue(func() map[string]any {
-	all := defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
-	normaliseDurations(all)
+// defaults returns the defaults of the fields of a cell, a search and a fault, by definition, from attributes in the
+// schema. They are not CUE defaults: a group must inherit missing fields from the cell. A value that is not concrete
+// must also be an error instead of being replaced by a default. Durations are formatted as in a plan.
+var defaults = sync.OnceValue(func() map[string]map[string]any {
+	all, schema := map[string]map[string]any{}, schemaIn(cuecontext.New())
+	for _, name := range []string{"#Cell", "#Search", "#Fault"} {
+		all[name] = defaultsOf(lookupDefinition(schema, name))
+		normaliseDurations(all[name])
+	}
 	return all
 })
+
+// withDefaults returns a struct with the defaults of a definition for its missing fields.
+func withDefaults(definition string, given map[string]any) map[string]any {
+	return overlay(clone(defaults()[definition]), given)
+}
 
 // normaliseDurations formats the durations in a tree as a plan does: "60s" becomes "1m0s".
 func normaliseDurations(tree map[string]any) {

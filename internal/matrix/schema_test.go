@@ -28,7 +28,7 @@ func schemaValue(t *testing.T) cue.Value {
 
 // The defaults that the schema documents are those of plan.Default.
 func TestDefaultsAreThePlans(t *testing.T) {
-	tree := clone(cellDefaults())
+	tree := clone(defaults()["#Cell"])
 	normalise(tree)
 	delete(tree, "require") // not part of the workload
 	want := generic(t, plan.Default())

@@ -129,7 +129,15 @@ func normalise(tree map[string]any) {
 		tree["warmup"] = "0s"
 		part(tree, "steady")["auto"] = true
 	}
-	if faults, ok := tree["faults"].([]any); ok && len(faults) == 0 {
+	if search, ok := tree["search"].(map[string]any); ok {
+		tree["search"] = withDefaults("#Search", search)
+	}
+	faults, _ := tree["faults"].([]any)
+	for i, fault := range faults {
+		fields, _ := fault.(map[string]any)
+		faults[i] = withDefaults("#Fault", fields)
+	}
+	if len(faults) == 0 {
 		delete(tree, "faults")
 	}
 	normaliseGroups(tree)
@@ -200,7 +208,8 @@ func normaliseGroups(tree map[string]any) {
 		for _, part := range ofGroups {
 			base, _ := tree[part].(map[string]any)
 			own, _ := group[part].(map[string]any)
-			whole[part] = overlay(clone(base), clone(own))
+			standard, _ := defaults()["#Cell"][part].(map[string]any)
+			whole[part] = overlay(overlay(clone(standard), clone(base)), clone(own))
 		}
 		normalisePart(whole)
 		list = append(list, whole)

@@ -1,10 +1,6 @@
 package plan
 
-import (
-	"encoding/json"
-	"math"
-	"time"
-)
+import "math"
 
 // Search finds the highest rate at which a condition holds. It doubles the rate until the condition fails, then
 // bisects, and then verifies the rate that it found.
@@ -21,18 +17,6 @@ type Search struct {
 
 // SearchRate is the only valid value of Search.For.
 const SearchRate = "rate"
-
-// UnmarshalJSON sets the defaults of missing fields.
-func (s *Search) UnmarshalJSON(text []byte) error {
-	type plain Search
-	p := plain{For: SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3,
-		Steps: 60}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return err
-	}
-	*s = Search(p)
-	return nil
-}
 
 // SearchResult is the result of a capacity search.
 type SearchResult struct {

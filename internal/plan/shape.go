@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,29 +130,6 @@ type Group struct {
 	Resilience string     `json:"resilience,omitempty"`
 
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
-}
-
-// UnmarshalJSON sets the defaults of a workload for missing fields.
-func (g *Group) UnmarshalJSON(text []byte) error {
-	type plain Group
-	d := Default()
-	p := plain{Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology, Message: d.Message}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return err
-	}
-	*g = Group(p)
-	return nil
-}
-
-// UnmarshalJSON sets the defaults of missing fields.
-func (f *Fault) UnmarshalJSON(text []byte) error {
-	type plain Fault
-	p := plain{On: "all", Share: 1}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return err
-	}
-	*f = Fault(p)
-	return nil
 }
 
 // Connections reports whether the fault applies to connections. The agents that own them inject it.
