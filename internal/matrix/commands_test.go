@@ -22,7 +22,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestCommandsFaults(t *testing.T) {
+func TestErrorsOfDriverFiles(t *testing.T) {
 	for text, want := range map[string][]string{
 		"a: {comand: [\"x\"]}\nb: {command: \"x\"}\n": {"d.cue:1:", "comand", `did you mean "command"`, "d.cue:2:",
 			"b.command"},

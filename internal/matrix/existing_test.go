@@ -61,7 +61,7 @@ func TestErrorsOfExistingQueues(t *testing.T) {
 		`broker: "b", publishers: nodes: 0, require: "p99 < 1s", topology: existing: "orders"`:                                            "there are no publishers",
 		`broker: "b", publishers: nodes: 0, faults: [{kind: "cut", at: "1s", for: "1s", on: "publishers"}], topology: existing: "orders"`: "the cell has no publishers; use consumers",
 	} {
-		if got := faultsText(t, head+`cell: {`+text+`}`, Narrow{}); !strings.Contains(got, want) {
+		if got := errorsText(t, head+`cell: {`+text+`}`, Narrow{}); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", text, got, want)
 		}
 	}

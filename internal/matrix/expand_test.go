@@ -100,7 +100,7 @@ func TestStudy(t *testing.T) {
 	}
 }
 
-func TestRecordHoldsNoPassword(t *testing.T) {
+func TestRecordContainsNoPassword(t *testing.T) {
 	run := expand(t, study, Narrow{Quick: true, Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`},
 		Filter: []string{"threads=5"}})
 	s := run.Source
@@ -333,7 +333,7 @@ cell: {axis: _, broker: "a", network: latency: axis.latency}
 	}
 	mixed, bare := run(`["0ms", "5ms"]`), run(`["0ms"]`)
 	if c := mixed.Cells; !c[0].Simulated || c[1].Simulated {
-		t.Errorf("simulated: %v at 0 ms, %v at 5 ms; want it said of 0 ms alone", c[0].Simulated, c[1].Simulated)
+		t.Errorf("simulated: %v at 0 ms, %v at 5 ms; want it only at 0 ms", c[0].Simulated, c[1].Simulated)
 	}
 	if c := bare.Cells[0]; c.Simulated || c.ID != mixed.Cells[0].ID {
 		t.Errorf("without latency: simulated %v, id %s, want %s", c.Simulated, c.ID, mixed.Cells[0].ID)

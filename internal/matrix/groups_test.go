@@ -70,16 +70,16 @@ func TestReferencesOfGroups(t *testing.T) {
 	}
 }
 
-// TestAxisThatNoGroupTakes proves that an axis by name has no effect if every group sets the field.
-func TestAxisThatNoGroupTakes(t *testing.T) {
-	got := faultsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}
+// TestAxisThatNoGroupUses proves that an axis by name has no effect if every group sets the field.
+func TestAxisThatNoGroupUses(t *testing.T) {
+	got := errorsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}
 		cell: groups: {x: publishers: mode: "confirm-each", y: publishers: mode: "confirm-each"}`, Narrow{})
 	if !strings.Contains(got, "axis mode does not affect the cell") {
 		t.Error(got)
 	}
 }
 
-func TestFaultsOfGroups(t *testing.T) {
+func TestErrorsOfGroups(t *testing.T) {
 	var out []string
 	for _, text := range []string{
 		`cell: {broker: "b", groups: {"a/b": {}, averyverylongname: {}, ok: {}}}`,
@@ -88,12 +88,12 @@ func TestFaultsOfGroups(t *testing.T) {
 		`cell: {broker: "b", groups: {x: {publishers: batch: {min: 9, max: 3}}, y: {}}}`,
 		`cell: {broker: "b", search: while: "lost == 0", groups: x: {}}`,
 	} {
-		out = append(out, faultsText(t, head+text, Narrow{}))
+		out = append(out, errorsText(t, head+text, Narrow{}))
 	}
 	golden(t, "groups.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-func TestGroupThatBrokersCannot(t *testing.T) {
+func TestGroupThatTheBrokerDoesNotSupport(t *testing.T) {
 	run := expand(t, head+`axes: broker: ["b", "s"]
 		cell: {
 			publishers: {mode: "fire-and-forget", persistent: false}
@@ -130,9 +130,9 @@ func TestTablesOfGroups(t *testing.T) {
 		`axes: broker: ["b"], tables: [{rows: ["group"], values: ["bulk/publish.rate"], headings: group: "G"}]`,
 		`axes: {broker: ["b"], group: [1, 2]}, cell: {axis: _, groups: x: publishers: threads: axis.group}`,
 	} {
-		out = append(out, faultsText(t, head+text, Narrow{}))
+		out = append(out, errorsText(t, head+text, Narrow{}))
 	}
-	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`,
+	if text := errorsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`,
 		Narrow{}); !strings.Contains(text, `unknown value "publish.rat"; did you mean "publish.rate"?`) {
 		t.Error(text)
 	}
@@ -146,7 +146,7 @@ func TestLatencyOfGroups(t *testing.T) {
 		return head + `cell: {broker: "b", groups: {bulk: {}, small: {}, none: publishers: mode: "fire-and-forget"}, require: "` + value + ` no worse than baseline by 5%"}
 			repeat: {until: "ci(` + value + `) < 5%", max: 12}`
 	}
-	got := faultsText(t, text("publish.p99"), Narrow{})
+	got := errorsText(t, text("publish.p99"), Narrow{})
 	if n := strings.Count(got,
 		`publish.p99 never has a number in this cell: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
 		t.Errorf("%d of 2 errors: %s", n, got)

@@ -31,7 +31,7 @@ func TestHooks(t *testing.T) {
 }
 
 // All errors are reported at once, each with its line.
-func TestHooksFaults(t *testing.T) {
+func TestErrorsOfHookFiles(t *testing.T) {
 	_, err := Hooks("h.json", []byte(`{"hooks": {
 	"a": {"comand": ["x"]},
 	"b": {"command": ["x"], "webhook": "https://x"},

@@ -110,7 +110,7 @@ cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 
 		`cell.publishers.mode="x"`:      `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
 		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: unknown field "at"`,
 	} {
-		if got := faultsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
+		if got := errorsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
 			t.Errorf("--set %s: %s\nwant %s", set, got, want)
 		}
 	}

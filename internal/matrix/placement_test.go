@@ -30,7 +30,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-func TestFaultsOfPlacement(t *testing.T) {
+func TestErrorsOfPlacement(t *testing.T) {
 	for text, want := range map[string]string{
 		`publishers: on: zone: "a b"`: "publishers.on.zone",
 		`publishers: on: zone: 1`:     "publishers.on.zone",
@@ -38,7 +38,7 @@ func TestFaultsOfPlacement(t *testing.T) {
 		`publishers: on: "z/z": "a"`:  `"z/z" is no valid label`,
 		`publishers: on: zone: "a", consumers: {colocate: true, on: zone: "b"}`: `zone is "b", and "a" in publishers.on: with consumers.colocate an agent needs both`,
 	} {
-		if got := faultsText(t, head+`cell: {broker: "b", `+text+`}`, Narrow{}); !strings.Contains(got, want) {
+		if got := errorsText(t, head+`cell: {broker: "b", `+text+`}`, Narrow{}); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", text, got, want)
 		}
 	}

@@ -50,7 +50,7 @@ func TestRetryKinds(t *testing.T) {
 	expand(t, strings.Replace(retrying, "ON", list, 1), Narrow{})
 	for on, want := range map[string]string{"": "cell.retry.on: it is empty; give at least one of " + list,
 		`"run", "connect", "run"`: `"run" is duplicated; remove one`} {
-		if text := faultsText(t, strings.Replace(retrying, "ON", on, 1), Narrow{}); !strings.Contains(text, want) {
+		if text := errorsText(t, strings.Replace(retrying, "ON", on, 1), Narrow{}); !strings.Contains(text, want) {
 			t.Errorf("on: [%s]: %q, want %q", on, text, want)
 		}
 	}

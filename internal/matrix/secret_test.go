@@ -140,9 +140,9 @@ cell: broker: "b"`
 }
 
 // Errors contain values, but an error in one place must not show the secret of another.
-func TestFaultsHoldNoSecret(t *testing.T) {
+func TestErrorsContainNoSecret(t *testing.T) {
 	withSecretive(t)
-	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+
+	got := errorsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+
 		"\ncell: broker: \"first-secret\"", Narrow{})
 	if strings.Contains(got, "-secret") || !strings.Contains(got, "cert") || !strings.Contains(got, `unknown broker "***"`) {
 		t.Errorf("the errors are %s", got)

@@ -67,7 +67,7 @@ func TestBrokersOfGroups(t *testing.T) {
 	}
 }
 
-func TestFaultsOfSideBySide(t *testing.T) {
+func TestErrorsOfSideBySide(t *testing.T) {
 	var out []string
 	for _, text := range []string{
 		`cell: sideBySide: ["kafka", "kafak"]`,
@@ -79,7 +79,7 @@ func TestFaultsOfSideBySide(t *testing.T) {
 		`cell: sideBySide: ["kafka", "third"]
 tables: [{rows: ["group"], values: ["rabbit/publish.rate"]}]`,
 	} {
-		out = append(out, faultsText(t, contest+text, Narrow{}))
+		out = append(out, errorsText(t, contest+text, Narrow{}))
 	}
 	golden(t, "sidebyside.golden", strings.Join(out, "\n\n")+"\n")
 }

@@ -26,7 +26,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestTargetsFaults(t *testing.T) {
+func TestErrorsOfTargets(t *testing.T) {
 	_, err := Targets("d.cue", []byte(`targets: {
 	a: {process: port: 70000}
 	b: {process: pid: 7, start: ["x"]}

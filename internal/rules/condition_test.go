@@ -163,7 +163,7 @@ func TestMetricsOfADriver(t *testing.T) {
 }
 
 // All errors are reported at once, each with its column and a correction.
-func TestConditionFaults(t *testing.T) {
+func TestErrorsOfConditions(t *testing.T) {
 	for _, x := range []struct {
 		text string
 		want []string

@@ -92,34 +92,34 @@ func TestNothingIsDropped(t *testing.T) {
 	for _, in := range inputs {
 		t.Run(in.golden, func(t *testing.T) {
 			r := translated(t, in.files)
-			said := map[string]bool{}
+			reported := map[string]bool{}
 			for _, line := range r.Used {
-				said[line] = true
+				reported[line] = true
 			}
 			for _, l := range r.Lost {
-				said[fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Key)] = true
+				reported[fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Key)] = true
 				if !strings.Contains(r.Matrix, l.String()) {
-					t.Errorf("the matrix does not say: %s", l)
+					t.Errorf("the matrix does not contain: %s", l)
 				}
 			}
 			n := 0
 			for _, name := range in.files {
 				for _, key := range keysOf(t, open(t, name)) {
 					n++
-					if !mentioned(said, name, key) {
-						t.Errorf("%s: nothing is said of the key %q", name, key)
+					if !mentioned(reported, name, key) {
+						t.Errorf("%s: the key %q is neither used nor left out", name, key)
 					}
 				}
 			}
 			if n < 4 {
-				t.Errorf("only %d keys were looked at", n)
+				t.Errorf("only %d keys were checked", n)
 			}
 		})
 	}
 }
 
-func mentioned(said map[string]bool, file, key string) bool {
-	for line := range said {
+func mentioned(reported map[string]bool, file, key string) bool {
+	for line := range reported {
 		if strings.HasPrefix(line, file+":") && (strings.HasSuffix(line, " "+key) ||
 			strings.HasSuffix(line, ": "+key)) {
 			return true
@@ -162,8 +162,8 @@ func keysOf(t *testing.T, f File) []string {
 }
 
 // All errors are reported at once, with file and line.
-func TestFaults(t *testing.T) {
-	var said strings.Builder
+func TestErrorsOfInputs(t *testing.T) {
+	var reported strings.Builder
 	for _, try := range []func() (*Result, error){
 		func() (*Result, error) { return OMB(open(t, "faulty.workload.yaml"), open(t, "faulty.driver.yaml")) },
 		func() (*Result, error) { return OMB(open(t, "steady.workload.yaml"), open(t, "pulsar.driver.yaml")) },
@@ -183,9 +183,9 @@ func TestFaults(t *testing.T) {
 		if !errors.As(err, &all) || result != nil {
 			t.Fatalf("%v, %v: want errors", result, err)
 		}
-		said.WriteString(err.Error() + "\n\n")
+		reported.WriteString(err.Error() + "\n\n")
 	}
-	golden(t, "faults.txt", said.String())
+	golden(t, "errors.txt", reported.String())
 }
 
 // A secret that is left out is not printed either.

@@ -61,7 +61,7 @@ func TestFaultsGolden(t *testing.T) {
 	}
 }
 
-func faultsText(t *testing.T, text string, n Narrow) string {
+func errorsText(t *testing.T, text string, n Narrow) string {
 	t.Helper()
 	m, err := Load("m.cue", []byte(text), n)
 	if err == nil {
@@ -75,7 +75,7 @@ func faultsText(t *testing.T, text string, n Narrow) string {
 	return faults.Error()
 }
 
-func TestNarrowFaults(t *testing.T) {
+func TestErrorsOfNarrowing(t *testing.T) {
 	var out []string
 	for _, n := range []Narrow{
 		{Filter: []string{"mod=x", "mode=confirm-eech,confirm-each", "threads"}},
@@ -86,7 +86,7 @@ func TestNarrowFaults(t *testing.T) {
 			`brokers.rabbit.options.urls=["amqp://u:hunter2@h/", 5]`}},
 		{Set: []string{"axes.threads=[0]", "axes.thread=[1]"}},
 	} {
-		got := faultsText(t, study, n)
+		got := errorsText(t, study, n)
 		if strings.Contains(got, "hunter2") {
 			t.Errorf("a fault shows a password: %s", got)
 		}
@@ -95,7 +95,7 @@ func TestNarrowFaults(t *testing.T) {
 	golden(t, "narrow.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-func TestCombinationFaults(t *testing.T) {
+func TestErrorsOfCombinations(t *testing.T) {
 	var out []string
 	for _, text := range []string{
 		// Only found with a combination of two axes.
@@ -122,14 +122,14 @@ func TestCombinationFaults(t *testing.T) {
 		`cell: {broker: "b", publishers: nodes: 2, topology: {queues: 4, churn: rate: 1}, consumers: {nodes: 3, threads: 2, colocate: true}}`,
 		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: maxInFligh: 5}, labels: k: axis.kind}`,
 	} {
-		out = append(out, faultsText(t, head+text, Narrow{}))
+		out = append(out, errorsText(t, head+text, Narrow{}))
 	}
 	golden(t, "combination.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-// TestQueuesThatNobodyReadsArePublishedInto proves that any number of queues is valid without consumers, and with at
+// TestQueuesWithoutConsumers proves that any number of queues is valid without consumers, and with at
 // least one consumer per queue.
-func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
+func TestQueuesWithoutConsumers(t *testing.T) {
 	for _, consumers := range []string{"nodes: 0", "threads: 3", "{nodes: 2, threads: 2}"} {
 		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`),
 			Narrow{})
@@ -144,7 +144,7 @@ func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 
 // A consumer that acknowledges at an interval, and has reached its maximum of unacknowledged messages, receives nothing
 // until the interval ends. If drain.idle were shorter, waiting messages would count as lost.
-func TestSilenceOutlastsTheInterval(t *testing.T) {
+func TestIdleTimeExceedsAckInterval(t *testing.T) {
 	text := `package matrix
 name: "x"
 brokers: a: driver: "fake"
@@ -159,13 +159,13 @@ cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, dr
 	}
 }
 
-func TestRateAndProfileThatCannotBe(t *testing.T) {
+func TestInvalidRatesAndProfiles(t *testing.T) {
 	for publishers, want := range map[string]string{
 		`{rate: 5, profile: [{for: "1s", rate: 5}]}`:                     "publishers.profile: publishers.rate, 5, is also set",
 		`{profile: [{for: "1s", rate: 0}, {for: "2s", rate: 0, to: 0}]}`: "publishers.profile: no stage has a rate above 0",
 		`{arrivals: "poisson"}`:                                          `publishers.arrivals: "poisson" needs intended send times`,
 	} {
-		got := faultsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+
+		got := errorsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+
 			"\n", Narrow{})
 		if !strings.Contains(got, want) || !strings.Contains(got, "m.cue:4") {
 			t.Errorf("%s: %s\nwant %s", publishers, got, want)
