@@ -225,15 +225,6 @@ func (m *Matrix) expand(ctx context.Context, combos [][]int) []result {
 	return results
 }
 
-func (m *Matrix) skipped(combo []int) *pattern {
-	for i := range m.skip {
-		if m.skip[i].subsumes(combo) {
-			return &m.skip[i]
-		}
-	}
-	return nil
-}
-
 // collect adds a combination's errors to found. It also reports combinations that produce the same cell.
 func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *findings) {
 	for _, f := range r.errs {

@@ -74,9 +74,11 @@ func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 
 // evaluate returns the result of a combination.
 func (w *worker) evaluate(combo []int) result {
-	if p := w.m.skipped(combo); p != nil {
-		return result{excluded: &plan.Excluded{Coordinates: w.m.space.coordinates(combo), Kind: "skipped",
-			Reason: "by the pattern " + p.text + " at " + p.place}}
+	for _, p := range w.m.skip {
+		if p.subsumes(combo) {
+			return result{excluded: &plan.Excluded{Coordinates: w.m.space.coordinates(combo), Kind: "skipped",
+				Reason: "by the pattern " + p.text + " at " + p.place}}
+		}
 	}
 	tree, errs := w.tree(combo)
 	if len(errs) > 0 {
@@ -237,11 +239,11 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 	var labels []string
 	for i, part := range work.Parts() {
 		g := &work.Groups[i]
-		speaks := b
+		target := b
 		if g.Broker != nil {
-			speaks = g.Broker
+			target = g.Broker
 		}
-		d, rejections := w.declarePart(speaks, part)
+		d, rejections := w.declarePart(target, part)
 		of := func(text string) string { return "group " + g.Name + ": " + text }
 		for _, why := range rejections {
 			reasons = append(reasons, of(why))

@@ -2,7 +2,7 @@ package plan
 
 import "testing"
 
-func TestNearest(t *testing.T) {
+func TestClosestMatch(t *testing.T) {
 	names := []string{"window", "nodes", "node", "confirm-each"}
 	for in, want := range map[string]string{"windw": "window", "wnidow": "window", "Nodes": "nodes",
 		"confirm-eech": "confirm-each", "zebra": "", "": ""} {

@@ -3,7 +3,7 @@ package plan
 import "fmt"
 
 // Protocol is the format number of messages between programs over the control plane. Peers with another number are
-// refused.
+// rejected.
 const Protocol = 12
 
 // RecordFormat is the format number of records: run directories, outcomes, bundles, schedules, and stored messages of

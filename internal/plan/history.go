@@ -1,9 +1,6 @@
 package plan
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // HistoryQuery selects results of cells over several runs.
 type HistoryQuery struct {
@@ -58,8 +55,7 @@ type HistoryPoint struct {
 // Usable reports whether the number may be compared with those of other runs. Lower bounds and numbers with an
 // Incomparable flag may not.
 func (p HistoryPoint) Usable() bool {
-	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid &&
-		!slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
+	return p.Verdict == Valid && p.Value.Incomparable() == ""
 }
 
 // Environment is the set of hosts from which a cell was measured.

@@ -20,7 +20,6 @@ type Limitation struct {
 // LimitationCause is the measured quantity.
 type LimitationCause string
 
-// The causes.
 const (
 	CauseCPU LimitationCause = "cpu" // CPUs used, of Max
 	// fraction of the time in which the busiest thread of a driver's process ran

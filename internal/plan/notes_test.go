@@ -6,7 +6,7 @@ import (
 )
 
 // A note that applies to a hundred cells is printed once.
-func TestNotesAreToldOnce(t *testing.T) {
+func TestNotesAreListedOnce(t *testing.T) {
 	cell := func(broker, threads string, notes ...string) Cell {
 		return Cell{Broker: Broker{Name: broker}, Notes: notes,
 			Coordinates: []Coordinate{{"broker", []byte(`"` + broker + `"`)}, {"threads", []byte(threads)}}}

@@ -12,7 +12,6 @@ import (
 // Verdict is the result of judging a task: whether its numbers may be used.
 type Verdict string
 
-// The verdicts.
 const (
 	Valid   Verdict = "valid"
 	Invalid Verdict = "invalid" // a declared guarantee was broken
@@ -32,7 +31,6 @@ func Worst(all ...Verdict) Verdict {
 // Flag is a warning about one value. Tables show it beside the value.
 type Flag string
 
-// The flags.
 const (
 	Backlog     Flag = "backlog"      // consuming did not keep up with publishing
 	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts whose offset is unknown or too inaccurate

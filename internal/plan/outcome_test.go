@@ -7,7 +7,7 @@ import (
 )
 
 // Zero is a number. If it were omitted, it would be read as unknown.
-func TestValueTellsZeroFromNothing(t *testing.T) {
+func TestValueOfZeroIsANumber(t *testing.T) {
 	for want, v := range map[string]Value{
 		`{"number":0}`:                         {},
 		`{"number":2.5,"flags":["skewed"]}`:    {Number: 2.5, Flags: []Flag{Skewed}},

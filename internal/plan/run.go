@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -95,9 +96,15 @@ func CheckRunID(id string) error {
 // Tasks returns a run's tasks in the order of execution. Each repetition contains all cells, in the order of the matrix
 // or shuffled by the seed.
 func (r Run) Tasks() []Task {
-	tasks := make([]Task, 0, len(r.Cells)*r.Repeat)
+	tasks, order := make([]Task, 0, len(r.Cells)*r.Repeat), make([]int, len(r.Cells))
+	for i := range order {
+		order[i] = i
+	}
 	for rep := 1; rep <= r.Repeat; rep++ {
-		for _, i := range r.Order.permutation(len(r.Cells), rep) {
+		if r.Order.Random {
+			order = rand.New(rand.NewPCG(r.Order.Seed, uint64(rep))).Perm(len(r.Cells))
+		}
+		for _, i := range order {
 			c := r.Cells[i]
 			tasks = append(tasks, Task{Run: r.ID, ID: fmt.Sprintf("%s-r%d", c.ID, rep), Cell: c, Repetition: rep,
 				Metrics: r.Metrics})
@@ -194,25 +201,8 @@ func (r Run) CheckTasks() error {
 	return nil
 }
 
-// permutation returns the order of n cells in one repetition.
-func (o Order) permutation(n, repetition int) []int {
-	if o.Random {
-		return rand.New(rand.NewPCG(o.Seed, uint64(repetition))).Perm(n)
-	}
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	return order
-}
-
 // BaselineOf returns the name of the baseline of a rule.
-func (r Run) BaselineOf(rule Regression) string {
-	if rule.Baseline != "" {
-		return rule.Baseline
-	}
-	return r.Name
-}
+func (r Run) BaselineOf(rule Regression) string { return cmp.Or(rule.Baseline, r.Name) }
 
 // BaseOf returns the numbers of a baseline in the plan.
 func (r Run) BaseOf(name string) Base {
@@ -227,7 +217,7 @@ func (r Run) BaseOf(name string) Base {
 // Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
 // changed.
 func (r Run) Redacted() Run {
-	key := func(b Broker) string { return b.Name + " " + b.Via + " " + string(b.Options) }
+	key := func(b Broker) string { return b.Name + " " + b.Key() }
 	brokers := map[string]Broker{}
 	for _, c := range r.Cells {
 		brokers[key(c.Broker)] = c.Broker
@@ -339,7 +329,7 @@ func (r Run) Uses() []string {
 			if file := part.Cell.Workload.Message.Payload.File; file != "" {
 				lines["payload file "+file] = true
 			}
-			key := fmt.Sprintf("%q %q %q %s", b.Name, b.Driver, b.Via, b.Options)
+			key := b.Name + " " + b.Key()
 			if known[key] {
 				continue
 			}

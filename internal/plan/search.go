@@ -49,7 +49,6 @@ type Step struct {
 // StepKind is the purpose of a step of a search.
 type StepKind string
 
-// The kinds of steps.
 const (
 	StepBracket StepKind = "bracket" // finds a rate that fails and one that holds, by doubling and halving
 	StepBisect  StepKind = "bisect"  // reduces the interval between them

@@ -78,7 +78,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveNamesAllThatIsMissing(t *testing.T) {
+func TestResolveListsAllMissingReferences(t *testing.T) {
 	_, _, err := Resolve(json.RawMessage(`{"a":"${env:NONE}","b":["${file:/no}","${env:NEITHER}","${env:PW}"]}`), nil,
 		fakeHost{})
 	if err == nil {
@@ -97,7 +97,7 @@ func TestResolveNamesAllThatIsMissing(t *testing.T) {
 	}
 }
 
-func TestResolveKeepsWhatHasNoReference(t *testing.T) {
+func TestResolveWithoutReferences(t *testing.T) {
 	got, scrub, err := Resolve(nil, nil, fakeHost{})
 	if err != nil || string(got) != "{}" {
 		t.Errorf("no options gave %s, %v", got, err)

@@ -67,7 +67,6 @@ type Payload struct {
 	File string `json:"file"`
 }
 
-// The kinds of payload.
 const (
 	PayloadRandom       = "random"
 	PayloadCompressible = "compressible"

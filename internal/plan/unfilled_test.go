@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestUnfilledOptionsHoldAddresses(t *testing.T) {
+func TestUnfilledOptionsContainAddresses(t *testing.T) {
 	got := string(Unfilled([]byte(`{"url":"amqp://u:${env:A}@h:1/","key":"${file:/k}","n":1}`)))
 	if !strings.Contains(got, `"key":"${file:/k}"`) || strings.Contains(got, "env:A") {
 		t.Errorf("unfilled: %s", got)

@@ -21,7 +21,6 @@ type ValueInfo struct {
 // Direction is the direction in which a value improves.
 type Direction string
 
-// The directions.
 const (
 	HigherIsBetter Direction = "higher"
 	LowerIsBetter  Direction = "lower"
@@ -39,7 +38,6 @@ func (d Direction) Worst() float64 {
 // Traits state which tasks can have a value, and how the cell's value follows from its groups'.
 type Traits uint
 
-// The traits.
 const (
 	NeedsConsumers Traits = 1 << iota
 	NeedsConfirms

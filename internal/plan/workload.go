@@ -133,7 +133,7 @@ type Consumers struct {
 	// on the publishers' agents; each agent receives only its own messages
 	Colocate bool         `json:"colocate"`
 	Process  DurationDist `json:"process"`      // processing time per message before it is acknowledged
-	Nack     float64      `json:"nack"`         // fraction of deliveries that are refused and delivered again
+	Nack     float64      `json:"nack"`         // fraction of deliveries that are rejected and delivered again
 	Lifetime Lifetime     `json:"lifetime"`     // of each consumer's link
 	On       Labels       `json:"on,omitempty"` // labels that their agents need
 }
