@@ -24,8 +24,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// loader reads one matrix in its own CUE context, part by part. It has more than 25 methods: one per part, which use the
-// results of the parts before.
+// loader reads one matrix in its own CUE context, part by part. It has more than 25 methods: one per part, which use
+// the results of the parts before.
 type loader struct {
 	source   source
 	ctx      *cue.Context

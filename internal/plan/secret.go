@@ -317,8 +317,8 @@ func encode(tree any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// eachLeaf replaces every value in a tree that is no list and no object by the result of f, in place if possible, in the
-// order of keys. A path consists of keys joined by dots; list items have the path of their list.
+// eachLeaf replaces every value in a tree that is no list and no object by the result of f, in place if possible, in
+// the order of keys. A path consists of keys joined by dots; list items have the path of their list.
 func eachLeaf(tree any, path string, f func(path string, leaf any) any) any {
 	switch x := tree.(type) {
 	case []any:
