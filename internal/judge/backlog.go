@@ -195,12 +195,16 @@ func backlogOf(in *input, every everySecond) backlog {
 	return b
 }
 
-// highest returns the highest level, or 0 if no level is positive.
-func (b backlog) highest() (highest float64) {
-	for _, l := range b.level {
+// maxBacklog returns the highest level, or 0 if no level is positive.
+func maxBacklog(m *measurements) plan.Value {
+	if m.in.load == 0 {
+		return plan.Value{NA: NANotMeasured}
+	}
+	highest := 0.0
+	for _, l := range m.backlog.level {
 		highest = max(highest, l)
 	}
-	return highest
+	return plan.Value{Number: highest}
 }
 
 // drained describes how a backlog was drained.

@@ -30,10 +30,7 @@ func TestBalance(t *testing.T) {
 		backlog  bool
 	}{
 		{"at once", nil, atOnce, false, false},
-		{"half a second late all the time", nil, func(_ int, sent time.Duration) (time.Duration,
-			bool) {
-			return sent + 500*time.Millisecond, true
-		}, false, false},
+		{"half a second late all the time", nil, after(500 * time.Millisecond), false, false},
 		{"half as fast", nil, slower(2), false, true},
 		{"a tenth slower", nil, slower(1.1), false, true},
 		{"5 % slower", nil, slower(1.05), false, true},
@@ -56,7 +53,7 @@ func TestBalance(t *testing.T) {
 			slower(1.01), false, false},
 		{"1.5 s, half a second late all the time",
 			func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
-			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false,
+			after(500 * time.Millisecond), false,
 			false},
 		{"one in ten still queued when the drain is cut", nil,
 			func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true,
@@ -72,7 +69,7 @@ func TestBalance(t *testing.T) {
 		}, false, false},
 		{"messages on the wire of a slow network at the end, without warm-up",
 			func(w *plan.Workload) { w.Network.Latency = plan.Duration(100 * time.Millisecond) },
-			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 100*time.Millisecond, true }, false,
+			after(100 * time.Millisecond), false,
 			false},
 		{"a short measurement, half as fast", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) },
 			slower(2), false, true},
@@ -200,10 +197,7 @@ func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 			w.Publishers.Mode, w.Measure, w.Warmup = "fire-and-forget", plan.Duration(measure), 0
 		})
 		x.begin = 0
-		x.steady(1000, func(_ int, sent time.Duration) (time.Duration, bool) {
-			return sent + 150*time.Millisecond,
-				true
-		})
+		x.steady(1000, after(150*time.Millisecond))
 		o := x.judge()
 		flagged(t, o, plan.Backlog, false, "throughput")
 		near(t, o, "consume.rate", 1000*(1-0.15/measure.Seconds()))
@@ -282,11 +276,8 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 		received func(n int, sent time.Duration) (time.Duration, bool)
 		backlog  bool
 	}{
-		"at once": {atOnce, false},
-		"20 ms later": {func(_ int, sent time.Duration) (time.Duration, bool) {
-			return sent + 20*time.Millisecond,
-				true
-		}, false},
+		"at once":     {atOnce, false},
+		"20 ms later": {after(20 * time.Millisecond), false},
 		"half as often": {func(_ int, sent time.Duration) (time.Duration, bool) { return max(sent, 2*sent), true },
 			true},
 		"nothing more": {func(_ int, sent time.Duration) (time.Duration, bool) {

@@ -66,9 +66,7 @@ func TestBindingLossIsNoBrokenGuarantee(t *testing.T) {
 	verdict(t, o, plan.Valid, "")
 	near(t, o, "binding.lost", 1)
 	near(t, o, "lost", 0)
-	if !strings.Contains(strings.Join(o.Warnings, "\n"), "1 message through a new binding was lost") {
-		t.Errorf("warnings %q do not tell of it", o.Warnings)
-	}
+	warned(t, o, true, "1 message through a new binding was lost")
 }
 
 func TestBindingLossThatIsNotKnown(t *testing.T) {
@@ -81,9 +79,7 @@ func TestBindingLossThatIsNotKnown(t *testing.T) {
 // If the broker is too slow for the rate of bindings, the result shows it.
 func TestBindingsThatWereNotMade(t *testing.T) {
 	x := churned(11, func(w *plan.Workload) { w.Topology.Churn.Rate = 5 })
-	if o := x.judge(); !strings.Contains(strings.Join(o.Warnings, "\n"), "configured are 5 bindings per second, created were 1") {
-		t.Errorf("warnings %q do not tell that only one a second was made", o.Warnings)
-	}
+	warned(t, x.judge(), true, "configured are 5 bindings per second, created were 1")
 }
 
 func TestBindingTimesOfTwoClocks(t *testing.T) {

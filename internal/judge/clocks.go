@@ -225,6 +225,3 @@ func startsOf(in *input, known map[string]track) starts {
 func (s starts) beyond(w plan.Workload) bool {
 	return s.skew.NA == "" && s.skew.Number > w.Skew.D().Seconds()
 }
-
-// clockUnsafe reports whether the difference of starts was measured between unknown clocks.
-func (s starts) clockUnsafe() bool { return s.skew.NA == "" && !s.clocksKnown }

@@ -79,7 +79,7 @@ func clocksUnsafe(e evaluation, name string) bool {
 	number := v.NA == ""
 	switch {
 	case name == "start.skew":
-		return e.m.starts.clockUnsafe()
+		return number && !e.m.starts.clocksKnown
 	case name == "topology.first":
 		return number && (e.m.clocks.unknown || len(e.m.clocks.steps) > 0)
 	case name == "gap.confirm" || name == "recovery.confirm":

@@ -55,9 +55,8 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 	}
 	for _, v := range t.Metrics.Values() {
 		combined, has := combine(v, groups, t.Metrics, apart(spans), whole.workload.SideBySide())
-		if starts.beyond(whole.workload) && v.Traits.Has(plan.Performance) &&
-			!slices.Contains(combined.Flags, plan.Skewed) {
-			combined.Flags = append(combined.Flags, plan.Skewed)
+		if starts.beyond(whole.workload) && v.Traits.Has(plan.Performance) {
+			combined.Flags = addNew(combined.Flags, plan.Skewed)
 		}
 		if has {
 			o.Values[v.Name] = combined
@@ -108,16 +107,17 @@ func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 			o.Limitations = append(o.Limitations, l)
 		}
 	}
-	o.Reasons = onlyOnce(o.Reasons)
+	o.Reasons = addNew(nil, o.Reasons...)
 }
 
-func onlyOnce(all []string) (once []string) {
-	for _, text := range all {
-		if !slices.Contains(once, text) {
-			once = append(once, text)
+// addNew adds the elements that are not in the list.
+func addNew[T comparable](list []T, elements ...T) []T {
+	for _, e := range elements {
+		if !slices.Contains(list, e) {
+			list = append(list, e)
 		}
 	}
-	return once
+	return list
 }
 
 // sum adds two ledgers. Every field is a count.
@@ -139,11 +139,7 @@ func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRa
 		if !has {
 			continue
 		}
-		for _, f := range x.Flags {
-			if !slices.Contains(out.Flags, f) {
-				out.Flags = append(out.Flags, f)
-			}
-		}
+		out.Flags = addNew(out.Flags, x.Flags...)
 		switch {
 		case x.NA == NAUndrained || x.NA == NABacklog: // unknown for one group: unknown for all
 			out.NA = x.NA
@@ -172,7 +168,8 @@ func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRa
 	}
 	if metric, is := plan.MetricOf(v.Name); is {
 		flags := out.Flags
-		if out = groups[0].Values[v.Name]; out.NA == "" && (ofQueues(metrics, metric) || sideBySide) {
+		if out = groups[0].Values[v.Name]; out.NA == "" && (sideBySide ||
+			slices.ContainsFunc(metrics.All(), func(f drivers.MetricInfo) bool { return f.OfTask && f.Name == metric })) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
@@ -188,9 +185,4 @@ func apart(groups []span) bool {
 	}
 	return slices.ContainsFunc(groups, func(g span) bool { return g.byCount }) &&
 		float64(longest-shortest) > Tolerance*float64(longest)
-}
-
-// ofQueues reports whether a metric is one of a topology's queues.
-func ofQueues(metrics plan.Metrics, name string) bool {
-	return slices.ContainsFunc(metrics.All(), func(f drivers.MetricInfo) bool { return f.OfTask && f.Name == name })
 }

@@ -64,6 +64,28 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	return in
 }
 
+// bindingFirst stands for the first deliveries through bindings. The record has them one by one, not as a series.
+const bindingFirst = record.Series(math.MaxUint8)
+
+// addBindings adds the latencies of bindings whose call, and of messages whose send, was inside the measurement. If
+// another agent had the first delivery of a binding, the first delivery on this agent counts as a further message.
+func (in *input) addBindings() {
+	first, further := record.NewHist(), in.hists[record.BindingMessage].Clone()
+	measured := func(at int64) bool { return at >= 0 && at < int64(in.workload.Measure.D()) }
+	one, others := in.record.BindingDeliveries()
+	for _, r := range one {
+		if measured(r.Called) {
+			first.Record(r.At - r.Called)
+		}
+	}
+	for _, r := range others {
+		if measured(r.Sent) {
+			further.Record(r.At - r.Sent)
+		}
+	}
+	in.hists[bindingFirst], in.hists[record.BindingMessage] = first, further
+}
+
 // span is the duration of the measurement.
 type span struct {
 	byCount   bool
@@ -221,9 +243,6 @@ func (in *input) publishes() bool {
 	return in.workload.Publishers.Nodes > 0 || len(in.workload.Groups) > 0
 }
 
-// churns reports whether the cell has churn of bindings.
-func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
-
 // A simulated latency is as configured if its median exceeds the configured one by at most one of these.
 const (
 	latencyPart = 0.05 // fraction of the configured latency
@@ -267,16 +286,6 @@ func (in *input) intervals(s record.Series) []distribution {
 		}
 	}
 	return some
-}
-
-// sendDelay returns the p99 of the send delay, and its limit. open is false if there is no send delay.
-func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
-	h := in.hists[record.SendDelay]
-	if !in.workload.Publishers.Open() || h.Count() == 0 {
-		return 0, 0, false
-	}
-	limit, _ = in.limit(record.PublishIntended, record.EndToEnd)
-	return time.Duration(h.Quantile(0.99)), limit, true
 }
 
 // limit returns the time that may be added to the first of these latencies that has samples. known is false if none

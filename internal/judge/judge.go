@@ -34,6 +34,11 @@ const (
 	NANoChurn       = "no churn of bindings"
 	NAUndrained     = "undrained"
 	NANoSearch      = "no search for capacity"
+	NANoNetwork     = "no simulated network, or no traffic through it"
+
+	// of the number of messages lost through new bindings
+	naLossAgentLost = "unknown: an agent was lost"
+	naLossDrainCut  = "unknown: the drain ended by its timeout"
 )
 
 // Judge returns the outcome of a task: values, delivery accounting, flags, verdict. It is deterministic. It rebases the
@@ -86,4 +91,38 @@ func evaluate(in *input) plan.Outcome {
 	}
 	o.Verdict, o.Reasons = verdictOf(in, m.ledger)
 	return o
+}
+
+// measurements are the quantities of a record from which values, flags, warnings and the verdict are computed.
+type measurements struct {
+	in          *input
+	ledger      plan.Ledger
+	keepsUp     bool               // consumers kept up with publishers
+	latencies   map[string]latency // by the prefix of value names: "publish"
+	bindings    record.BindingAccounting
+	backlog     backlog              // zero without consumers
+	drain       drained              // of a backlog that the cell builds on purpose
+	gaps        map[string]gapValues // by kind
+	broker      brokerMetrics
+	clocks      clockComparison
+	starts      starts
+	limitations []plan.Limitation
+	drifts      []drift
+}
+
+func measure(in *input) *measurements {
+	clocks := tracksOf(in)
+	m := &measurements{in: in, ledger: ledgerOf(in), bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
+		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks),
+		limitations: limitationsOf(in), drifts: driftsOf(in)}
+	if in.subscriptions > 0 && in.publishes() {
+		load := perSecond(in)
+		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, load)
+		m.backlog = backlogOf(in, load)
+		if builds(in.workload.Consumers) {
+			m.drain = m.backlog.drainOf(in, m.ledger.Lost)
+		}
+	}
+	m.latencies = latenciesOf(in, m.keepsUp, m.clocks)
+	return m
 }

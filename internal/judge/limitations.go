@@ -78,9 +78,12 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		}
 		return competing
 	}
-	if late, limit, open := in.sendDelay(); open && late > limit &&
-		late > time.Duration(in.hists[record.Backpressure].Quantile(0.99)) {
-		add(of(sends), plan.CauseSendDelay, late.Seconds(), limit.Seconds())
+	if delays := in.hists[record.SendDelay]; in.workload.Publishers.Open() && delays.Count() > 0 {
+		limit, _ := in.limit(record.PublishIntended, record.EndToEnd)
+		late := time.Duration(delays.Quantile(0.99))
+		if late > max(limit, time.Duration(in.hists[record.Backpressure].Quantile(0.99))) {
+			add(of(sends), plan.CauseSendDelay, late.Seconds(), limit.Seconds())
+		}
 	}
 	if waited := in.hists[record.Scheduling]; waited.Count() > 0 {
 		limit, known := in.limit(record.PublishIntended, record.Publish, record.EndToEnd)

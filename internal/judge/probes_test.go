@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -138,13 +137,11 @@ func TestMetricsThatLackANode(t *testing.T) {
 	o := x.judge()
 	near(t, o, "broker.memory.mean", 30)
 	near(t, o, "broker.memory.max", 30)
-	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "did not include all nodes 5 times") {
-		t.Errorf("warnings %q do not count the five samples", all)
-	}
+	warned(t, o, true, "did not include all nodes 5 times")
 }
 
 func TestFewAnswersAreTold(t *testing.T) {
-	for answered, warned := range map[int]bool{9: false, 7: true} {
+	for answered, want := range map[int]bool{9: false, 7: true} {
 		x := newWorld(nil)
 		x.steady(10, atOnce)
 		values := map[time.Duration]float64{-time.Second: 1}
@@ -152,11 +149,7 @@ func TestFewAnswersAreTold(t *testing.T) {
 			values[time.Duration(i)*time.Second] = 1
 		}
 		x.said("memory", "", values)
-		o := x.judge()
-		want := fmt.Sprintf("reported its metrics %d times", answered)
-		if got := strings.Contains(strings.Join(o.Warnings, "\n"), want); got != warned {
-			t.Errorf("%d answers in 10 s: warnings %q", answered, o.Warnings)
-		}
+		warned(t, x.judge(), want, fmt.Sprintf("reported its metrics %d times", answered))
 	}
 }
 

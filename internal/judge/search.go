@@ -156,7 +156,7 @@ func addBrokenGuarantees(o *plan.Outcome, steps []plan.Step) {
 	if last := steps[len(steps)-1]; len(last.Broken) > 0 { // o has the reasons of the last step already
 		o.Reasons = slices.DeleteFunc(o.Reasons, func(why string) bool { return slices.Contains(last.Broken, why) })
 	}
-	o.Verdict, o.Reasons = plan.Invalid, append(onlyOnce(all), o.Reasons...)
+	o.Verdict, o.Reasons = plan.Invalid, append(addNew(nil, all...), o.Reasons...)
 }
 
 // passed returns the lowest rate that was actually reached in the verifications of the result: published, and consumed

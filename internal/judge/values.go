@@ -163,6 +163,17 @@ func lost(m *measurements) plan.Value {
 	return number(m.ledger.Lost)
 }
 
+// bindingsLost returns the number of messages lost through new bindings, by the rules of the ledger.
+func bindingsLost(m *measurements) plan.Value {
+	switch {
+	case m.in.degraded():
+		return plan.Value{NA: naLossAgentLost}
+	case m.in.drainCut():
+		return plan.Value{NA: naLossDrainCut}
+	}
+	return plan.Value{Number: float64(m.bindings.Missing)}
+}
+
 func declared(m *measurements) plan.Value {
 	for _, a := range m.in.facts.Agents {
 		if a.Declared > 0 {
@@ -186,7 +197,7 @@ func firstDelivery(m *measurements) plan.Value {
 
 // unevenness returns the difference between the nodes with the most and the fewest, over all agents. The number of
 // nodes is that of the broker's description, or of the nodes that have any.
-func unevenness(of func(*plan.Placement) map[string]int) func(*measurements) plan.Value {
+func unevenness(of func(*plan.Placement) map[string]int) valueOf {
 	return func(m *measurements) plan.Value {
 		nodes := map[string]int{}
 		for _, a := range m.in.facts.Agents {
@@ -200,11 +211,10 @@ func unevenness(of func(*plan.Placement) map[string]int) func(*measurements) pla
 		if len(counts) == 0 {
 			return plan.Value{NA: NANotReported}
 		}
-		least := slices.Min(counts)
 		if len(counts) < len(m.in.facts.Subject.Members) {
-			least = 0
+			counts = append(counts, 0)
 		}
-		return plan.Value{Number: float64(slices.Max(counts) - least)}
+		return plan.Value{Number: float64(slices.Max(counts) - slices.Min(counts))}
 	}
 }
 
@@ -216,13 +226,6 @@ func connectionBlocked(m *measurements) plan.Value {
 	return plan.Value{Number: time.Duration(m.in.record.Total(record.ConnBlockedNanos)).Seconds()}
 }
 
-func maxBacklog(m *measurements) plan.Value {
-	if m.in.load == 0 {
-		return plan.Value{NA: NANotMeasured}
-	}
-	return plan.Value{Number: m.backlog.highest()}
-}
-
 func longestGap(m *measurements) plan.Value {
 	var longest int64
 	for _, e := range m.in.record.Events() {
@@ -232,9 +235,6 @@ func longestGap(m *measurements) plan.Value {
 	}
 	return plan.Value{Number: time.Duration(longest).Seconds()}
 }
-
-// NANoNetwork is the reason for no network latency.
-const NANoNetwork = "no simulated network, or no traffic through it"
 
 // networkLatency returns the value of the round-trip latency that the simulated network added.
 func networkLatency(q float64) valueOf {

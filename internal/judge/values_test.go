@@ -77,15 +77,10 @@ func TestSpread(t *testing.T) {
 	x.facts.Agents[1].Placement = &plan.Placement{Consumers: map[string]int{"10.0.0.2": 1, "10.0.0.3": 2}}
 	o := x.judge()
 	near(t, o, "spread.leaders", 1)
-	uneven := func(w string) bool { return strings.Contains(w, "leaders of queues are uneven") }
-	if slices.ContainsFunc(o.Warnings, uneven) {
-		t.Errorf("warnings %q", o.Warnings)
-	}
+	warned(t, o, false, "leaders of queues are uneven")
 	x.facts.Agents[0].Placement.Leaders["a"] = 3
 	x.task.Cell.Workload.Topology.QueueNode = "spread"
-	if o := x.judge(); !slices.ContainsFunc(o.Warnings, uneven) {
-		t.Errorf("warnings of uneven leaders %q", o.Warnings)
-	}
+	warned(t, x.judge(), true, "leaders of queues are uneven")
 	near(t, o, "spread.publishers", 3)
 	near(t, o, "spread.consumers", 1)
 	x = newWorld(nil)

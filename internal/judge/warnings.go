@@ -47,26 +47,21 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 // addLatencies adds warnings about the latencies of bindings, or about those of messages.
 func (w *sentences) addLatencies(m *measurements, bindings bool) {
 	for _, s := range latencySeries {
-		if strings.HasPrefix(s.name, "binding") == bindings {
-			w.addLatency(m.latencies[s.name])
+		l := m.latencies[s.name]
+		if strings.HasPrefix(s.name, "binding") != bindings || l.na != "" && l.na != NABacklog && l.na != NANoSamples {
+			continue
 		}
-	}
-}
-
-func (w *sentences) addLatency(l latency) {
-	if l.na != "" && l.na != NABacklog && l.na != NANoSamples {
-		return
-	}
-	what := "times of " + l.name
-	if l.name == "e2e" {
-		what = "end-to-end latencies"
-	}
-	if n := l.hist.Negative(); l.across && n > 0 && (l.name == "e2e" || l.na == "") {
-		w.add("%d of %d %s were negative and are excluded from quantiles: the clocks of the hosts differ",
-			n, n+l.hist.Count(), what)
-	}
-	if n := l.hist.Over(); n > 0 && l.na != NABacklog {
-		w.add("%d %s samples exceeded the range of the histogram, one hour, and count as one hour", n, l.name)
+		samples := "times of " + l.name
+		if l.name == "e2e" {
+			samples = "end-to-end latencies"
+		}
+		if n := l.hist.Negative(); l.across && n > 0 && (l.name == "e2e" || l.na == "") {
+			w.add("%d of %d %s were negative and are excluded from quantiles: the clocks of the hosts differ",
+				n, n+l.hist.Count(), samples)
+		}
+		if n := l.hist.Over(); n > 0 && l.na != NABacklog {
+			w.add("%d %s samples exceeded the range of the histogram, one hour, and count as one hour", n, l.name)
+		}
 	}
 }
 
@@ -93,7 +88,7 @@ func (w *sentences) addMetrics(in *input, b brokerMetrics) {
 }
 
 func (w *sentences) addBindings(m *measurements, values map[string]plan.Value) {
-	if !m.in.churns() {
+	if m.in.workload.Topology.Churn.Rate <= 0 {
 		return
 	}
 	w.addLatencies(m, true)

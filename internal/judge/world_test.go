@@ -128,6 +128,11 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 // atOnce delivers every message after a millisecond.
 func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
 
+// after delivers every message after a delay.
+func after(delay time.Duration) func(int, time.Duration) (time.Duration, bool) {
+	return func(_ int, sent time.Duration) (time.Duration, bool) { return sent + delay, true }
+}
+
 // second adds the counts of one second: messages published to each queue, and delivered in each flow. Negative seconds
 // are in the warm-up.
 func (x *world) second(index int, published, delivered []int64) {
