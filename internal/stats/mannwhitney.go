@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -47,19 +48,7 @@ func MannWhitney(a, b []float64) Test {
 // of the groups of equal numbers, in order.
 func rank(a, b []float64) (twice []int, ties []int) {
 	all := slices.Concat(a, b)
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		switch {
-		case all[i] < all[j]:
-			return -1
-		case all[i] > all[j]:
-			return 1
-		}
-		return 0
-	})
+	order := ascending(all)
 	twice = make([]int, len(all))
 	for from := 0; from < len(order); {
 		to := from + 1
@@ -73,6 +62,16 @@ func rank(a, b []float64) (twice []int, ties []int) {
 		from = to
 	}
 	return twice, ties
+}
+
+// ascending returns the indexes of the numbers in ascending order. Equal numbers keep their order.
+func ascending(xs []float64) []int {
+	order := make([]int, len(xs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(xs[i], xs[j]) })
+	return order
 }
 
 // twoTails returns twice the smaller of the probabilities of ≤ x and ≥ x, at most 1.
@@ -99,11 +98,7 @@ func untied(n, m int) []float64 {
 	if d, ok := known.Load([2]int{n, m}); ok {
 		return d.([]float64)
 	}
-	ones := make([]int, n+m)
-	for i := range ones {
-		ones[i] = 1
-	}
-	sums := tied(n, ones)
+	sums := tied(n, slices.Repeat([]int{1}, n+m))
 	d := make([]float64, n*m+1)
 	for u := range d {
 		d[u] = sums[2*u+n*(n+1)]
@@ -192,22 +187,9 @@ func Holm(ps []float64) []float64 { return HolmOf(ps, len(ps)) }
 
 // HolmOf is like Holm, for the smallest p-values of a family with the given number of tests.
 func HolmOf(ps []float64, tests int) []float64 {
-	order := make([]int, len(ps))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		switch {
-		case ps[i] < ps[j]:
-			return -1
-		case ps[i] > ps[j]:
-			return 1
-		}
-		return 0
-	})
 	adjusted := make([]float64, len(ps))
 	largest := 0.0
-	for step, i := range order {
+	for step, i := range ascending(ps) {
 		largest = max(largest, min(1, ps[i]*float64(tests-step)))
 		adjusted[i] = largest
 	}

@@ -67,6 +67,8 @@ func Deviation(xs []float64) float64 {
 	return math.Sqrt(squares / float64(len(xs)-1))
 }
 
+func square(x float64) float64 { return x * x }
+
 // Interval is a confidence interval. Confidence is the one that the samples permit, which may be lower than the
 // requested one.
 type Interval struct {
