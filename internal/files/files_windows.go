@@ -14,7 +14,9 @@ var offset = windows.Overlapped{OffsetHigh: math.MaxInt32}
 // TryLock locks an open file exclusively. The lock ends when f is closed or the process ends.
 // It returns ErrLocked without waiting if the lock is taken.
 func TryLock(f *os.File) error {
-	err := lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
+	at := offset
+	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY,
+		0, 1, 0, &at)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked
 	}
@@ -29,8 +31,3 @@ func Unlock(f *os.File) error {
 
 // SyncDir does nothing, as Windows cannot sync directories.
 func SyncDir(string) error { return nil }
-
-func lockFile(f *os.File, flags uint32) error {
-	at := offset
-	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &at)
-}

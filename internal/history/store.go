@@ -73,6 +73,23 @@ type Store struct {
 	path string
 }
 
+// Indexed is the result of filling a history.
+type Indexed struct {
+	Runs     int      // read
+	Outcomes int      // in these runs
+	Gone     int      // runs in the history without a record
+	Warnings []string // runs that could not be read, with the reasons
+}
+
+// IndexedRun is the state of a run in the history.
+type IndexedRun struct {
+	Matrix  string    `json:"matrix"`
+	Started time.Time `json:"started"`
+	Done    int       `json:"done"`
+	Tasks   int       `json:"tasks"`
+	Stamp   string    `json:"stamp"` // of its record, when it was read
+}
+
 // Of returns the history of the runs in a folder. It does not access the file.
 func Of(root string) *Store { return &Store{root: root, path: filepath.Join(root, File)} }
 
@@ -98,7 +115,12 @@ func (s *Store) update(write func(*bbolt.Tx) error) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			written, err := s.check(tx)
 			if err == nil && !written {
-				err = createBuckets(tx)
+				for _, b := range buckets {
+					if _, err := tx.CreateBucket(b); err != nil {
+						return fmt.Errorf("make the history: %w", err)
+					}
+				}
+				err = tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 			}
 			if err != nil {
 				return err
@@ -130,15 +152,6 @@ func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 		return s.failed(err)
 	}
 	return errors.Join(use(db), db.Close())
-}
-
-func createBuckets(tx *bbolt.Tx) error {
-	for _, b := range buckets {
-		if _, err := tx.CreateBucket(b); err != nil {
-			return fmt.Errorf("make the history: %w", err)
-		}
-	}
-	return tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 }
 
 // check reports whether a store was ever written to. It returns an error if a bucket is missing or the version is not
