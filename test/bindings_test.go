@@ -3,8 +3,6 @@ package test
 import (
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,20 +13,16 @@ import (
 func churned(t *testing.T, broker, cell string) (record, plan.Outcome) {
 	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "matrix.cue")
-	text := fmt.Sprintf(`package matrix
+	file := writeMatrix(t, dir, fmt.Sprintf(`package matrix
 name: "churned"
 brokers: b: %s
 axes: mode: ["confirm-window"]
 cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, %s}
 tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.message.p50", "binding.made", "binding.lost"]}]
-`, broker, cell)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`, broker, cell))
 	ctl := start(t, dir, "ctl", "run", file)
-	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Output())
+	if code := ctl.ExitCode(); code != 0 {
+		t.Fatalf("ctl exited with %d, want 0:\n%s", code, ctl.Output())
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
@@ -134,20 +128,14 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 // Cells with churn are n/a with a reason, before anything runs, if the driver cannot change bindings.
 func TestChurnIsNotForEveryBroker(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "matrix.cue")
-	text := `package matrix
+	file := writeMatrix(t, dir, `package matrix
 name: "no-churn"
 brokers: {nats: {driver: "nats", options: embedded: true}, fanout: {driver: "rabbitmq", options: {url: "amqp://h/", exchange: type: "fanout"}}}
 axes: broker: ["nats", "fanout"]
 cell: {axis: _, topology: churn: rate: 1}
-`
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`)
 	ctl := start(t, dir, "ctl", "plan", file)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d", code)
-	}
+	ctl.Exits(0)
 	if got := strings.Count(ctl.Output(), "does not support churn of bindings (topology.churn)"); got != 2 {
 		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.Output())
 	}

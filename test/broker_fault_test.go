@@ -27,8 +27,7 @@ func injectFault(t *testing.T, what, name string) {
 func faultMatrix(t *testing.T, driver, options, cell string) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
-	file = filepath.Join(dir, "matrix.cue")
-	text := fmt.Sprintf(`package matrix
+	return dir, writeMatrix(t, dir, fmt.Sprintf(`package matrix
 name: "killed"
 grace: "5s"
 brokers: killed: {driver: %q, options: %s}
@@ -40,11 +39,7 @@ cell: {
 	connect: "3m", warmup: "500ms", measure: "%v", drain: {idle: "10s", timeout: "%v"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", "lost"]}]
-`, driver, options, cell, killedFor, drainedFor)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir, file
+`, driver, options, cell, killedFor, drainedFor))
 }
 
 // killedFor is the maximum duration of the measurement, long enough for the broker's return on a busy machine. The
@@ -89,7 +84,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	injectFault(t, "start", x.process)
 	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
 	// ctl ends after the measurement, the drain and the teardown.
-	code := ctl.Leaves()
+	code := ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 {
 		t.Fatalf("%d outcomes, want one", len(r.outcomes))
@@ -100,7 +95,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 		o.Reasons, l, o.Values["reconnects"].Number, o.Values["gap.longest"].Number, o.Values["retries"].Number,
 		o.Values["republished"].Number, o.Warnings)
 	if (o.Verdict == plan.Valid) != (code == 0) {
-		t.Errorf("ctl left with %d after a cell that is %s", code, o.Verdict)
+		t.Errorf("ctl exited with %d after a cell that is %s", code, o.Verdict)
 	}
 	if x.exposed || x.driver != "kafka" { // its library connects again
 		if r.metric(o, "reconnects") < 1 {
@@ -198,9 +193,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
 		}
 		ctl.Signal(os.Interrupt)
-		if code := ctl.Leaves(); code != 130 {
-			t.Errorf("ctl left with %d, want 130", code)
-		}
+		ctl.Exits(130)
 		management{t, api.base}.nothingLeft(run)
 	})
 	t.Run("agent killed", func(t *testing.T) {
@@ -215,9 +208,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
 		}
 		f.agents["a1"].Kill() // the first agent, which declared them
-		if code := ctl.Leaves(); code != 3 {
-			t.Errorf("ctl left with %d, want 3: a cell failed", code)
-		}
+		ctl.Exits(3)
 		management{t, api.base}.nothingLeft(run)
 	})
 }

@@ -186,6 +186,7 @@ func (m management) nodeAt(address string) string {
 // record is a run directory and the output of ctl.
 type record struct {
 	t        *testing.T
+	run      *runs.Run
 	plan     plan.Run
 	outcomes []plan.Outcome
 	text     string // output of ctl
@@ -202,7 +203,7 @@ func readRecord(t *testing.T, dir string, ctl *process.Process) record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return record{t, r.Plan(), outcomes, ctl.Output()}
+	return record{t, r, r.Plan(), outcomes, ctl.Output()}
 }
 
 // allValid checks that every task has an outcome and that all are valid.
@@ -242,6 +243,16 @@ func (r record) metric(o plan.Outcome, name string) float64 {
 		return 1e-9
 	}
 	return v.Number
+}
+
+// writeMatrix writes a matrix into a folder and returns its path.
+func writeMatrix(t *testing.T, dir, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, "matrix.cue")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // shipped starts ctl run with a shipped matrix, without the race detector.

@@ -33,9 +33,7 @@ func TestMatrixQuick(t *testing.T) {
 	dir := t.TempDir()
 	// beside other tests, clients may be inactive for a second
 	ctl := shipped(t, dir, "quick.cue", "--set", `cell.drain.idle="10s"`, "--set", `cell.drain.timeout="1m"`)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
+	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
 	r.allValid()
 	for _, mode := range modes {
@@ -91,17 +89,11 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	}
 	defer proxy.Close()
 
-	dir := t.TempDir()
-	ctl := shipped(t, dir, "async-vs-sync.cue", append(brief(drained...), "--quick",
+	r := ran(t, "async-vs-sync.cue", append(brief(drained...),
 		"--set", `axes.broker=["rabbit","proxied"]`,
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
 		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
 	r.asyncTables()
 	r.asyncRatios()
 	r.proxied(proxy.Accepted())
@@ -210,9 +202,7 @@ func TestMatrixPrefetch(t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
+	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
 	r.allValid()
 	for _, task := range r.plan.Tasks() {

@@ -88,17 +88,12 @@ func newCleaning(t *testing.T) *cleaning {
 // matrix writes a matrix for a broker with these options.
 func (s *cleaning) matrix(options string) string {
 	s.t.Helper()
-	file := filepath.Join(s.dir, "matrix.cue")
-	text := fmt.Sprintf(`package matrix
+	return writeMatrix(s.t, s.dir, fmt.Sprintf(`package matrix
 name: "cleanup"
 brokers: rabbit: {driver: "rabbitmq", options: %s}
 axes: mode: ["confirm-window"]
 cell: {axis: _, publishers: {mode: axis.mode, rate: 100}, topology: {queues: 2, bindings: 3}, consumers: threads: 2, warmup: "200ms", measure: "60s"}
-`, options)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
-	return file
+`, options))
 }
 
 // killed starts a run and kills it during a cell, so that its objects stay at the broker.
@@ -175,21 +170,21 @@ func TestCleanupAfterAKill(t *testing.T) {
 	}
 	code, out := s.cleanup(nil, "latest")
 	if code != 2 || !strings.Contains(out, "--yes") {
-		t.Errorf("without a terminal ctl runs cleanup left with %d, want 2 and a word about --yes:\n%s", code, out)
+		t.Errorf("without a terminal ctl runs cleanup exited with %d, want 2 and a word about --yes:\n%s", code, out)
 	}
 	lists(out)
 	untouched("after nobody was asked")
 	for typed, word := range map[string]string{"n\n": "no", "\n": "nothing", "yes, but not now\n": "something else"} {
 		code, out := s.cleanup(terminal(t, typed), "latest")
 		if code != 0 || !strings.Contains(out, "nothing removed") {
-			t.Errorf("after %s ctl runs cleanup left with %d:\n%s", word, code, out)
+			t.Errorf("after %s ctl runs cleanup exited with %d:\n%s", word, code, out)
 		}
 		lists(out)
 		untouched("after " + word)
 	}
 	code, out = s.cleanup(nil, "--run", run, "--yes", file)
 	if code != 0 || !strings.Contains(out, "removed") {
-		t.Errorf("with --yes ctl runs cleanup left with %d:\n%s", code, out)
+		t.Errorf("with --yes ctl runs cleanup exited with %d:\n%s", code, out)
 	}
 	lists(out)
 	s.api.nothingLeft(run)
@@ -199,10 +194,10 @@ func TestCleanupAfterAKill(t *testing.T) {
 		}
 	}
 	if code, out := s.cleanup(nil, "latest"); code != 0 {
-		t.Errorf("with nothing left ctl runs cleanup left with %d:\n%s", code, out)
+		t.Errorf("with nothing left ctl runs cleanup exited with %d:\n%s", code, out)
 	}
 	if code, out := s.cleanup(nil, file); code != 2 || !strings.Contains(out, other) {
-		t.Errorf("ctl runs cleanup of the matrix left with %d and does not list another run's %s:\n%s", code, other, out)
+		t.Errorf("ctl runs cleanup of the matrix exited with %d and does not list another run's %s:\n%s", code, other, out)
 	}
 }
 
@@ -215,11 +210,11 @@ func TestCleanupOfARecord(t *testing.T) {
 	run, _ := s.killed(file)
 	code, out := s.cleanup(nil, "--run", run, "--yes", file)
 	if code != 1 || !strings.Contains(out, "management") {
-		t.Errorf("of a matrix whose broker cannot list ctl runs cleanup left with %d, want 1 and what to do:\n%s", code, out)
+		t.Errorf("of a matrix whose broker cannot list ctl runs cleanup exited with %d, want 1 and what to do:\n%s", code, out)
 	}
 	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 ||
 		!strings.Contains(out, "of 1 attempts of the run;") {
-		t.Errorf("of the record ctl runs cleanup left with %d:\n%s", code, out)
+		t.Errorf("of the record ctl runs cleanup exited with %d:\n%s", code, out)
 	}
 	s.api.nothingLeft(run)
 }
@@ -231,11 +226,11 @@ func TestCleanupTellsWhatItCouldNotAsk(t *testing.T) {
 	file := s.matrix(fmt.Sprintf("{url: \"amqp://u:%s@127.0.0.1:1/\", management: %q}", s.password, s.manager))
 	code, out := s.cleanup(nil, "--yes", file)
 	if code != 1 || !strings.Contains(out, "127.0.0.1:1") {
-		t.Errorf("ctl runs cleanup left with %d, want 1 and the address:\n%s", code, out)
+		t.Errorf("ctl runs cleanup exited with %d, want 1 and the address:\n%s", code, out)
 	}
 	for _, args := range [][]string{{}, {"--run", "x", "latest"}, {filepath.Join(s.dir, "none.cue")}} {
 		if code, out := s.cleanup(nil, args...); code != 2 {
-			t.Errorf("ctl runs cleanup %v left with %d, want 2:\n%s", args, code, out)
+			t.Errorf("ctl runs cleanup %v exited with %d, want 2:\n%s", args, code, out)
 		}
 	}
 }

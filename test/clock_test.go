@@ -24,8 +24,8 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	t.Helper()
 	own := func(text string) []string { return []string{clock.Variable + "=" + text} }
 	f := newFleetOf(t, map[string][]string{"a1": own(a1), "a2": own(a2)}, "a1", "a2")
-	if code := f.run(cell).Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0", code)
+	if code := f.run(cell).ExitCode(); code != 0 {
+		t.Fatalf("ctl exited with %d, want 0", code)
 	}
 	return f.outcomes()
 }

@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"example.org/lockstep/lockstep/internal/compare"
 	"example.org/lockstep/lockstep/internal/history"
 	"example.org/lockstep/lockstep/internal/plan"
-	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // closed is a matrix of two sides that differ only in the network of cells with two threads. Its cells are closed
@@ -49,17 +47,16 @@ func farther(more time.Duration) string {
 }
 
 // closedRun runs the matrix in a folder, with additional fields of its cells.
-func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) {
+func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) record {
 	t.Helper()
-	file := filepath.Join(dir, "closed.cue")
-	if err := os.WriteFile(file, fmt.Appendf(nil, closed, driver, options, cell), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeMatrix(t, dir, fmt.Sprintf(closed, driver, options, cell))
 	ctl := startPlain(t, dir, "ctl", append([]string{"run", file}, args...)...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0", code)
+	if code := ctl.ExitCode(); code != 0 {
+		t.Fatalf("ctl exited with %d, want 0", code)
 	}
-	readRecord(t, dir, ctl).allValid()
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	return r
 }
 
 // compared returns the result of ctl compare for a folder of runs.
@@ -153,16 +150,8 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 			var recorded []compare.Recorded
 			var between, inside, planted []compare.Comparison
 			for n := range 7 {
-				closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--filter", "threads=1")
-				run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
-				if err != nil {
-					t.Fatal(err)
-				}
-				outcomes, err := run.Outcomes()
-				if err != nil {
-					t.Fatal(err)
-				}
-				recorded = append(recorded, compare.Recorded{Run: run.Plan(), Outcomes: outcomes})
+				r := closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--filter", "threads=1")
+				recorded = append(recorded, compare.Recorded{Run: r.plan, Outcomes: r.outcomes})
 				if n == 0 {
 					continue
 				}

@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/runs"
 	"example.org/lockstep/lockstep/internal/sink"
-	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // shownName is the name of the matrix. oddValue is a value of an axis with characters that break naive queries and
@@ -54,31 +52,18 @@ cell: {
 repeat: 2
 tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["publish.rate", "consume.rate"]}]
 `, shownName, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"), amqp.Port(), threads, oddValue, brokers, variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS"))
-	file := filepath.Join(dir, "matrix.cue")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	ctl := startWith(t, env, dir, "ctl", "run", writeMatrix(t, dir, text))
+	if code := ctl.ExitCode(); code != 0 && code != 3 { // 3: an outcome is unknown
+		t.Fatalf("ctl exited with %d, want 0 or 3:\n%s", code, ctl.Output())
 	}
-	ctl := startWith(t, env, dir, "ctl", "run", file)
-	if code := ctl.Leaves(); code != 0 && code != 3 { // 3: an outcome is unknown
-		t.Fatalf("ctl left with %d, want 0 or 3:\n%s", code, ctl.Output())
-	}
-	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run
+	return readRecord(t, dir, ctl).run
 }
 
 // found writes a finding of a digest.
-func (i influx) found(run *runs.Run, kind, words string) {
+func (i influx) found(run *runs.Run, kind, text string) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
-		drivers.FullAccess())
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	s := sink.Open(target, patient, "test", nil)
-	s.Remark(run.Plan(), []sink.Remark{{Kind: kind, Text: words}})
+	s := i.sink()
+	s.Remark(run.Plan(), []sink.Remark{{Kind: kind, Text: text}})
 	if d := s.Close(i.t.Context()); d.Written != 1 {
 		i.t.Fatalf("the remark is not written: %+v", d)
 	}
@@ -88,11 +73,6 @@ func (i influx) found(run *runs.Run, kind, words string) {
 // last day before it.
 func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
-		drivers.FullAccess())
-	if err != nil {
-		i.t.Fatal(err)
-	}
 	outcomes, err := run.Outcomes()
 	if err != nil {
 		i.t.Fatal(err)
@@ -100,7 +80,7 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	for scheduledRun := scheduledRuns; scheduledRun > 0; scheduledRun-- {
 		p, past := run.Plan(), -24*time.Hour*time.Duration(scheduledRun)
 		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-night", p.Started.Add(past)
-		s := sink.Open(target, patient, "test", nil)
+		s := i.sink()
 		s.Begin(p)
 		for n, task := range p.Tasks() {
 			o := outcomes[n]

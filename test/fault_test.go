@@ -71,11 +71,7 @@ func (f *fleet) run(rest string) *process.Process {
 	rest = strings.Replace(rest, "cell: {", `cell: {connect: "2m", `, 1)
 	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"10s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
 		"tables: [{rows: [\"mode\"], values: [\"publish.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
-	file := filepath.Join(f.dir, "matrix.cue")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
-	return start(f.t, f.dir, "ctl", "run", "--server", f.url, file)
+	return start(f.t, f.dir, "ctl", "run", "--server", f.url, writeMatrix(f.t, f.dir, text))
 }
 
 func (f *fleet) outcomes() []plan.Outcome {
@@ -127,9 +123,7 @@ func TestAgentKilledInMidCell(t *testing.T) {
 	killed := time.Now()
 	process.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Output(), "agent-lost") })
 	t.Logf("noticed after %v", time.Since(killed).Round(10*time.Millisecond))
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0: the cell was repeated", code)
-	}
+	ctl.Exits(0)
 	verdicts := map[plan.Verdict]int{}
 	for _, o := range f.outcomes() {
 		verdicts[o.Verdict]++
@@ -165,9 +159,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 	ctl := f.run(twoCells)
 	process.Eventually(t, "measuring", f.measuring)
 	f.agents["a2"].Kill()
-	if code := ctl.Leaves(); code != 3 {
-		t.Errorf("ctl left with %d, want 3", code)
-	}
+	ctl.Exits(3)
 	few := 0
 	for _, o := range f.outcomes() {
 		if strings.Contains(strings.Join(o.Reasons, " "), "agents") && o.Ledger.Sent == 0 {
@@ -188,17 +180,13 @@ func TestInterruptAndResume(t *testing.T) {
 	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Output(), "[") >= 1 })
 	time.Sleep(500 * time.Millisecond) // an arbitrary time in the second cell
 	ctl.Signal(os.Interrupt)
-	if code := ctl.Leaves(); code != 130 {
-		t.Errorf("ctl left with %d, want 130", code)
-	}
+	ctl.Exits(130)
 	if n := len(f.outcomes()); n != 1 {
 		t.Fatalf("%d outcomes after the interrupt, want 1", n)
 	}
 	first := f.outcomes()[0].Ended
 	again := start(t, f.dir, "ctl", "run", "--server", f.url, "--resume", "latest")
-	if code := again.Leaves(); code != 0 {
-		t.Errorf("resumed run left with %d, want 0", code)
-	}
+	again.Exits(0)
 	all := f.outcomes()
 	if len(all) != 2 {
 		t.Fatalf("%d outcomes after resuming, want 2", len(all))
@@ -222,9 +210,7 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 			ctl.Signal(os.Interrupt)
 			process.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Output(), "stopping") })
 		}
-		if code := ctl.Leaves(); code != 130 {
-			t.Errorf("ctl left with %d, want 130", code)
-		}
+		ctl.Exits(130)
 		return time.Since(began)
 	}
 	one, two := stop(1), stop(2)

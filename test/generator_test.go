@@ -1,8 +1,6 @@
 package test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +13,7 @@ import (
 func TestTheGeneratorsOwnLimit(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	f := newFleet(t, "a1")
-	file := filepath.Join(f.dir, "matrix.cue")
-	if err := os.WriteFile(file, []byte(`package matrix
+	file := writeMatrix(t, f.dir, `package matrix
 name: "limit"
 brokers: l: driver: "loopback"
 axes: mode: ["fire-and-forget", "confirm-window"]
@@ -27,12 +24,10 @@ cell: {
 	warmup: "200ms", measure: "2s", drain: {idle: "10s", timeout: "1m"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
-`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`)
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d", code)
+	if code := ctl.ExitCode(); code != 0 {
+		t.Fatalf("ctl exited with %d", code)
 	}
 	all := f.outcomes()
 	if len(all) != 2 {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -78,8 +76,7 @@ func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
 	t.Helper()
 	w := newWitness(t, server)
 	dir := t.TempDir()
-	file := filepath.Join(dir, "matrix.cue")
-	text := fmt.Sprintf(`package matrix
+	file := writeMatrix(t, dir, fmt.Sprintf(`package matrix
 name: "claims"
 brokers: queue: {driver: "mongodb", options: {url: "mongodb://%s/", visibility: "10m", pollInterval: "2ms", claimers: 2}}
 axes: ack: ["each", "automatic"]
@@ -90,12 +87,9 @@ cell: {
 	warmup: "0s", measure: "2m", drain: {idle: "1m", timeout: "10m"}
 }
 tables: [{rows: ["ack"], values: ["publish.rate", "lost", "duplicated"]}]
-`, w.address, claimed)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`, w.address, claimed))
 	ctl := start(t, dir, "ctl", "run", file)
-	ctl.Leaves()
+	ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 2 {
 		t.Fatalf("%d outcomes, want 2: %s", len(r.outcomes), r.text)

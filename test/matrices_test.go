@@ -53,9 +53,7 @@ func ran(t *testing.T, matrix string, args ...string) record {
 	t.Helper()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, matrix, append([]string{"--quick"}, args...)...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0:\n%s", code, ctl.Tail(4000))
-	}
+	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
 	r.allValid()
 	return r
@@ -155,14 +153,14 @@ func TestMatrixCapacity(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--quick", "--filter", "broker=nats")...)
-	code := ctl.Leaves()
+	code := ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 || r.outcomes[0].Search == nil {
-		t.Fatalf("ctl left with %d; outcomes %+v, want one search", code, r.outcomes)
+		t.Fatalf("ctl exited with %d; outcomes %+v, want one search", code, r.outcomes)
 	}
 	s := r.outcomes[0].Search
 	if s.Sure != (code == 0) || !s.Sure && s.Why == "" || len(s.Steps) == 0 {
-		t.Errorf("ctl left with %d after a search of %d steps, sure %v: %s", code, len(s.Steps), s.Sure, s.Why)
+		t.Errorf("ctl exited with %d after a search of %d steps, sure %v: %s", code, len(s.Steps), s.Sure, s.Why)
 	}
 	r.charted(r.outcomes[0], "nats")
 }

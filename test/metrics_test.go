@@ -12,7 +12,6 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/sink"
-	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // planted is an invented run of two cells, with the values of their repetitions.
@@ -65,18 +64,13 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 // write writes the run's points with the sink, with their times.
 func (i influx) write(x planted) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
-		drivers.FullAccess())
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	s := sink.Open(target, patient, "test", nil)
+	s := i.sink()
 	s.Begin(x.run)
 	for n, task := range x.run.Tasks() {
 		s.Outcome(x.outcomes[n], sink.Start{Task: task, Attempt: 1})
 	}
 	s.End(x.run.Started.Add(time.Hour), "done")
-	err = s.Drain(i.t.Context())
+	err := s.Drain(i.t.Context())
 	if d := s.Close(i.t.Context()); err != nil || d.Written != d.Points {
 		i.t.Fatalf("what was planted is not written: %+v, %v", d, err)
 	}

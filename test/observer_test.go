@@ -68,17 +68,13 @@ func TestObserver(t *testing.T) {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
-	file := filepath.Join(f.dir, "matrix.cue")
-	text := fmt.Sprintf(`package matrix
+	file := writeMatrix(t, f.dir, fmt.Sprintf(`package matrix
 name: "observed"
 brokers: js: {driver: "nats", options: {urls: ["nats://127.0.0.1:%s"], storage: "file"}}
 axes: {broker: ["js"], mode: ["confirm-window", "confirm-each"]}
 cell: {axis: _, connect: "2m", publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "10s"}
 tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
-`, port)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+`, port))
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
 	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
 	seen := f.outcomes()[0]
@@ -93,9 +89,7 @@ tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.di
 		return false
 	})
 	observer.Kill()
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.Output())
-	}
+	ctl.Exits(0)
 	observedWell(t, seen)
 	for _, o := range f.outcomes() {
 		if o.Task == seen.Task {

@@ -122,7 +122,7 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 		got = exit.ExitCode()
 	}
 	if got != want {
-		ts.Fatalf("%s left with code %d, want %d", strings.Join(args[1:], " "), got, want)
+		ts.Fatalf("%s exited with code %d, want %d", strings.Join(args[1:], " "), got, want)
 	}
 }
 

@@ -138,8 +138,7 @@ var few = slices.Clip(append([]string{`cell.publishers.count=100`, `cell.warmup=
 // every mode with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
 	beside(t)
-	args := append([]string{"--quick"}, seated(t, fullBrokers...)...)
-	args = append(args, brief(few...)...)
+	args := append(seated(t, fullBrokers...), brief(few...)...)
 	if long() {
 		every, err := json.Marshal(modes)
 		if err != nil {
@@ -147,14 +146,7 @@ func TestMatrixFull(t *testing.T) {
 		}
 		args = append(args, "--set", "axes.mode="+string(every))
 	}
-	args = append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)
-	dir := t.TempDir()
-	ctl := shipped(t, dir, "full.cue", args...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r := ran(t, "full.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	_, table, _ := strings.Cut(r.text, "Throughput")
 	for _, broker := range append([]string{"loopback"}, fullBrokers...) {
 		row := regexp.MustCompile(`(?m)^` + broker + ` +1 +1 +(.*)$`).FindString(table)
@@ -181,15 +173,7 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 // result of each system.
 func TestMatrixMqperf(t *testing.T) {
 	beside(t)
-	dir := t.TempDir()
-	args := append([]string{"--quick"}, seated(t, mqperfBrokers...)...)
-	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)
-	ctl := shipped(t, dir, "mqperf-2017.cue", args...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r := ran(t, "mqperf-2017.cue", append(seated(t, mqperfBrokers...), brief(append(few, `axes.threads=[5]`)...)...)...)
 	columns := []string{"Nodes", "Threads", "Publish msg/s", "Consume msg/s", "End-to-end latency", "Publish latency",
 		"Leaders ±", "Publishers ±"} // those of the study, and the placement
 	for _, broker := range mqperfBrokers {
@@ -238,18 +222,11 @@ func TestMatrixMqperf(t *testing.T) {
 // The study of bindings runs on one node, and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
 	beside(t)
-	args := append([]string{"--quick"}, seated(t, "one", "three")...)
-	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
+	args := append(seated(t, "one", "three"), processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
 	// A cluster needs long for a thousand bindings.
 	args = append(args, brief(append(drained, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
-	dir := t.TempDir()
-	ctl := shipped(t, dir, "bindings.cue", args...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r := ran(t, "bindings.cue", args...)
 	for _, o := range r.outcomes {
 		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
 			switch v := o.Values[value]; {
@@ -299,15 +276,8 @@ func (r record) bindingsCost() {
 // and needs an idle machine.
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
-	dir := t.TempDir()
-	args := append([]string{"--quick"}, seated(t, brokers...)...)
-	ctl := shipped(t, dir, "capacity.cue", append(args,
+	r := ran(t, "capacity.cue", append(seated(t, brokers...),
 		processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
 	for _, o := range r.outcomes {
 		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 ||
 			o.Values["capacity"].Number != o.Search.Capacity {
@@ -321,17 +291,9 @@ func TestStudyCapacity(t *testing.T) {
 
 // One table compares the releases of a broker.
 func TestMatrixVersions(t *testing.T) {
-	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1",
-		"rabbitmq-newest-1")...)
-	args = append(args, brief(drained...)...)
+	args := seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1", "rabbitmq-newest-1")
 	t.Parallel()
-	dir := t.TempDir()
-	ctl := shipped(t, dir, "versions.cue", args...)
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
-	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r := ran(t, "versions.cue", append(args, brief(drained...)...)...)
 	if !strings.Contains(r.text, "release=old") || !strings.Contains(r.text, "release=new") {
 		t.Errorf("the table does not set the releases side by side:\n%s", r.text)
 	}

@@ -3,8 +3,6 @@ package test
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +10,8 @@ import (
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
 
 	"example.org/lockstep/lockstep/internal/plan"
-	"example.org/lockstep/lockstep/internal/runs"
 	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/test/lab/labtest"
 	"example.org/lockstep/lockstep/test/process"
 )
@@ -41,6 +39,17 @@ func ownInflux(t *testing.T) influx {
 	own := labtest.Own(t, "influxd")
 	return influx{t, own.Variable("LOCKSTEP_INFLUX_URL"), own.Variable("LOCKSTEP_INFLUX_ORG"),
 		own.Variable("LOCKSTEP_INFLUX_BUCKET"), own.Variable("LOCKSTEP_INFLUX_TOKEN"), own.Process(1)}
+}
+
+// sink opens a sink that writes to it.
+func (i influx) sink() *sink.Sink {
+	i.t.Helper()
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
+		drivers.FullAccess())
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return sink.Open(target, patient, "test", nil)
 }
 
 // env returns the variables (NAME=value) that configure ctl to use it.
@@ -116,16 +125,10 @@ func sunk(t *testing.T, env []string, influxCUE string, args ...string) sunken {
 
 func ended(t *testing.T, ctl *process.Process, dir string) sunken {
 	t.Helper()
-	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0", code)
-	}
+	ctl.Exits(0)
 	x := sunken{record: readRecord(t, dir, ctl), dir: dir}
 	x.allValid()
-	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.delivered = run.Deliveries()
+	x.delivered = x.run.Deliveries()
 	return x
 }
 
@@ -145,11 +148,7 @@ cell: {
 %s
 tables: [{rows: ["threads"], values: ["publish.rate", "consume.rate", "lost"]}]
 `, measuredFor, influxCUE)
-	file := filepath.Join(dir, "matrix.cue")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return startWith(t, env, dir, "ctl", append([]string{"run", file}, args...)...), dir
+	return startWith(t, env, dir, "ctl", append([]string{"run", writeMatrix(t, dir, text)}, args...)...), dir
 }
 
 // account checks that every point was written or dropped, that a replay is requested if points were dropped, and that
@@ -203,21 +202,7 @@ func (x sunken) hides(secret string) {
 	if strings.Contains(x.text, secret) {
 		x.t.Error("the token was printed")
 	}
-	files := 0
-	err := filepath.WalkDir(x.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Type()&os.ModeSymlink != 0 {
-			return err
-		}
-		files++
-		text, err := os.ReadFile(path)
-		if strings.Contains(string(text), secret) {
-			x.t.Errorf("the token is in %s", path)
-		}
-		return err
-	})
-	if err != nil || files < 5 {
-		x.t.Errorf("%d files were looked at, %v", files, err)
-	}
+	noSecrets(x.t, x.dir, 5, secret)
 }
 
 // silent starts a server that accepts connections and never answers.
@@ -244,14 +229,10 @@ func silent(t *testing.T) string {
 func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
 	ctl := startWith(i.t, i.env(), dir, "ctl", "runs", "replay", "latest")
-	if code := ctl.Leaves(); code != 0 {
-		i.t.Fatalf("ctl runs replay left with %d, want 0", code)
+	if code := ctl.ExitCode(); code != 0 {
+		i.t.Fatalf("ctl runs replay exited with %d, want 0", code)
 	}
-	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	all := run.Deliveries()
+	all := readRecord(i.t, dir, ctl).run.Deliveries()
 	last := all[len(all)-1]
 	if !last.Replayed || !strings.Contains(ctl.Output(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
 		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Output())

@@ -48,7 +48,7 @@ func programEnds(t *testing.T, want int, matrix string, during func(folder strin
 	code := cli.Ctl(t.Context(), []string{"run", "--runs", folder, file}, nil, &out, &out)
 	wait.Wait()
 	if code != want {
-		t.Fatalf("ctl left with %d, want %d:\n%s", code, want, out.String())
+		t.Fatalf("ctl exited with %d, want %d:\n%s", code, want, out.String())
 	}
 	r, err := runs.Open(folder, "latest")
 	if err != nil {

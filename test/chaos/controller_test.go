@@ -158,8 +158,8 @@ func quarantined(r *row) {
 			f.load(again, warmup)
 		}
 	}
-	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "(task "+b.Task+") in flight") {
-		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
+	if code := f.ctl.ExitCode(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "(task "+b.Task+") in flight") {
+		f.t.Errorf("ctl exited with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndQuarantined)) {
@@ -179,9 +179,7 @@ func leaderAsked(r *row) {
 	r.did("SIGTERM to the leader in %s, with a standby", phase)
 	at := time.Now()
 	f.controllers["c1"].Signal(syscall.SIGTERM)
-	if code := f.controllers["c1"].Leaves(); code != 0 {
-		f.t.Errorf("the leader left with %d", code)
-	}
+	f.controllers["c1"].Exits(0)
 	a := f.ends(0)
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
 	if e, interrupted := a.first(wire.TaskInterrupted, at); interrupted {
@@ -208,7 +206,7 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 	r.did("%v of the controller in %s of the third step of a search, restarted", s, phase)
 	at := time.Now()
 	f.controllers["controller"].Signal(s)
-	f.controllers["controller"].Leaves()
+	f.controllers["controller"].ExitCode()
 	f.startController("controller")
 	a := f.ends(0)
 	a.takenOver(at)

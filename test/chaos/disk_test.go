@@ -78,8 +78,8 @@ func controllerDiskFull(r *row) {
 	at := time.Now()
 	d.fill()
 	c := f.controllers["controller"]
-	if code := c.Leaves(); code != 1 || !strings.Contains(c.Output(), "no space left") {
-		r.t.Errorf("the controller left with %d, want 1, and because of its disk", code)
+	if code := c.ExitCode(); code != 1 || !strings.Contains(c.Output(), "no space left") {
+		r.t.Errorf("the controller exited with %d, want 1, and because of its disk", code)
 	}
 	r.line.noticed = time.Since(at)
 	r.pass(span)

@@ -268,12 +268,12 @@ func (f *fleet) read(text string) {
 // ends waits for the end of ctl run and checks the record.
 func (f *fleet) ends(codes ...int) *account {
 	f.t.Helper()
-	code := f.ctl.Leaves()
+	code := f.ctl.ExitCode()
 	for _, c := range codes {
 		if c == code {
 			return f.account()
 		}
 	}
-	f.t.Errorf("ctl left with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.Tail(3000))
+	f.t.Errorf("ctl exited with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.Tail(3000))
 	return f.account()
 }

@@ -91,9 +91,7 @@ func planeFull(r *row) {
 	r.did("stream of snapshots filled before outcome %d, continued with a larger limit", b.N)
 	f.fill()
 	f.controllers["controller"].Signal(syscall.SIGCONT)
-	if code := f.ctl.Leaves(); code != 1 {
-		f.t.Errorf("ctl left with %d, want 1", code)
-	}
+	f.ctl.Exits(1)
 	f.read("the snapshots of a run may use 64.0 MiB; start the controller with a larger --record-limit, and continue the run with " +
 		"ctl run --resume")
 	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
@@ -110,7 +108,7 @@ func planeFull(r *row) {
 		f.t.Errorf("interrupted was %+v, and %d tasks have outcomes: want all before it", cut, len(kept.outcomes))
 	}
 	f.controllers["controller"].Signal(syscall.SIGTERM)
-	f.controllers["controller"].Leaves()
+	f.controllers["controller"].ExitCode()
 	larger := f.commands["controller"]
 	larger.Argv = append(larger.Argv, "--record-limit", "512MiB")
 	f.commands["controller"] = larger

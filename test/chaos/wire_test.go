@@ -40,7 +40,7 @@ func (r *row) twice(id bool, later time.Duration) {
 	end := sync.OnceFunc(func() { close(stop) })
 	defer end()
 	f.submit(f.matrix(2, ""))
-	code := f.ctl.Leaves()
+	code := f.ctl.ExitCode()
 	end()
 	n := <-stopped
 	r.did("%d messages repeated, after %v and more, with their id: %v", n, later, id)
@@ -48,7 +48,7 @@ func (r *row) twice(id bool, later time.Duration) {
 		r.t.Errorf("only %d messages were repeated", n)
 	}
 	if code != 0 {
-		r.t.Errorf("ctl left with %d, want 0", code)
+		r.t.Errorf("ctl exited with %d, want 0", code)
 	}
 	f.account().verdict("", plan.Valid)
 }

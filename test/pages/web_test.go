@@ -62,7 +62,7 @@ func daemon(t *testing.T, program func(context.Context, *logs) int) *logs {
 	t.Cleanup(func() {
 		stop()
 		if code := <-left; code != 0 {
-			t.Errorf("a daemon left with %d:\n%s", code, said)
+			t.Errorf("a daemon exited with %d:\n%s", code, said)
 		}
 	})
 	return said
@@ -98,7 +98,7 @@ func TestWebPageInABrowser(t *testing.T) {
 		`document.querySelector("#live .rates") !== null && document.querySelector("#live svg") !== null`)
 	picture(ctx, t, live, "web-live")
 	if code := <-ended; code != 0 {
-		t.Fatalf("ctl run left with %d:\n%s", code, ran)
+		t.Fatalf("ctl run exited with %d:\n%s", code, ran)
 	}
 	// the page has reloaded itself
 	until(ctx, t, live,

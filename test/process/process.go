@@ -194,15 +194,23 @@ func patience() time.Duration {
 	return 10 * time.Minute
 }
 
-// Leaves waits for the end of the process and returns its exit code.
-func (p *Process) Leaves() (code int) {
+// ExitCode waits for the end of the process and returns its exit code.
+func (p *Process) ExitCode() int {
 	p.t.Helper()
 	select {
 	case <-p.end:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience()):
-		p.t.Fatalf("%s is still there after %v", p, patience())
+		p.t.Fatalf("%s still runs after %v", p, patience())
 		return 0
+	}
+}
+
+// Exits waits for the end of the process and checks its exit code.
+func (p *Process) Exits(want int) {
+	p.t.Helper()
+	if code := p.ExitCode(); code != want {
+		p.t.Errorf("%s exited with %d, want %d", p, code, want)
 	}
 }
 

@@ -45,8 +45,8 @@ func TestStartedAgain(t *testing.T) {
 	for i, greeting := range []string{"hello", "hello again"} {
 		c.Env = []string{"GREETING=" + greeting, fmt.Sprint("CODE=", i+3)}
 		p := Start(t, c)
-		if code := p.Leaves(); code != i+3 || p.Tail(100) != greeting {
-			t.Errorf("it left with %d and said %q, want %d and %q", code, p.Tail(100), i+3, greeting)
+		if code := p.ExitCode(); code != i+3 || p.Tail(100) != greeting {
+			t.Errorf("it exited with %d and said %q, want %d and %q", code, p.Tail(100), i+3, greeting)
 		}
 	}
 	if text, err := os.ReadFile(c.Dir + "/p.log"); err != nil || string(text) != "hello\nhello again\n" {
@@ -60,7 +60,7 @@ func TestBare(t *testing.T) {
 	c := shell(t.TempDir(), `echo "canary $LOCKSTEP_CANARY home $HOME own $LOCKSTEP_OWN"`)
 	c.Env, c.Bare = []string{"LOCKSTEP_OWN=given"}, true
 	p := Start(t, c)
-	p.Leaves()
+	p.ExitCode()
 	if want := "canary  home " + os.Getenv("HOME") + " own given"; p.Tail(1000) != want {
 		t.Errorf("it said %q, want %q", p.Tail(1000), want)
 	}

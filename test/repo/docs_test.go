@@ -260,7 +260,7 @@ func TestDocsMatrices(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code, out := ctl(t, "vet", file); code != 0 {
-				t.Errorf("%s: ctl vet left with %d:\n%s", page, code, out)
+				t.Errorf("%s: ctl vet exited with %d:\n%s", page, code, out)
 			}
 		}
 	}
@@ -299,7 +299,7 @@ func TestStudies(t *testing.T) {
 			}
 			args := append([]string{"plan"}, strings.Split(strings.TrimSpace(string(words)), "\n")...)
 			if code, out := ctl(t, args...); code != 0 {
-				t.Errorf("%s: ctl plan %s left with %d:\n%s", page, rest, code, out)
+				t.Errorf("%s: ctl plan %s exited with %d:\n%s", page, rest, code, out)
 			}
 		}
 	}
