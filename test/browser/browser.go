@@ -5,13 +5,13 @@ package browser
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -242,7 +242,7 @@ func (p *Page) happen(a answer) {
 func (p *Page) Complaints() []string {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
-	return append([]string(nil), p.complaints...)
+	return slices.Clone(p.complaints)
 }
 
 // Requests returns the addresses that the page has requested so far. The page's own address is first. Data URLs are
@@ -297,19 +297,17 @@ func (p *Page) Dark(ctx context.Context, dark bool) error {
 
 // PDF prints the page.
 func (p *Page) PDF(ctx context.Context) ([]byte, error) {
-	var out struct{ Data string }
-	if err := p.b.call(ctx, p.session, "Page.printToPDF", map[string]any{"printBackground": true}, &out); err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(out.Data)
+	return p.data(ctx, "Page.printToPDF", map[string]any{"printBackground": true})
 }
 
 // Screenshot returns a picture (PNG) of the whole page, also of its invisible part.
 func (p *Page) Screenshot(ctx context.Context) ([]byte, error) {
-	var out struct{ Data string }
-	if err := p.b.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true},
-		&out); err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(out.Data)
+	return p.data(ctx, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true})
+}
+
+// data calls a method that returns a file in base64.
+func (p *Page) data(ctx context.Context, method string, params map[string]any) ([]byte, error) {
+	var out struct{ Data []byte }
+	err := p.b.call(ctx, p.session, method, params, &out)
+	return out.Data, err
 }

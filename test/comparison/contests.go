@@ -76,11 +76,7 @@ func rateFor(size, small, large int) int {
 }
 
 func rabbitmqPublish(_ context.Context, s settings, size int) (sides, error) {
-	url, err := variable("LOCKSTEP_RABBITMQ_URL")
-	if err != nil {
-		return sides{}, err
-	}
-	perftest, err := variable("LOCKSTEP_PERFTEST")
+	url, perftest, err := variables("LOCKSTEP_RABBITMQ_URL", "LOCKSTEP_PERFTEST")
 	if err != nil {
 		return sides{}, err
 	}
@@ -98,11 +94,7 @@ func rabbitmqPublish(_ context.Context, s settings, size int) (sides, error) {
 // rabbitmqConsume uses one queue for both sides, which is filled up before each run. Its messages are transient, so
 // that the broker writes little.
 func rabbitmqConsume(ctx context.Context, s settings, size int) (sides, error) {
-	url, err := variable("LOCKSTEP_RABBITMQ_URL")
-	if err != nil {
-		return sides{}, err
-	}
-	perftest, err := variable("LOCKSTEP_PERFTEST")
+	url, perftest, err := variables("LOCKSTEP_RABBITMQ_URL", "LOCKSTEP_PERFTEST")
 	if err != nil {
 		return sides{}, err
 	}
@@ -142,23 +134,23 @@ func rabbitmqConsume(ctx context.Context, s settings, size int) (sides, error) {
 			return q.Messages >= want, err
 		})
 	}
+	filled := func(run func(context.Context) (sample, error)) func(context.Context) (sample, error) {
+		return func(ctx context.Context) (sample, error) {
+			if err := fill(ctx); err != nil {
+				return sample{}, err
+			}
+			return run(ctx)
+		}
+	}
 	ours := consumes("rabbitmq", fmt.Sprintf("{url: %q}", url), name,
 		fmt.Sprintf(`prefetch: %d, batch: %d, ack: "each"`, prefetch, prefetch))
 	command := []string{perftest, "-h", strings.TrimSuffix(url, "/") + "/%2f", "-x", "0", "-y", "1", "-u", name,
 		"--predeclared", "-q", strconv.Itoa(prefetch)}
 	return sides{
-		ours: func(ctx context.Context) (sample, error) {
-			if err := fill(ctx); err != nil {
-				return sample{}, err
-			}
-			return lockstep(ctx, s, ours)
-		},
-		theirs: func(ctx context.Context) (sample, error) {
-			if err := fill(ctx); err != nil {
-				return sample{}, err
-			}
+		ours: filled(func(ctx context.Context) (sample, error) { return lockstep(ctx, s, ours) }),
+		theirs: filled(func(ctx context.Context) (sample, error) {
 			return watch(ctx, s, perfTestReceived, command)
-		},
+		}),
 		settings: ours.String() + "\nperf-test " + strings.Join(command[1:], " "),
 		close: func() error {
 			defer conn.Close()
@@ -194,10 +186,7 @@ type kafkaTools struct {
 }
 
 func openKafka(s settings, size int) (k kafkaTools, err error) {
-	if k.brokers, err = variable("LOCKSTEP_KAFKA_BROKERS"); err != nil {
-		return k, err
-	}
-	if k.script, err = variable("LOCKSTEP_KAFKA_TOOLS"); err != nil {
+	if k.brokers, k.script, err = variables("LOCKSTEP_KAFKA_BROKERS", "LOCKSTEP_KAFKA_TOOLS"); err != nil {
 		return k, err
 	}
 	k.payload = filepath.Join(s.dir, fmt.Sprintf("payload-%d", size))
@@ -309,11 +298,7 @@ func kafkaConsume(ctx context.Context, s settings, size int) (sides, error) {
 }
 
 func natsPublish(_ context.Context, s settings, size int) (sides, error) {
-	url, err := variable("LOCKSTEP_NATS_URL")
-	if err != nil {
-		return sides{}, err
-	}
-	bench, err := variable("LOCKSTEP_NATSBENCH")
+	url, bench, err := variables("LOCKSTEP_NATS_URL", "LOCKSTEP_NATSBENCH")
 	if err != nil {
 		return sides{}, err
 	}
@@ -333,11 +318,7 @@ func natsPublish(_ context.Context, s settings, size int) (sides, error) {
 // natsConsume makes both sides read one stream from its beginning, each run with a new durable consumer that has the
 // settings of nats bench.
 func natsConsume(ctx context.Context, s settings, size int) (sides, error) {
-	url, err := variable("LOCKSTEP_NATS_URL")
-	if err != nil {
-		return sides{}, err
-	}
-	bench, err := variable("LOCKSTEP_NATSBENCH")
+	url, bench, err := variables("LOCKSTEP_NATS_URL", "LOCKSTEP_NATSBENCH")
 	if err != nil {
 		return sides{}, err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What the tools print. The first group is a rate in messages per second. PerfTest and Kafka's tools print such a line
+// The reports of the tools. The first group is a rate in messages per second. PerfTest and Kafka's tools print such a line
 // every reportEvery, and nats bench one at the end.
 var (
 	perfTestConfirmed = regexp.MustCompile(`confirmed: ([0-9,.]+) msg/s`)
@@ -33,11 +33,14 @@ const (
 // are for a fast start of brokers. This variable overrides the command line.
 const javaOptions = "_JAVA_OPTIONS=-Xmx512m -XX:-UseSerialGC -XX:+UseG1GC -XX:TieredStopAtLevel=4"
 
-func variable(name string) (string, error) {
-	if value := os.Getenv(name); value != "" {
-		return value, nil
+// variables returns the address of a broker and the path of its tool.
+func variables(address, tool string) (string, string, error) {
+	for _, name := range []string{address, tool} {
+		if os.Getenv(name) == "" {
+			return "", "", fmt.Errorf("%s is not set; run this in the lab: make test-long PART=comparison", name)
+		}
 	}
-	return "", fmt.Errorf("%s is not set; run this in the lab: make test-long PART=comparison", name)
+	return os.Getenv(address), os.Getenv(tool), nil
 }
 
 // rateIn returns the rate in a line of a tool.

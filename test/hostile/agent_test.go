@@ -93,9 +93,7 @@ func TestHeartbeatsOfFormerProcesses(t *testing.T) {
 	nc := f.dial("agents/a3.nk")
 	beat := func(instance string, leaving bool) (refusal string) {
 		h := wire.Heartbeat{Agent: "a3", Process: "a3", Instance: instance, Host: "h", Leaving: leaving}
-		answer, err := nc.RequestMsg(message("lockstep.agent.heartbeat.a3", text(t, h)), within)
-		must(t, err)
-		return answer.Header.Get("Lockstep-Error")
+		return refusalOf(t, nc, message("lockstep.agent.heartbeat.a3", text(t, h)))
 	}
 	for _, instance := range []string{"former", "present"} {
 		if refusal := beat(instance, false); refusal != "" {

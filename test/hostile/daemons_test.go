@@ -30,9 +30,6 @@ const maxMemory = 512 << 20
 // service, and with small compressed ones that expand to large ones. No daemon ends or exceeds its memory, no stored
 // data is lost, and the fleet works afterwards.
 func TestDaemonsStaySmall(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the peak of a process's memory is read from /proc")
-	}
 	f := &fleet{t: t}
 	daemons := f.processes()
 	f.works("before")
@@ -67,9 +64,8 @@ func TestDaemonsStaySmall(t *testing.T) {
 		"snapshot": text(t, map[string]any{"ref": attempt,
 			"snapshot": map[string]any{"task": attempt.Task, "agent": "a1", "seq": hostileSeq}}),
 	} {
-		answer, err := agent.RequestMsg(message("lockstep.agent."+service+".a1", body), within)
-		must(t, err)
-		if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, wire.ErrNoAttempt.Error()) {
+		refusal := refusalOf(t, agent, message("lockstep.agent."+service+".a1", body))
+		if !strings.Contains(refusal, wire.ErrNoAttempt.Error()) {
 			t.Errorf("a late %s was refused with %q", service, refusal)
 		}
 	}
@@ -92,9 +88,6 @@ func TestDaemonsStaySmall(t *testing.T) {
 // TestReportsOfARoleStaySmall proves that valid snapshots of an agent with a role are limited per attempt, below the
 // space of a run, and that no daemon exceeds its memory. Each event of the snapshots has a text of a few bytes.
 func TestReportsOfARoleStaySmall(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the peak of a process's memory is read from /proc")
-	}
 	f := &fleet{t: t}
 	daemons := f.processes()
 	nc := f.dial("agents/a1.nk")
@@ -109,9 +102,8 @@ func TestReportsOfARoleStaySmall(t *testing.T) {
 		for seq := uint64(hostileSeq); e.Snapshot != nil && refusal == "" && seq < 2*hostileSeq; seq++ {
 			body := text(t, report{e.Ref, record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: seq, Events: events}})
 			for { // one of the real agent may be being stored
-				answer, err := nc.RequestMsg(message("lockstep.agent.snapshot.a1", body), within)
-				must(t, err)
-				if refusal = answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "is being stored") {
+				refusal = refusalOf(t, nc, message("lockstep.agent.snapshot.a1", body))
+				if !strings.Contains(refusal, "is being stored") {
 					break
 				}
 			}
@@ -131,6 +123,9 @@ func TestReportsOfARoleStaySmall(t *testing.T) {
 func (f *fleet) processes() map[string]*process.Process {
 	t := f.t
 	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the peak of a process's memory is read from /proc")
+	}
 	dir := t.TempDir()
 	programs, err := process.Programs(dir, false)
 	must(t, err)

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -80,9 +79,6 @@ func manyHeaders(n int) []byte {
 // snapshots and headers, a client submissions, schedules and headers. Viewers read the record of a run with a large
 // plan on many connections, and do not read the answers.
 func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the peak of a process's memory is read from /proc")
-	}
 	f := &fleet{t: t}
 	daemons := f.processes()
 	run := aRun("large")

@@ -22,10 +22,8 @@ func (f *fleet) putSchedule(s schedule.Schedule) string {
 	z := gzip.NewWriter(&b)
 	must(f.t, json.NewEncoder(z).Encode(s))
 	must(f.t, z.Close())
-	answer, err := f.dial("client.nk").RequestMsg(message("lockstep.client.schedule.put",
-		text(f.t, map[string]any{"Name": s.Name, "Value": b.Bytes()})), within)
-	must(f.t, err)
-	return answer.Header.Get("Lockstep-Error")
+	return refusalOf(f.t, f.dial("client.nk"), message("lockstep.client.schedule.put",
+		text(f.t, map[string]any{"Name": s.Name, "Value": b.Bytes()})))
 }
 
 const tiny = `
@@ -67,9 +65,7 @@ func TestRunsThatCannotBeCopied(t *testing.T) {
 	for _, id := range []string{"a/b", "..", ".hidden", "latest", "a\x00b"} {
 		r := aRun("x")
 		r.ID = id
-		answer, err := f.dial("client.nk").RequestMsg(submission(t, id, wire.Submission{Run: r}), within)
-		must(t, err)
-		if answer.Header.Get("Lockstep-Error") == "" {
+		if refusalOf(t, f.dial("client.nk"), submission(t, id, wire.Submission{Run: r})) == "" {
 			t.Errorf("run %q was queued", id)
 		}
 	}

@@ -35,12 +35,7 @@ func TestLongNamesInHeartbeats(t *testing.T) {
 		"instance": {Instance: tooLong},
 	} {
 		h.Agent, h.Process = "a1", "a1"
-		body, err := json.Marshal(h)
-		must(t, err)
-		m := message("lockstep.agent.heartbeat.a1", string(body))
-		answer, err := nc.RequestMsg(m, within)
-		must(t, err)
-		if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "want at most 200") {
+		if refusal := refusalOf(t, nc, message("lockstep.agent.heartbeat.a1", text(t, h))); !strings.Contains(refusal, "want at most 200") {
 			t.Errorf("a long name of the %s: refused with %q", what, refusal)
 		}
 		f.alive("a long name of the " + what)
@@ -56,9 +51,7 @@ func TestLongNamesOfRuns(t *testing.T) {
 	cell := aRun("longcell")
 	cell.Cells[0].ID = tooLong
 	for what, run := range map[string]plan.Run{"run": aRun(id), "cell": cell} {
-		answer, err := nc.RequestMsg(submission(t, run.ID, wire.Submission{Run: run}), within)
-		must(t, err)
-		if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "want at most 200") {
+		if refusal := refusalOf(t, nc, submission(t, run.ID, wire.Submission{Run: run})); !strings.Contains(refusal, "want at most 200") {
 			t.Errorf("a submission with a long name of the %s: refused with %q", what, refusal)
 		}
 	}

@@ -197,6 +197,14 @@ func message(subject, body string) *nats.Msg {
 		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}}}
 }
 
+// refusalOf sends a request and returns the error of the response; empty: it was accepted.
+func refusalOf(t *testing.T, nc *nats.Conn, m *nats.Msg) string {
+	t.Helper()
+	answer, err := nc.RequestMsg(m, within)
+	must(t, err)
+	return answer.Header.Get("Lockstep-Error")
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -96,8 +96,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 	before := f.streams()
 	for _, key := range []string{"viewer.nk", "client.nk", "agents/a1.nk"} {
 		nc := f.dial(key)
-		refused := make(chan error, 1000)
-		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+		refused := refusals(nc)
 		var attacks []*nats.Msg
 		for name := range before {
 			consumer := `{"stream_name":"` + name +

@@ -40,9 +40,8 @@ func TestArrivalsAreBounded(t *testing.T) {
 			"nodes":   {Step: wire.StepPublishers, Placement: &plan.Placement{Consumers: nodes}},
 		} {
 			v.Ref, v.Agent = ref, "a1"
-			answer, err := nc.RequestMsg(message("lockstep.agent.arrive.a1", text(t, v)), within)
-			must(t, err)
-			if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "read arrival") {
+			refusal := refusalOf(t, nc, message("lockstep.agent.arrive.a1", text(t, v)))
+			if !strings.Contains(refusal, "read arrival") {
 				t.Errorf("an arrival with an invalid %s: refused with %q", what, refusal)
 			}
 		}
@@ -76,9 +75,8 @@ func TestOutcomesThatCannotBeStored(t *testing.T) {
 					DiskRead: large, DiskWrite: large, NetIn: large, NetOut: large, HasBroker: true}}
 			refusal := "not stored"
 			for begun := time.Now(); strings.Contains(refusal, "not stored") && time.Since(begun) < within; {
-				answer, err := nc.RequestMsg(message("lockstep.agent.snapshot.a1", text(t, report{e.Ref, s})), within)
-				must(t, err)
-				refusal = answer.Header.Get("Lockstep-Error") // while one of the real agent is being stored
+				// while one of the real agent is being stored
+				refusal = refusalOf(t, nc, message("lockstep.agent.snapshot.a1", text(t, report{e.Ref, s})))
 			}
 			if refusal != "" {
 				t.Error(refusal)

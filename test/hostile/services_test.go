@@ -212,20 +212,16 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 	request := submission(t, "once", wire.Submission{Run: aRun("once")})
 	accepted, ends := 0, 0
 	for range 3 {
-		answer, err := nc.RequestMsg(request, within)
-		must(t, err)
-		if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
+		if refusal := refusalOf(t, nc, request); refusal != "" {
 			t.Fatal(refusal)
 		}
 	}
 	f.follow("once", func(wire.Entry) {})
-	answer, err := nc.RequestMsg(request, within) // the run has ended
-	must(t, err)
-	if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
+	if refusal := refusalOf(t, nc, request); refusal != "" { // the run has ended
 		t.Fatal(refusal)
 	}
 	f.works("next")
-	_, err = f.client.Read(t.Context(), wire.RecordQuery{Run: "once"}, func(e wire.Entry) error {
+	_, err := f.client.Read(t.Context(), wire.RecordQuery{Run: "once"}, func(e wire.Entry) error {
 		if e.Event != nil && e.Event.Kind == wire.RunAccepted {
 			accepted++
 		}

@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/Azure/go-amqp"
 
@@ -33,11 +31,7 @@ func BenchmarkActiveMQ(b *testing.B) {
 
 // compareAMQP10 lets the driver declare the queue for the bare loop, too. name returns the queue's name.
 func compareAMQP10(b *testing.B, driver, variable string, name func(task string) string) {
-	at := os.Getenv(variable)
-	if at == "" {
-		b.Skipf("%s is not set: the harness overhead for %s needs that broker (go run ./test/lab run %[2]s -- …)",
-			variable, driver)
-	}
+	at := labAddress(b, variable, driver)
 	u, err := url.Parse(at)
 	must(b, err)
 	options, err := json.Marshal(map[string]any{"url": at})
@@ -51,7 +45,7 @@ func compareAMQP10(b *testing.B, driver, variable string, name func(task string)
 	defer func() { must(b, session.Close()) }()
 	compare(b, subject{name: driver, options: options, bare: func(b *testing.B, w work) sample {
 		tasks++
-		t := drivers.Topology{Name: "lockstep-tax-bare-" + strconv.Itoa(tasks), Queues: 1, Subscriptions: 1,
+		t := drivers.Topology{Name: "lockstep-overhead-bare-" + strconv.Itoa(tasks), Queues: 1, Subscriptions: 1,
 			Bindings: 1, QueueNode: drivers.AnyNode}
 		must(b, session.Setup(ctx, t))
 		defer func() { must(b, session.Teardown(ctx, t)) }()
@@ -86,14 +80,8 @@ func bareAMQP10(b *testing.B, address, queue string, w work) sample {
 		SourceCapabilities: []string{"queue"}})
 	must(b, err)
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- receiveAMQP10(ctx, receiver, w.n) }()
-	must(b, publishAMQP10(ctx, sender, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return receiveAMQP10(ctx, receiver, w.n) },
+		func() error { return publishAMQP10(ctx, sender, w) })
 }
 
 func receiveAMQP10(ctx context.Context, receiver *amqp.Receiver, n int) error {

@@ -28,7 +28,7 @@ func assignment(w work) plan.Assignment {
 	x.Message.Size = w.size
 	x.Warmup, x.Measure = 0, plan.Duration(patience)
 	one := plan.Share{Count: 1, Total: 1}
-	return plan.Assignment{Task: plan.Task{Run: "tax", ID: fmt.Sprint(tasks), Cell: cell}, Publishers: one,
+	return plan.Assignment{Task: plan.Task{Run: "overhead", ID: fmt.Sprint(tasks), Cell: cell}, Publishers: one,
 		Consumers: one}
 }
 

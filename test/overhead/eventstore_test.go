@@ -5,12 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/kurrent-io/KurrentDB-Client-Go/kurrentdb"
@@ -28,17 +26,12 @@ const appendsAtOnce = 100
 // BenchmarkEventStore uses EventStoreDB. With a simulated network, an agent also forwards the connections of this
 // library, which is not measured here.
 func BenchmarkEventStore(b *testing.B) {
-	text := os.Getenv(eventStoreURL)
-	if text == "" {
-		b.Skipf("%s is not set: the overhead for EventStoreDB needs that broker", eventStoreURL)
-	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(labAddress(b, eventStoreURL, "eventstore"))
 	must(b, err)
-	address := u.Host
 	compare(b, subject{
 		name:    "eventstore",
-		options: fmt.Appendf(nil, `{"url": "esdb://%s?tls=false", "appendBatch": 1}`, address), // as the bare loop
-		bare:    func(b *testing.B, w work) sample { return bareEventStore(b, address, w) },
+		options: fmt.Appendf(nil, `{"url": "esdb://%s?tls=false", "appendBatch": 1}`, u.Host), // as the bare loop
+		bare:    func(b *testing.B, w work) sample { return bareEventStore(b, u.Host, w) },
 	})
 }
 
@@ -60,7 +53,7 @@ func bareEventStore(b *testing.B, address string, w work) sample {
 	to, from := connectEventStore(b, address), connectEventStore(b, address)
 	defer func() { _, _ = to.Close(), from.Close() }()
 	tasks++
-	stream := "lockstep-tax-bare-" + strconv.Itoa(tasks)
+	stream := "lockstep-overhead-bare-" + strconv.Itoa(tasks)
 	set := kurrentdb.SubscriptionSettingsDefault()
 	must(b, to.CreatePersistentSubscription(ctx, stream, "s0",
 		kurrentdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: kurrentdb.Start{}}))
@@ -74,14 +67,8 @@ func bareEventStore(b *testing.B, address string, w work) sample {
 	must(b, err)
 	defer func() { must(b, sub.Close()) }()
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- receiveEventStore(sub, w.n) }()
-	must(b, publishEventStore(ctx, to, stream, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return receiveEventStore(sub, w.n) },
+		func() error { return publishEventStore(ctx, to, stream, w) })
 }
 
 func receiveEventStore(sub *kurrentdb.PersistentSubscription, n int) error {

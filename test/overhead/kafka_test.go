@@ -20,19 +20,10 @@ import (
 // kafkaBrokers names a Kafka broker.
 const kafkaBrokers = "LOCKSTEP_KAFKA_BROKERS"
 
-func kafkaAt(b *testing.B) []string {
-	brokers := os.Getenv(kafkaBrokers)
-	if brokers == "" {
-		b.Skipf("%s is not set: the harness overhead for Kafka needs a Kafka (go run ./test/lab run kafka -- …)",
-			kafkaBrokers)
-	}
-	return strings.Split(brokers, ",")
-}
-
 // BenchmarkKafka uses a topic of one partition, acks all, and a commit per batch of at most 100 messages. It compares
 // each client of the driver with a bare loop over the same library, with the same settings.
 func BenchmarkKafka(b *testing.B) {
-	brokers := kafkaAt(b)
+	brokers := strings.Split(labAddress(b, kafkaBrokers, "kafka"), ",")
 	for client, bare := range map[string]func(*testing.B, []string, work) sample{"franz-go": bareFranz,
 		"kafka-go": bareKafka} {
 		b.Run(client, func(b *testing.B) {
@@ -47,7 +38,7 @@ func BenchmarkKafka(b *testing.B) {
 // kafkaTopic creates a topic for one sample. Its consumer group has the same name.
 func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 	tasks++
-	name = "lockstep-tax-bare-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(tasks)
+	name = "lockstep-overhead-bare-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(tasks)
 	transport := &kafka.Transport{MetadataTopics: []string{name}}
 	c := kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
 	made, err := c.CreateTopics(context.Background(), &kafka.CreateTopicsRequest{
@@ -180,14 +171,8 @@ func bareFranz(b *testing.B, brokers []string, w work) sample {
 		b.Fatal("the bare loop does not join its group")
 	}
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- receiveFranz(ctx, from, w.n) }()
-	must(b, publishFranz(to, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return receiveFranz(ctx, from, w.n) },
+		func() error { return publishFranz(to, w) })
 }
 
 func receiveFranz(ctx context.Context, c *kgo.Client, n int) error {

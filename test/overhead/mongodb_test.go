@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -25,10 +24,7 @@ const mongoURL = "LOCKSTEP_MONGODB_URL"
 
 // BenchmarkMongoDB uses the queue pattern with w: 1, as FerretDB supports it.
 func BenchmarkMongoDB(b *testing.B) {
-	url := os.Getenv(mongoURL)
-	if url == "" {
-		b.Skipf("%s is not set: the harness overhead for MongoDB needs its stand-in (go run ./test/lab run mongodb -- …)", mongoURL)
-	}
+	url := labAddress(b, mongoURL, "mongodb")
 	o, err := json.Marshal(map[string]any{"url": url, "w": 1, "journal": false, "pollInterval": "1ms"})
 	must(b, err)
 	compare(b, subject{name: "mongodb", options: o, pairs: 8, least: 300,
@@ -45,7 +41,7 @@ func bareMongoDB(b *testing.B, url string, w work) sample {
 			err := mongo.Connect(options.Client().ApplyURI(url).SetRetryWrites(false).SetRetryReads(false).SetWriteConcern(concern))
 		must(b, err)
 		must(b, c.Ping(ctx, nil))
-		return c.Database("lockstep").Collection("lockstep-tax-bare-" + strconv.Itoa(tasks))
+		return c.Database("lockstep").Collection("lockstep-overhead-bare-" + strconv.Itoa(tasks))
 	}
 	from, to := open(writeconcern.W1()), open(writeconcern.W1())
 	if !w.mode.Confirmed() {
@@ -59,14 +55,8 @@ func bareMongoDB(b *testing.B, url string, w work) sample {
 		{Key: "_id", Value: 1}}})
 	must(b, err)
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- claimMongoDB(ctx, from, w.n) }()
-	must(b, insertMongoDB(ctx, to, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return claimMongoDB(ctx, from, w.n) },
+		func() error { return insertMongoDB(ctx, to, w) })
 }
 
 // claimMongoDB claims and deletes single documents.

@@ -36,12 +36,12 @@ func TestMain(m *testing.M) {
 func serve(address string) {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
-	dir, err := os.MkdirTemp("", "lockstep-tax-")
+	dir, err := os.MkdirTemp("", "lockstep-overhead-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	srv, err := server.NewServer(&server.Options{ServerName: "tax", Host: host, Port: number, NoSigs: true, NoLog: true,
+	srv, err := server.NewServer(&server.Options{ServerName: "overhead", Host: host, Port: number, NoSigs: true, NoLog: true,
 		JetStream: true,
 		StoreDir:  dir})
 	if err != nil {
@@ -109,7 +109,7 @@ func bareNATS(b *testing.B, address string, w work) sample {
 	js, err := jetstream.New(to)
 	must(b, err)
 	tasks++
-	name := "lockstep-tax-bare-" + strconv.Itoa(tasks)
+	name := "lockstep-overhead-bare-" + strconv.Itoa(tasks)
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"},
 		Retention: jetstream.InterestPolicy,
 		Storage:   jetstream.MemoryStorage, Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1})
@@ -120,20 +120,13 @@ func bareNATS(b *testing.B, address string, w work) sample {
 		MaxDeliver:    -1, AckWait: 30 * time.Second, MemoryStorage: true})
 	must(b, err)
 
-	received := make(chan error, 1)
 	inbox := nats.NewInbox()
 	messages := make(chan *nats.Msg, 2*prefetch)
 	_, err = from.ChanSubscribe(inbox, messages)
 	must(b, err)
-	before, start := cpuTime(b), time.Now()
-	go func() {
-		received <- receiveNATS(ctx, from, "$JS.API.CONSUMER.MSG.NEXT."+name+".s0", inbox, messages, w.n)
-	}()
-	must(b, publishNATS(ctx, to, name+".k0", w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error {
+		return receiveNATS(ctx, from, "$JS.API.CONSUMER.MSG.NEXT."+name+".s0", inbox, messages, w.n)
+	}, func() error { return publishNATS(ctx, to, name+".k0", w) })
 }
 
 // receiveNATS requests more messages when half of the prefetch is acknowledged.

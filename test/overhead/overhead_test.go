@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"runtime/pprof"
 	"slices"
@@ -200,6 +201,27 @@ func taken(side string, take func() sample) (s sample) {
 	runtime.GC()
 	pprof.Do(context.Background(), pprof.Labels("side", side), func(context.Context) { s = take() })
 	return s
+}
+
+// timed measures a bare loop: receive runs in its own goroutine while publish sends.
+func timed(b *testing.B, w work, receive, publish func() error) sample {
+	received := make(chan error, 1)
+	before, start := cpuTime(b), time.Now()
+	go func() { received <- receive() }()
+	must(b, publish())
+	if err := <-received; err != nil {
+		b.Fatalf("%s: %v", w, err)
+	}
+	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+}
+
+// labAddress returns the address of a broker of the lab, and skips the benchmark if there is none.
+func labAddress(b *testing.B, variable, part string) string {
+	at := os.Getenv(variable)
+	if at == "" {
+		b.Skipf("%s is not set: run the benchmark with go run ./test/lab run %s -- …", variable, part)
+	}
+	return at
 }
 
 // quantile interpolates linearly between the two nearest values.

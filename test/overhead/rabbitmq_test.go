@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -20,10 +19,7 @@ const brokerURL = "LOCKSTEP_RABBITMQ_URL"
 
 // BenchmarkRabbitMQ uses a transient classic queue behind a direct exchange.
 func BenchmarkRabbitMQ(b *testing.B) {
-	url := os.Getenv(brokerURL)
-	if url == "" {
-		b.Skipf("%s is not set: the harness overhead for RabbitMQ needs a RabbitMQ (go run ./test/lab run rabbitmq -- …)", brokerURL)
-	}
+	url := labAddress(b, brokerURL, "rabbitmq")
 	options, err := json.Marshal(map[string]any{"url": url})
 	must(b, err)
 	compare(b, subject{name: "rabbitmq", options: options,
@@ -47,7 +43,7 @@ func bareRabbitMQ(b *testing.B, url string, w work) sample {
 	fromConn, from := openChannel(b, url)
 	defer func() { _ = fromConn.Close() }()
 	tasks++
-	name := "lockstep-tax-bare-" + strconv.Itoa(tasks)
+	name := "lockstep-overhead-bare-" + strconv.Itoa(tasks)
 	must(b, to.ExchangeDeclare(name, "direct", false, false, false, false, nil))
 	defer func() { must(b, to.ExchangeDelete(name, false, false)) }()
 	_, err := to.QueueDeclare(name+"-s0-q0", false, false, false, false, nil)
@@ -61,14 +57,8 @@ func bareRabbitMQ(b *testing.B, url string, w work) sample {
 		must(b, to.Confirm(false))
 	}
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- receiveRabbitMQ(ctx, messages, w.n) }()
-	must(b, publishRabbitMQ(to, name, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return receiveRabbitMQ(ctx, messages, w.n) },
+		func() error { return publishRabbitMQ(to, name, w) })
 }
 
 func receiveRabbitMQ(ctx context.Context, messages <-chan amqp.Delivery, n int) error {

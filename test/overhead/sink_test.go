@@ -20,6 +20,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/internal/sink"
+	"example.org/lockstep/lockstep/internal/stats"
 	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
@@ -40,9 +41,9 @@ func BenchmarkSink(b *testing.B) {
 	silent := f.silent()
 	variants := []func() *sink.Sink{
 		func() *sink.Sink { return nil },
-		func() *sink.Sink { return sink.Open(there, sink.Tuning{}, "tax", nil) },
+		func() *sink.Sink { return sink.Open(there, sink.Tuning{}, "overhead", nil) },
 		func() *sink.Sink {
-			return sink.Open(silent, sink.Tuning{Flush: time.Millisecond, Patience: time.Millisecond}, "tax", nil)
+			return sink.Open(silent, sink.Tuning{Flush: time.Millisecond, Patience: time.Millisecond}, "overhead", nil)
 		}, // these waits happen after the run
 	}
 	for _, v := range variants { // warm up
@@ -61,7 +62,7 @@ func BenchmarkSink(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	fmt.Printf("\nsink tax, GOMAXPROCS %d: %d rounds of runs of %v each, without a sink %.0f msg/s (quartiles %.0f–%.0f); ratios are with by without, wanted ≥ 0.97\n",
+	fmt.Printf("\nOverhead of sinks, GOMAXPROCS %d: %d rounds of runs of %v each, without a sink %.0f msg/s (quartiles %.0f–%.0f); ratios are with by without, wanted ≥ 0.97\n",
 		runtime.GOMAXPROCS(0), sinkRounds, sinkMeasure, quantile(rates[0], 0.5), quantile(rates[0], 0.25),
 		quantile(rates[0], 0.75))
 	for i, name := range []string{what, "InfluxDB hanging"} {
@@ -85,21 +86,15 @@ func pairwise(a, b []float64) []float64 {
 	return ratios
 }
 
-// student is the 97.5 % quantile of Student's t-distribution with sinkRounds-1 degrees of freedom.
-const student = 2.001
-
 // confidence returns the geometric mean of ratios with its 95 % confidence interval.
 func confidence(ratios []float64) (low, mean, high float64) {
-	n, sum, squares := float64(len(ratios)), 0.0, 0.0
+	var logs []float64
 	for _, r := range ratios {
-		sum += math.Log(r)
+		logs = append(logs, math.Log(r))
 	}
-	for _, r := range ratios {
-		d := math.Log(r) - sum/n
-		squares += d * d
-	}
-	half := student * math.Sqrt(squares/(n-1)/n)
-	return math.Exp(sum/n - half), math.Exp(sum / n), math.Exp(sum/n + half)
+	n, middle := float64(len(logs)), stats.Mean(logs)
+	half := stats.StudentQuantile(0.975, n-1) * stats.Deviation(logs) / math.Sqrt(n)
+	return math.Exp(middle - half), math.Exp(middle), math.Exp(middle + half)
 }
 
 // sinkFleet is the fleet of a local run: control plane, controller and two agents.
@@ -156,12 +151,12 @@ func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 	f.runs++
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(300*time.Millisecond), plan.Duration(sinkMeasure)
-	options, err := json.Marshal(map[string]any{"name": fmt.Sprint("tax-", f.runs), "capacity": 5000})
+	options, err := json.Marshal(map[string]any{"name": fmt.Sprint("overhead-", f.runs), "capacity": 5000})
 	must(f.b, err)
 	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback",
 		Options: schematest.FillNamed("loopback", options)}}
 	cell.ID = plan.CellID("loop", w)
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1,
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("overhead-", f.runs), Name: "overhead", Repeat: 1,
 		Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -195,7 +190,7 @@ func (f *sinkFleet) database() (to sink.Target, what string) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	f.b.Cleanup(server.Close)
-	return f.target(plan.Influx{URL: server.URL, Bucket: "tax"}), "a stand-in for InfluxDB in this process"
+	return f.target(plan.Influx{URL: server.URL, Bucket: "overhead"}), "a stand-in for InfluxDB in this process"
 }
 
 // silent returns a target that accepts connections and never answers.
@@ -212,5 +207,5 @@ func (f *sinkFleet) silent() sink.Target {
 			c.Close()
 		}
 	}()
-	return f.target(plan.Influx{URL: "http://" + l.Addr().String(), Bucket: "tax"})
+	return f.target(plan.Influx{URL: "http://" + l.Addr().String(), Bucket: "overhead"})
 }

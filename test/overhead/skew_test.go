@@ -131,7 +131,7 @@ func startSleepers(b *testing.B) (collect func() []float64) {
 	var late []chan []float64
 	for range skewAgents {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestSleeper$")
-		cmd.Env = append(os.Environ(), "TAX_SLEEPER=1", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
+		cmd.Env = append(os.Environ(), "LOCKSTEP_TEST_SLEEPER=1", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
 		pipe, err := cmd.StdoutPipe()
 		must(b, err)
 		background(b, cmd)
@@ -158,7 +158,7 @@ func startSleepers(b *testing.B) (collect func() []float64) {
 
 // TestSleeper is the bare process. No runtime code runs between the kernel's wake-up and the clock reading.
 func TestSleeper(t *testing.T) {
-	if os.Getenv("TAX_SLEEPER") == "" {
+	if os.Getenv("LOCKSTEP_TEST_SLEEPER") == "" {
 		t.Skip("a part of BenchmarkStartSkew")
 	}
 	for at := clock.Now() / int64(sleeperEvery); ; {

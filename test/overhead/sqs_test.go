@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -26,11 +24,7 @@ const sqsEndpoint = "LOCKSTEP_SQS_ENDPOINT"
 // BenchmarkSQS uses a standard queue. The bare loop sends text of the given size. The driver sends base64, which is a
 // third larger: that is part of the overhead.
 func BenchmarkSQS(b *testing.B) {
-	endpoint := os.Getenv(sqsEndpoint)
-	if endpoint == "" {
-		b.Skipf("%s is not set: the harness overhead for SQS needs its stand-in (go run ./test/lab run elasticmq -- …)",
-			sqsEndpoint)
-	}
+	endpoint := labAddress(b, sqsEndpoint, "elasticmq")
 	o, err := json.Marshal(map[string]any{"endpoint": endpoint, "region": "elasticmq", "accessKey": "x", "secret": "x"})
 	must(b, err)
 	compare(b, subject{name: "sqs", options: o, pairs: 8, least: 300,
@@ -51,7 +45,7 @@ func bareSQS(b *testing.B, endpoint string, w work) sample {
 	}
 	to, from := open(), open()
 	made,
-		err := to.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("lockstep-tax-bare-" +
+		err := to.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("lockstep-overhead-bare-" +
 		strconv.Itoa(tasks))})
 	must(b, err)
 	at := made.QueueUrl
@@ -61,18 +55,12 @@ func bareSQS(b *testing.B, endpoint string, w work) sample {
 	}()
 	// connects
 	_,
-		err = from.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-tax-bare-" +
+		err = from.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-overhead-bare-" +
 		strconv.Itoa(tasks))})
 	must(b, err)
 
-	received := make(chan error, 1)
-	before, start := cpuTime(b), time.Now()
-	go func() { received <- receiveSQS(ctx, from, at, w.n) }()
-	must(b, sendSQS(ctx, to, at, w))
-	if err := <-received; err != nil {
-		b.Fatalf("%s: %v", w, err)
-	}
-	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+	return timed(b, w, func() error { return receiveSQS(ctx, from, at, w.n) },
+		func() error { return sendSQS(ctx, to, at, w) })
 }
 
 // receiveSQS receives up to ten messages at a time and deletes them singly.
