@@ -220,7 +220,7 @@ func TestCleanupOfARecord(t *testing.T) {
 }
 
 // A broker that cannot be reached is reported with its address.
-func TestCleanupTellsWhatItCouldNotAsk(t *testing.T) {
+func TestCleanupReportsUnreachableBrokers(t *testing.T) {
 	s := newCleaning(t)
 	t.Parallel()
 	file := s.matrix(fmt.Sprintf("{url: \"amqp://u:%s@127.0.0.1:1/\", management: %q}", s.password, s.manager))

@@ -10,7 +10,7 @@ import (
 
 // A load generator that is asked for more than its one CPU can send says so. The broker, which here is a part of the
 // process, shares that CPU: neither is blamed.
-func TestTheGeneratorsOwnLimit(t *testing.T) {
+func TestLoadGeneratorLimit(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	f := newFleet(t, "a1")
 	file := writeMatrix(t, f.dir, `package matrix

@@ -130,7 +130,7 @@ part_race() {
 }
 part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/... ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
 part_drivers() { drivers drivers -v -p 2 -timeout 60m; }
-part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSink|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver|TestTheGeneratorsOwnLimit)' ./test; }
+part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSink|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver|TestLoadGeneratorLimit)' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/accuracy; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
 part_durability() { build_programs && tests durability -v -timeout 30m ./test/durability; }

@@ -15,7 +15,7 @@ import (
 )
 
 // A scheduled run that ended early lacks cells. The others are reported.
-func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
+func TestIncompleteRunIsReported(t *testing.T) {
 	root := t.TempDir()
 	last := scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
 	run := last.Run
@@ -177,7 +177,7 @@ func TestOtherHostsAreNamed(t *testing.T) {
 }
 
 // The JSON digest is stored in a schedule's history, so it is short, and counts what it leaves out.
-func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
+func TestMaximumSizeOfJSON(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
 	for n := range 10 {

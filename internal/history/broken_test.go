@@ -14,7 +14,7 @@ import (
 )
 
 // A program that is killed while it creates the store leaves an empty or incomplete file.
-func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
+func TestIncompleteStoreIsFilled(t *testing.T) {
 	for name, leave := range map[string]func(path string) error{
 		"empty file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
 		"no buckets": func(path string) error {
@@ -41,7 +41,7 @@ func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
 }
 
 // A truncated copy lacks pages at its end. Reading a missing page must not end the program.
-func TestACutStoreSaysSo(t *testing.T) {
+func TestTruncatedStore(t *testing.T) {
 	root := t.TempDir()
 	s := synthetic(t, root, 20, 30)
 	scheduledRun(t, root, 3, 1, 1, nothing)

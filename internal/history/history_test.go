@@ -84,7 +84,7 @@ func ask(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
 	return a
 }
 
-func TestValuesComeBackAsTheyWere(t *testing.T) {
+func TestStoredValuesRoundTrip(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
 	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"}); len(a.Cells) != 0 {
@@ -127,7 +127,7 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 }
 
 // A metric that only a driver declares comes back with its unit, from the last indexed run.
-func TestMetricsComeBackWithTheirUnits(t *testing.T) {
+func TestMetricsRoundTrip(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
 	unknown := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
@@ -253,7 +253,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
+func TestDamagedStoreIsRebuilt(t *testing.T) {
 	root := t.TempDir()
 	scheduledRun(t, root, 0, 2, 1, nothing)
 	s := Of(root)
@@ -272,7 +272,7 @@ func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 }
 
 // If indexing is interrupted at any point, the index has complete runs, and the next indexing continues.
-func TestAnIndexIsBrokenOff(t *testing.T) {
+func TestInterruptedIndex(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
 		scheduledRun(t, root, n, 2, 1, nothing)
@@ -298,7 +298,7 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 }
 
 // A rebuild that is interrupted leaves the old history as it was, and no other file.
-func TestARebuildIsBrokenOff(t *testing.T) {
+func TestInterruptedRebuild(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
 		scheduledRun(t, root, n, 2, 1, nothing)
@@ -405,7 +405,7 @@ func BenchmarkReindex(b *testing.B) {
 }
 
 // A step is found with its date, the changed setting is named, and runs from another host are a separate series.
-func TestCoursesNameWhatChanged(t *testing.T) {
+func TestSeriesNameChangedSettings(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	root := t.TempDir()
 	for n := range 30 {
@@ -521,7 +521,7 @@ func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
 
 // A failed scheduled run without a broker's description has no subject. The next run is compared with the last one that
 // has one.
-func TestAScheduledRunThatFailedDescribesNoBroker(t *testing.T) {
+func TestFailedRunHasNoSubject(t *testing.T) {
 	root := t.TempDir()
 	for n := range 6 {
 		scheduledRun(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) {
@@ -552,7 +552,7 @@ func trendsOf(t testing.TB, s *Store) Trends {
 }
 
 // If there are more points than the maximum, those left out are counted, but only those of the requested runs.
-func TestLeftOutIsOfTheRunsAskedFor(t *testing.T) {
+func TestMorePointsOfTheRequestedRuns(t *testing.T) {
 	root := t.TempDir()
 	for n := range 10 {
 		scheduledRun(t, root, n, 1, 2, nothing)

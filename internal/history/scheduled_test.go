@@ -20,7 +20,7 @@ func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 }
 
 // Manual runs of a part of the matrix, and runs from other hosts, do not count for the window of alarms.
-func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
+func TestWindowOfAlarmsCountsScheduledRuns(t *testing.T) {
 	for name, byHand := range map[string]func(root string, n int){
 		"nothing":         func(string, int) {},
 		"one of six":      func(root string, n int) { scheduledRun(t, root, n, 1, 1, rated(n, 1)) },
@@ -65,7 +65,7 @@ func elsewhere(set func(cell, repetition int, o *plan.Outcome)) func(cell, repet
 }
 
 // A change of level is part of the run-to-run spread until a later run becomes the baseline.
-func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
+func TestBaselineRestartsTheSpread(t *testing.T) {
 	root := t.TempDir()
 	var all []plan.Run
 	for n := range 12 {
@@ -103,7 +103,7 @@ func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 }
 
 // A backlog in one of three repetitions is a status of its own. Like a flag, it counts from its second run on.
-func TestAMinorityWithBacklogIsSeen(t *testing.T) {
+func TestBacklogInAMinorityOfRepetitions(t *testing.T) {
 	root := t.TempDir()
 	for n := range 12 {
 		scheduledRun(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {

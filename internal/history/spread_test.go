@@ -7,9 +7,9 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// TestSpreadIsOfRunsThatDifferInNothing proves that the spread ignores runs of another broker version or from other
+// TestSpreadOfComparableRuns proves that the spread ignores runs of another broker version or from other
 // hosts, runs with a repetition that is invalid, flagged or without a number, and the compared runs.
-func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
+func TestSpreadOfComparableRuns(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{1000, 1020, 980, 1010, 990}
 	for n, rate := range rates {

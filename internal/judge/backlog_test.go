@@ -112,7 +112,7 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 }
 
 // A window long before the load, which no real agent records, must not allocate all seconds since then.
-func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
+func TestDistantWindowsUseNoMemory(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, losing)
 	s := x.snapshot()
@@ -191,7 +191,7 @@ func TestBacklogValues(t *testing.T) {
 }
 
 // Unacknowledged messages of a consumer that disconnects are redelivered. That breaks no guarantee.
-func TestLeavingExcusesDuplicates(t *testing.T) {
+func TestDisconnectedConsumersMayCauseDuplicates(t *testing.T) {
 	for lifetime, want := range map[plan.Lifetime]plan.Verdict{{}: plan.Invalid,
 		{DisconnectAt: plan.Duration(5 * time.Second)}: plan.Valid} {
 		x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime = lifetime })
@@ -205,7 +205,7 @@ func TestLeavingExcusesDuplicates(t *testing.T) {
 
 // Messages of a consumer that disconnects may go to another consumer of its queue, after later messages. If the broker
 // marks redeliveries, the order of the others is still checked.
-func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
+func TestDisconnectedConsumersMayCauseReordering(t *testing.T) {
 	for name, c := range map[string]struct {
 		lifetime          plan.Lifetime
 		threads           int

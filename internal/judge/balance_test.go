@@ -237,8 +237,8 @@ func TestBacklogByCount(t *testing.T) {
 	}
 }
 
-// TestRefusedMessagesAreABacklog proves that a full queue that rejects messages is a backlog.
-func TestRefusedMessagesAreABacklog(t *testing.T) {
+// TestRejectedMessagesAreABacklog proves that a full queue that rejects messages is a backlog.
+func TestRejectedMessagesAreABacklog(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
 	for n := uint64(0); n < x.next; n += 4 {

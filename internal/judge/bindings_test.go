@@ -69,7 +69,7 @@ func TestBindingLossIsNoBrokenGuarantee(t *testing.T) {
 	warned(t, o, true, "1 message through a new binding was lost")
 }
 
-func TestBindingLossThatIsNotKnown(t *testing.T) {
+func TestUnknownBindingLoss(t *testing.T) {
 	x := churned(11, nil)
 	x.set(record.SetBindingSent, 0).Add(100)
 	x.facts.DrainCut = true
@@ -77,7 +77,7 @@ func TestBindingLossThatIsNotKnown(t *testing.T) {
 }
 
 // If the broker is too slow for the rate of bindings, the result shows it.
-func TestBindingsThatWereNotMade(t *testing.T) {
+func TestMissedRateOfBindings(t *testing.T) {
 	x := churned(11, func(w *plan.Workload) { w.Topology.Churn.Rate = 5 })
 	warned(t, x.judge(), true, "configured are 5 bindings per second, created were 1")
 }

@@ -26,7 +26,7 @@ func (x *world) compared(agent, clockID, reference string, from, to int, offset,
 }
 
 // The median latency is 2 ms.
-func TestBoundOfProcessing(t *testing.T) {
+func TestBoundOfEndToEndLatency(t *testing.T) {
 	for name, c := range map[string]struct {
 		world  func(*world)
 		edit   func(*plan.Workload)
@@ -131,7 +131,7 @@ func TestClockPairsAreInTheOutcome(t *testing.T) {
 	}
 }
 
-func TestClockStepIsToldAndFlagged(t *testing.T) {
+func TestClockStepIsReportedAndFlagged(t *testing.T) {
 	for agent, want := range map[string]bool{"a": true, "b": true, "c": false} { // c is not in the task
 		x := newWorld(nil)
 		x.steady(100, atOnce)

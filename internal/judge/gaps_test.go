@@ -20,7 +20,7 @@ func open(owner int, from, to, waited int64) record.Gap {
 	return g
 }
 
-func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
+func TestOutagesOfAllOwners(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps   []record.Gap
 		owners int
@@ -154,7 +154,7 @@ func TestNothingToRecover(t *testing.T) {
 }
 
 // Gaps below the threshold of any owner are unknown for all: shorter recorded gaps are not reported.
-func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
+func TestGapsBelowTheThreshold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
 	gaps[1].Min = 2e9
 	o := disturbed(gaps...).judge()
@@ -177,7 +177,7 @@ func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 
 // Effects that a fault causes intentionally break no guarantee: duplicates after a cut, transient messages of a killed
 // broker.
-func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
+func TestFaultsBreakNoGuarantee(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault      plan.Fault
 		persistent bool

@@ -46,7 +46,7 @@ func verdict(t *testing.T, o plan.Outcome, want plan.Verdict, reason string) {
 	}
 }
 
-func TestAQuietTaskIsValid(t *testing.T) {
+func TestTaskWithoutProblemsIsValid(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
 	o := x.judge()
@@ -186,9 +186,9 @@ func TestMeasurementByCount(t *testing.T) {
 	}
 }
 
-// TestByCountReceiversHaveWarmupsBacklog covers consumers at 100 per second. They receive 300 messages of the warm-up
+// TestConsumersReceiveTheBacklogOfTheWarmupFirst covers consumers at 100 per second. They receive 300 messages of the warm-up
 // before the 200 of the count, in 5 s.
-func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
+func TestConsumersReceiveTheBacklogOfTheWarmupFirst(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
 	var sent []uint64
 	for i := range 500 { // 300 in the last second before the count, the others in the next second

@@ -10,7 +10,7 @@ import (
 
 // With a count, rates are of the time in which all agents ran. A broker with 1,000 messages per second that serves
 // agents one after the other has that rate, for any number of agents.
-func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
+func TestRatesOfTheOverlapByCount(t *testing.T) {
 	for _, agents := range []int{1, 2, 4, 8} {
 		x := newWorld(func(w *plan.Workload) {
 			w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Mode, w.Warmup = agents, 1000, "confirm-each", 0
@@ -70,7 +70,7 @@ func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 }
 
 // Every agent starts some microseconds late. Within the cell's limit, that costs no second of the measurement.
-func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
+func TestSkewWithinTheLimit(t *testing.T) {
 	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true,
 		21 * time.Millisecond: false} {
 		x := newWorld(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
@@ -83,7 +83,7 @@ func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
 }
 
 // If an agent started late or was lost, rates are those of the seconds in which all ran.
-func TestRatesAreOfTheTimeThatAllRan(t *testing.T) {
+func TestRatesOfTheOverlap(t *testing.T) {
 	for name, c := range map[string]struct {
 		skew     time.Duration
 		lost     time.Duration

@@ -140,7 +140,7 @@ func TestMetricsThatLackANode(t *testing.T) {
 	warned(t, o, true, "did not include all nodes 5 times")
 }
 
-func TestFewAnswersAreTold(t *testing.T) {
+func TestFewBrokerMetricsAreReported(t *testing.T) {
 	for answered, want := range map[int]bool{9: false, 7: true} {
 		x := newWorld(nil)
 		x.steady(10, atOnce)

@@ -48,7 +48,7 @@ func TestObserversOfAClusterAreAddedUp(t *testing.T) {
 	}
 }
 
-func TestWhatObserversDoNotSeeIsNotAvailable(t *testing.T) {
+func TestMetricsWithoutAnObserver(t *testing.T) {
 	x := newWorld(nil)
 	x.task.Cell.Broker.Name = "observed"
 	x.steady(10, atOnce)

@@ -145,7 +145,7 @@ func TestSearchedOutcomeShowsBrokenGuarantees(t *testing.T) {
 }
 
 // With a planned backlog there is no end-to-end latency, and neither a search nor a rule may use it.
-func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
+func TestNoEndToEndLatencyWithAPlannedBacklog(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
 	o := x.judge()
@@ -158,7 +158,7 @@ func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
 }
 
 // Values that plan.Workload.Absent excludes have no number in any outcome, and it excludes no other value.
-func TestAbsentIsWhatJudgeSays(t *testing.T) {
+func TestAbsentMatchesJudge(t *testing.T) {
 	for _, mode := range []string{"confirm-window", "fire-and-forget", "connection-per-message"} {
 		for _, consumers := range []int{0, 1} {
 			for _, rate := range []float64{0, 1000} {

@@ -160,7 +160,7 @@ func TestSteadyWithoutDeliveries(t *testing.T) {
 }
 
 // The reason why a load is not steady contains metrics that can be checked.
-func TestUnsettledWords(t *testing.T) {
+func TestReasonsOfAnUnsteadyLoad(t *testing.T) {
 	for want, w := range map[string]warming{
 		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
 		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up, and the limit is 5 % in 10 s": {rate: linear(0.015)},

@@ -10,7 +10,7 @@ import (
 
 // One of 1,000 messages is unsent, after a millisecond. Quantiles that it cannot change are exact, the others are
 // bounds.
-func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
+func TestUnsentMessagesBoundQuantiles(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
 	for i := range 999 {
@@ -32,7 +32,7 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 
 // Messages that failed, for example because the driver gave up before the end of the drain, have no confirm. The time
 // until the failure is a lower bound of their latency.
-func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
+func TestFailedMessagesBoundTheIntendedLatency(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
 	for range 900 {
@@ -55,7 +55,7 @@ func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 }
 
 // A rejected message has a response, so it bounds no latency.
-func TestRefusedMessagesBoundNoLatency(t *testing.T) {
+func TestRejectedMessagesBoundNoLatency(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
 	x.count(0, record.Rejected, 40)

@@ -66,8 +66,8 @@ func TestBrokenLinks(t *testing.T) {
 	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirms are final
 }
 
-// TestALinkThatStaysBrokenExcusesToo covers a link that was never opened again, so that there is no reconnect.
-func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
+// TestLinkLostPermanentlyBreaksNoGuarantee covers a link that was never opened again, so that there is no reconnect.
+func TestLinkLostPermanentlyBreaksNoGuarantee(t *testing.T) {
 	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9},
 		{Kind: "notice"}} {
 		x := newWorld(nil)
@@ -165,7 +165,7 @@ func TestRejectedIsNotLost(t *testing.T) {
 	near(t, o, "lost", 0)
 }
 
-func TestALostAgentMakesAllDoubtful(t *testing.T) {
+func TestLostAgentDegradesAllValues(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, losing)
 	x.receive(7, 0, time.Second) // redelivered after the loss of the consumer
@@ -180,7 +180,7 @@ func TestALostAgentMakesAllDoubtful(t *testing.T) {
 }
 
 // Without missing messages, nothing is said about messages: the number that the lost agent had is unknown.
-func TestALostAgentOfWhichNoMessageIsMissing(t *testing.T) {
+func TestLostAgentWithoutMissingMessages(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
 	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
@@ -438,7 +438,7 @@ func TestSkewed(t *testing.T) {
 
 // If fewer threads measured than the cell defines, there is no number. That is the case if a link is broken until the
 // end, beyond the last moments of the measurement.
-func TestALinkGoneForGood(t *testing.T) {
+func TestLinkLostPermanently(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		at      time.Duration // in a measurement of 10 s

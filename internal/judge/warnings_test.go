@@ -19,7 +19,7 @@ func warned(t *testing.T, o plan.Outcome, want bool, parts ...string) {
 	}
 }
 
-func TestMissingConfirmsAreTold(t *testing.T) {
+func TestMissingConfirmsAreReported(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
 	warned(t, x.judge(), false, "never confirmed")
@@ -31,9 +31,9 @@ func TestMissingConfirmsAreTold(t *testing.T) {
 	warned(t, x.judge(), true, "3 of 11003 messages were never confirmed")
 }
 
-// TestARateThatWasNotReached proves that the warning has the reached rate, and whether the broker or the load generator
+// TestMissedRate proves that the warning has the reached rate, and whether the broker or the load generator
 // was the cause.
-func TestARateThatWasNotReached(t *testing.T) {
+func TestMissedRate(t *testing.T) {
 	asking := func(rate float64) *world {
 		x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = rate })
 		x.steady(500, atOnce)
@@ -82,7 +82,7 @@ func TestARateThatWasNotReached(t *testing.T) {
 
 // If a load is behind at the end of warm-up, messages that were due in warm-up are not part of the rate that the
 // measurement requires.
-func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
+func TestMessagesOfTheWarmupAreNotDueAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		perSecond, afterwards int64 // sent in the measurement, and messages due in it that were sent after it
 		warns                 bool
@@ -122,7 +122,7 @@ func TestNothingIsMissingByCount(t *testing.T) {
 	warned(t, x.judge(), false, "intended publish rate")
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestRoughly(t *testing.T) {
 	for ns, want := range map[int64]string{0: "below 1µs", 999: "below 1µs", 1234: "1.234µs", 12345: "12.35µs",
 		9876543210: "9.877s"} {
 		if got := roughly(ns); got != want {

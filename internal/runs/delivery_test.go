@@ -46,8 +46,8 @@ func TestDeliveriesAddUp(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasBrokenOffIsNoTry proves that copying an attempt again is not another attempt.
-func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
+// TestInterruptedCopyIsNoNewAttempt proves that copying an attempt again is not another attempt.
+func TestInterruptedCopyIsNoNewAttempt(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
 	begin := func(attempt string, at int64) *Run {

@@ -9,7 +9,7 @@ import (
 )
 
 // Incomplete files of a killed process are removed when the run is continued. Complete files stay.
-func TestHalfWrittenFilesAreCleanedAway(t *testing.T) {
+func TestIncompleteFilesAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0].ID

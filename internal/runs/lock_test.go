@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestARunIsHeldByOne(t *testing.T) {
+func TestRunIsLockedByOneProcess(t *testing.T) {
 	root := t.TempDir()
 	first, err := Create(root, someRun("held"))
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestMarksAreToldOnce proves that repeating a copy does not repeat its entries in the timeline, and that a truncated
+// TestMarksAreStoredOnce proves that repeating a copy does not repeat its entries in the timeline, and that a truncated
 // line is ignored.
-func TestMarksAreToldOnce(t *testing.T) {
+func TestMarksAreStoredOnce(t *testing.T) {
 	r, err := Create(t.TempDir(), someRun("marked"))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-func TestAnotherRunOfTheSameIDIsRefused(t *testing.T) {
+func TestAnotherRunWithTheSameIDIsRejected(t *testing.T) {
 	root := t.TempDir()
 	create(t, root, "run-1")
 	other := someRun("run-1")
@@ -48,7 +48,7 @@ func TestNoLatestRun(t *testing.T) {
 	}
 }
 
-func TestOpenByWhatPeopleType(t *testing.T) {
+func TestOpenByIDAndPrefix(t *testing.T) {
 	root := t.TempDir()
 	if _, err := Open(root, "latest"); err == nil {
 		t.Error("opened the latest of no runs")

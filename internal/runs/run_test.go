@@ -106,7 +106,7 @@ func canonical(t *testing.T, o plan.Outcome) string {
 	return string(text)
 }
 
-func TestARunIsReadAsItWasWritten(t *testing.T) {
+func TestRunRoundTrip(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	tasks := r.Plan().Tasks()
@@ -228,7 +228,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 	}
 }
 
-func TestATruncatedOutcomeIsNone(t *testing.T) {
+func TestTruncatedOutcome(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0]
@@ -257,8 +257,8 @@ func TestATruncatedOutcomeIsNone(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfOthersAreRefused covers outcomes of another format version, and of another task.
-func TestOutcomesOfOthersAreRefused(t *testing.T) {
+// TestOutcomesOfOthersAreRejected covers outcomes of another format version, and of another task.
+func TestOutcomesOfOthersAreRejected(t *testing.T) {
 	for name, edit := range map[string]func(*plan.Outcome){
 		"version": func(o *plan.Outcome) { o.Version++ },
 		"task":    func(o *plan.Outcome) { o.Task = "c1-r1" },
@@ -301,7 +301,7 @@ func TestATemporaryFileIsNoOutcome(t *testing.T) {
 	}
 }
 
-func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
+func TestTruncatedSnapshot(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0]
@@ -365,9 +365,9 @@ func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	}
 }
 
-// TestRunsOfAnotherFormatAreRefused opens run directories with another format number in the plan, with and without a
+// TestRunsOfAnotherFormatAreRejected opens run directories with another format number in the plan, with and without a
 // field that cannot be decoded.
-func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
+func TestRunsOfAnotherFormatAreRejected(t *testing.T) {
 	for _, format := range []int{0, plan.RecordFormat - 1, plan.RecordFormat + 1} {
 		for _, name := range []string{`"quick"`, `{"of": "another type"}`} {
 			if format == 0 && name != `"quick"` {

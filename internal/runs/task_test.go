@@ -15,7 +15,7 @@ import (
 )
 
 // A failed attempt is stored with its outcome. Copying the same record again from the beginning changes nothing.
-func TestATryThatDoesNotCountIsKept(t *testing.T) {
+func TestFailedAttemptIsStored(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
 	failed := plan.FailedAttempt{Name: "first", Kind: plan.FailedAgentLost,

@@ -43,7 +43,7 @@ func execute(run plan.Run, rounds *Rounds, outcome func(plan.Task) plan.Outcome)
 	return times
 }
 
-func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
+func TestNoisyCellsAreRepeatedMore(t *testing.T) {
 	run := study(t, "ci < 5%", 10)
 	rounds := New(run)
 	if !rounds.Open() || rounds.Tasks() != 20 || rounds.Cell("a").Over {
@@ -134,7 +134,7 @@ func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 }
 
 // A lost repetition must be repeated, and decisions that used it do not hold. Later repetitions stay.
-func TestALostRepetitionIsMadeAgain(t *testing.T) {
+func TestLostRepetitionIsRepeated(t *testing.T) {
 	run := study(t, "ci < 5%", 10)
 	rounds := New(run)
 	for n := 1; n <= 7; n++ {
@@ -157,7 +157,7 @@ func TestALostRepetitionIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestWhyACellIsNotKnown(t *testing.T) {
+func TestReasonsOfMissedAccuracy(t *testing.T) {
 	for want, outcome := range map[string]func(plan.Task) plan.Outcome{
 		"cannot be computed as a part of its median, which is zero, after 6": func(x plan.Task) plan.Outcome {
 			return measured(x.Cell.ID, x.Repetition, float64(x.Repetition%3-1))

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestPagesThatAreBadAreTold proves that a page's requests, console messages and exceptions are detected. The tests of
+// TestDefectivePagesAreReported proves that a page's requests, console messages and exceptions are detected. The tests of
 // pages depend on it.
-func TestPagesThatAreBadAreTold(t *testing.T) {
+func TestDefectivePagesAreReported(t *testing.T) {
 	program := os.Getenv("LOCKSTEP_CHROMIUM")
 	if program == "" && os.Getenv("LOCKSTEP_LAB") == "required" {
 		t.Fatal(`LOCKSTEP_CHROMIUM is not set although LOCKSTEP_LAB is "required"`)
