@@ -30,10 +30,10 @@ tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.
 }
 
 // between checks that a value is within bounds.
-func (r record) between(o plan.Outcome, name string, least, most float64) {
+func (r record) between(o plan.Outcome, name string, low, high float64) {
 	r.t.Helper()
-	if v := o.Values[name]; v.NA != "" || v.Number < least || v.Number > most {
-		r.t.Errorf("%s is %v (%q), want %v to %v", name, v.Number, v.NA, least, most)
+	if v := o.Values[name]; v.NA != "" || v.Number < low || v.Number > high {
+		r.t.Errorf("%s is %v (%q), want %v to %v", name, v.Number, v.NA, low, high)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestStudyPlantedBindingDelayAndLoss(t *testing.T) {
 	r.between(o, "binding.lost", made-3, made) // a stall of 200 ms delays the first message enough
 	r.apart(o, 900)
 	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "through a new binding were lost") {
-		t.Errorf("warnings %q do not tell of the loss", o.Warnings)
+		t.Errorf("warnings %q do not report the loss", o.Warnings)
 	}
 }
 

@@ -128,7 +128,7 @@ func (r record) asyncRatios() {
 		}
 		for _, ratio := range []struct {
 			fast, slow, latency string
-			least               float64
+			minimum             float64
 		}{
 			{"confirm-window", "confirm-each", "0ms", 2},
 			{"confirm-each", "connection-per-message-confirm", "0ms", 2},
@@ -136,9 +136,9 @@ func (r record) asyncRatios() {
 			{"confirm-window", "confirm-each", "10ms", 20},
 			{"confirm-each", "connection-per-message", "10ms", 3},
 		} {
-			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); long() && got < ratio.least {
+			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); long() && got < ratio.minimum {
 				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got,
-					ratio.slow, ratio.least)
+					ratio.slow, ratio.minimum)
 			}
 		}
 		// A publisher that does not wait for confirms does not depend on the latency.

@@ -41,7 +41,7 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 		}
 	}
 	want, spread := middle(right, "e2e.p50")
-	t.Logf("right clocks: processing p50 %.3f ms, repetitions %.3f ms apart", want*1e3, spread*1e3)
+	t.Logf("right clocks: end-to-end p50 %.3f ms, repetitions %.3f ms apart", want*1e3, spread*1e3)
 	for _, c := range []struct {
 		name, a1, a2 string
 		wrong, drift float64 // seconds; ppm
@@ -65,7 +65,7 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 					t.Errorf("start skew %+v", s)
 				}
 			}
-			t.Logf("%s: processing p50 %.3f ms ± %.3f, repetitions %.3f ms apart; drift %.0f ppm", c.name, got*1e3,
+			t.Logf("%s: end-to-end p50 %.3f ms ± %.3f, repetitions %.3f ms apart; drift %.0f ppm", c.name, got*1e3,
 				bound*1e3, apart*1e3, drift)
 			if bound <= 0 || long() && bound > 0.05 {
 				t.Errorf("a bound of %v s: want one that says something", bound)
@@ -122,12 +122,12 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, war
 		t.Errorf("steps %+v, want one of 100 ms on agent a2", told)
 	}
 	if !strings.Contains(strings.Join(o.Warnings, "\n"), "stepped by") {
-		t.Errorf("warnings %q do not tell of the step", o.Warnings)
+		t.Errorf("warnings %q do not report the step", o.Warnings)
 	}
 	if v := o.Values["e2e.p99"]; !slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound < 0.07 {
-		t.Errorf("processing p99 %+v, want clock-unsafe with a bound of the step", v)
+		t.Errorf("end-to-end p99 %+v, want clock-unsafe with a bound of the step", v)
 	}
 	if v := o.Values["publish.p99"]; slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound != 0 {
-		t.Errorf("send p99 %+v, want it untouched", v)
+		t.Errorf("publish p99 %+v, want it untouched", v)
 	}
 }

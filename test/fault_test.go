@@ -167,7 +167,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 		}
 	}
 	if few != 2 {
-		t.Errorf("%d outcomes fail for want of agents, want both; ctl said:\n%s", few, ctl.Output())
+		t.Errorf("%d outcomes fail for want of agents, want both; output of ctl:\n%s", few, ctl.Output())
 	}
 }
 

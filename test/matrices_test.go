@@ -96,11 +96,11 @@ func TestMatrixFaults(t *testing.T) {
 			t.Errorf("%s: %v reconnects", r.name(o), o.Values["reconnects"].Number)
 		}
 		// A process that is not scheduled reads confirms of before the fault during it, so the gap can be shorter.
-		least := 1e-3
+		minimum := 1e-3
 		if long() {
-			least = 0.9
+			minimum = 0.9
 		}
-		if gap := o.Values["gap.confirm"]; (fault == "stall" || fault == "pause") && gap.Number < least {
+		if gap := o.Values["gap.confirm"]; (fault == "stall" || fault == "pause") && gap.Number < minimum {
 			t.Errorf("%s: gap.confirm is %+v, want at least the second that the fault lasts", r.name(o), gap)
 		}
 	}

@@ -112,17 +112,17 @@ func observedWell(t *testing.T, o plan.Outcome) {
 	if o.Verdict != plan.Valid || len(o.Agents) != 2 {
 		t.Errorf("%s %v, agents %+v: want a valid task of two agents", o.Verdict, o.Reasons, o.Agents)
 	}
-	for name, least := range map[string]float64{
+	for name, minimum := range map[string]float64{
 		"broker.cpu.mean": 1e-6, "broker.cpu.max": 1e-6, "broker.rss.mean": 1 << 20, "broker.rss.p50": 1 << 20,
 		"broker.net.in.mean": 20_000, "broker.net.out.mean": 20_000, "broker.net.in.max": 20_000,
 		"broker.disk.read.mean": 0, "broker.disk.write.mean": 0, // on tmpfs there is no disk I/O
 	} {
 		v := o.Values[name]
 		if !long() {
-			least = min(least, 1) // the rate depends on the machine
+			minimum = min(minimum, 1) // the rate depends on the machine
 		}
-		if v.NA != "" || v.Number < least {
-			t.Errorf("%s is %+v, want at least %v", name, v, least)
+		if v.NA != "" || v.Number < minimum {
+			t.Errorf("%s is %+v, want at least %v", name, v, minimum)
 		}
 		t.Logf("%s %.4g", name, v.Number)
 	}

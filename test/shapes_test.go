@@ -72,12 +72,12 @@ func (r record) shape(o plan.Outcome, shape string) {
 	case "refusing consumers":
 		all := count("nacked") + count("received")
 		if share := count("nacked") / all; math.Abs(share-0.1) > 5*math.Sqrt(0.09/all) {
-			r.t.Errorf("%s: %.3f of %.0f deliveries were refused, want 0.1", shape, share, all)
+			r.t.Errorf("%s: %.3f of %.0f deliveries were rejected, want 0.1", shape, share, all)
 		}
 	case "late consumers":
 		if count("backlog.max") < 1 || long() && count("backlog.max") < 1000 || count("connects") != 1 ||
 			count("disconnects") != 0 || r.metric(o, "backlog.drain") <= 0 {
-			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape,
+			r.t.Errorf("%s: a backlog of %.0f, %.0f connects and %.0f disconnects; want about 1500, 1 and 0", shape,
 				count("backlog.max"), count("connects"), count("disconnects"))
 		}
 		// On a fast broker the backlog is gone within the second in which it is detected. Then there is no rate, and
@@ -89,7 +89,7 @@ func (r record) shape(o plan.Outcome, shape string) {
 		}
 	case "consumers come and go", "publishers come and go":
 		if count("disconnects") < 4 || count("connects") < count("disconnects")-4 || count("reconnects") != 0 {
-			r.t.Errorf("%s: %.0f joins, %.0f leaves, %.0f reconnects; want about 15, 15 and 0", shape,
+			r.t.Errorf("%s: %.0f connects, %.0f disconnects, %.0f reconnects; want about 15, 15 and 0", shape,
 				count("connects"), count("disconnects"), count("reconnects"))
 		}
 	}

@@ -176,7 +176,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	for _, x := range []struct {
 		what        string
 		first, last int
-		room        int // allowed growth in addition to a tenth
+		growth      int // allowed growth in addition to a tenth
 	}{
 		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20},
 		{"goroutines", first.goroutines, last.goroutines, 45},
@@ -185,7 +185,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		{"messages on the control plane", first.messages, last.messages, 120},
 		{"bytes on the control plane's disk", int(first.stored), int(last.stored), block},
 	} {
-		if x.last > x.first+x.first/10+x.room {
+		if x.last > x.first+x.first/10+x.growth {
 			t.Errorf("%s grew from %d after %d tasks to %d", x.what, x.first, settled, x.last)
 		}
 	}
@@ -203,13 +203,13 @@ func typical(all []held) held {
 		return values
 	}
 	median := func(metric func(held) int) int { return sorted(metric)[len(all)/2] }
-	most := func(metric func(held) int) int { return sorted(metric)[len(all)-1] }
+	maximum := func(metric func(held) int) int { return sorted(metric)[len(all)-1] }
 	return held{rss: median(func(h held) int { return h.rss }), heap: median(func(h held) int { return h.heap }),
 		goroutines:  median(func(h held) int { return h.goroutines }),
 		files:       median(func(h held) int { return h.files }),
 		connections: median(func(h held) int { return h.connections }),
-		messages:    most(func(h held) int { return h.messages }),
-		stored:      int64(most(func(h held) int { return int(h.stored) }))}
+		messages:    maximum(func(h held) int { return h.messages }),
+		stored:      int64(maximum(func(h held) int { return int(h.stored) }))}
 }
 
 func (h held) String() string {

@@ -20,12 +20,12 @@ func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze here")
 	}
-	for name, most := range exposed {
+	for name, maximum := range exposed {
 		t.Run(name, func(t *testing.T) {
 			unit := installed(t, name)
 			verify(t, unit)
-			if got := exposure(t, unit); got > most {
-				t.Errorf("exposure is %.1f: want at most %.1f", got, most)
+			if got := exposure(t, unit); got > maximum {
+				t.Errorf("exposure is %.1f: want at most %.1f", got, maximum)
 			}
 		})
 	}

@@ -256,12 +256,12 @@ const maxJSON = 32 << 10
 // JSON writes the digest as one line of at most 32 KiB, so that a schedule can store it with the run.
 func (d Digest) JSON(w io.Writer) error {
 	whole := document{Title: d.Title(), Lines: d.lines(), Digest: d}
-	for most := 256; ; most /= 2 {
-		text, err := json.Marshal(whole.cut(most))
+	for limit := 256; ; limit /= 2 {
+		text, err := json.Marshal(whole.cut(limit))
 		if err != nil {
 			return err
 		}
-		if len(text) < maxJSON || most == 0 {
+		if len(text) < maxJSON || limit == 0 {
 			_, err = w.Write(append(text, '\n'))
 			return err
 		}
@@ -314,26 +314,26 @@ type line struct {
 
 // Title summarises the digest in one line.
 func (d Digest) Title() string {
-	var words []string
+	var parts []string
 	if n := d.Worse(); n > 0 {
-		words = append(words, fmt.Sprintf("%d worse", n))
+		parts = append(parts, fmt.Sprintf("%d worse", n))
 	}
 	if n := len(d.Problems); n > 0 {
-		words = append(words, display.Count(n, "problem"))
+		parts = append(parts, display.Count(n, "problem"))
 	}
 	if n := len(d.Rules); n > 0 {
-		words = append(words, display.Count(n, "rule")+" not met")
+		parts = append(parts, display.Count(n, "rule")+" not met")
 	}
 	if d.Unfinished != "" {
-		words = append(words, "incomplete")
+		parts = append(parts, "incomplete")
 	}
-	if len(words) == 0 {
-		words = []string{"nothing got worse"}
+	if len(parts) == 0 {
+		parts = []string{"nothing got worse"}
 		if d.Tested == 0 {
-			words = []string{"no earlier runs to compare with"}
+			parts = []string{"no earlier runs to compare with"}
 		}
 	}
-	return d.Matrix + ": " + strings.Join(words, ", ")
+	return d.Matrix + ": " + strings.Join(parts, ", ")
 }
 
 // sections returns the contents of both text formats, in the order of importance.
@@ -464,24 +464,24 @@ type document struct {
 }
 
 // cut returns a copy with at most that many elements per list.
-func (t document) cut(most int) document {
+func (t document) cut(limit int) document {
 	t.More = map[string]int{}
-	t.Lines = first(t.Lines, most, t.More, "lines")
-	t.Problems = first(t.Problems, most, t.More, "problems")
-	t.Rules = first(t.Rules, most, t.More, "rules")
-	t.Statuses = first(t.Statuses, most, t.More, "statuses")
-	t.Shifts = first(t.Shifts, most, t.More, "shifts")
-	t.New = first(t.New, most, t.More, "new")
-	t.Subject = first(t.Subject, most, t.More, "subject")
+	t.Lines = first(t.Lines, limit, t.More, "lines")
+	t.Problems = first(t.Problems, limit, t.More, "problems")
+	t.Rules = first(t.Rules, limit, t.More, "rules")
+	t.Statuses = first(t.Statuses, limit, t.More, "statuses")
+	t.Shifts = first(t.Shifts, limit, t.More, "shifts")
+	t.New = first(t.New, limit, t.More, "new")
+	t.Subject = first(t.Subject, limit, t.More, "subject")
 	return t
 }
 
-func first[T any](all []T, most int, more map[string]int, name string) []T {
-	if len(all) <= most {
+func first[T any](all []T, limit int, more map[string]int, name string) []T {
+	if len(all) <= limit {
 		return all
 	}
-	more[name] = len(all) - most
-	return all[:most]
+	more[name] = len(all) - limit
+	return all[:limit]
 }
 
 // Remark is an annotation for dashboards. Kind is "worse", "better" or "rule".

@@ -233,12 +233,12 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	if err := s.SetBaseline(plan.Baseline{Name: "good", Run: "night-0003"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, anew := range []bool{false, true, true} {
-		if in, err := s.Reindex(t.Context(), anew); err != nil || in.Runs != 2 || in.Outcomes != 3 {
+	for _, rebuild := range []bool{false, true, true} {
+		if in, err := s.Reindex(t.Context(), rebuild); err != nil || in.Runs != 2 || in.Outcomes != 3 {
 			t.Errorf("reindex: %+v, %v", in, err)
 		}
 		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "publish.rate"})); d != "" {
-			t.Errorf("reindexing (anew: %v) changes the history: %s", anew, d)
+			t.Errorf("reindexing (rebuild: %v) changes the history: %s", rebuild, d)
 		}
 		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "night-0003" {
 			t.Errorf("baselines %+v, %v", b, err)
@@ -428,7 +428,7 @@ func TestSeriesNameChangedSettings(t *testing.T) {
 	fresh(t, s)
 	all := trendsOf(t, s).Series
 	if len(all) != 2 || len(all[0].Points) != 29 || len(all[1].Points) != 1 || all[1].Environment.Hosts[0] != "laptop" {
-		t.Fatalf("courses %+v", all)
+		t.Fatalf("series %+v", all)
 	}
 	c := all[0]
 	if len(c.Changes) != 1 || c.Points[c.Changes[0].At].Run != "night-0020" {
@@ -537,11 +537,11 @@ func TestFailedRunHasNoSubject(t *testing.T) {
 	fresh(t, s)
 	all := trendsOf(t, s).Series
 	if len(all) != 1 {
-		t.Fatalf("%d courses, want one", len(all))
+		t.Fatalf("%d series, want one", len(all))
 	}
 	for i, n := range all[0].Points {
 		if want := map[int][]string{4: {"watermark: 0.4 → 0.9"}}[i]; !slices.Equal(n.New, want) {
-			t.Errorf("night %d: different are %q, want %q", i, n.New, want)
+			t.Errorf("run %d: different are %q, want %q", i, n.New, want)
 		}
 	}
 }

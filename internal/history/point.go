@@ -119,7 +119,7 @@ func subjectOf(o plan.Outcome) plan.Subject {
 	return subject
 }
 
-func fingerprint(words []string) string {
-	sum := sha256.Sum256([]byte("environment-1\x00" + strings.Join(words, "\x00")))
+func fingerprint(parts []string) string {
+	sum := sha256.Sum256([]byte("environment-1\x00" + strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:6])
 }

@@ -441,13 +441,13 @@ func (s *Store) Runs() (map[string]IndexedRun, error) {
 
 // stamp changes whenever a run is resumed or its tables are written.
 func (s *Store) stamp(run string) string {
-	var words []string
+	var times []string
 	for _, name := range []string{"", "timeline.jsonl"} {
 		if info, err := os.Stat(filepath.Join(s.root, run, name)); err == nil {
-			words = append(words, info.ModTime().UTC().Format(time.RFC3339Nano))
+			times = append(times, info.ModTime().UTC().Format(time.RFC3339Nano))
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(times, " ")
 }
 
 // index reads the records of the wanted runs, each in one transaction. An interrupted call leaves only complete runs.
@@ -561,14 +561,14 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 			a.Cells = append(a.Cells, cells...)
 			return nil
 		}
-		most := maxPoints
+		limit := maxPoints
 		if q.Max > 0 {
-			most = min(most, q.Max)
+			limit = min(limit, q.Max)
 		}
 		r := reader{tx: tx, answers: []Answer{a}, places: map[string][]int{}}
 		for _, c := range cells { // each cell has the same share
 			r.answers[0].Cells = append(r.answers[0].Cells, c)
-			left, err := r.read(c.ID, span{since: q.Since, runs: q.Runs, points: max(1, most/len(cells))})
+			left, err := r.read(c.ID, span{since: q.Since, runs: q.Runs, points: max(1, limit/len(cells))})
 			if err != nil {
 				return err
 			}
@@ -767,15 +767,15 @@ func spreadOf(medians []float64, repetitions int) plan.RunSpread {
 
 // brokerVersion returns the product and version of a subject, including those of side-by-side brokers.
 func brokerVersion(s plan.Subject) string {
-	words := []string{s.Product, s.Version, s.Label}
+	parts := []string{s.Product, s.Version, s.Label}
 	for name, value := range s.Settings {
 		if _, what := plan.SplitGroup(name); what != name &&
 			slices.Contains([]string{"product", "version", "label"}, what) {
-			words = append(words, name+"="+value)
+			parts = append(parts, name+"="+value)
 		}
 	}
-	slices.Sort(words[3:])
-	return strings.Join(words, "\x00")
+	slices.Sort(parts[3:])
+	return strings.Join(parts, "\x00")
 }
 
 // SpreadsOf returns the run-to-run spreads for a comparison, whose first run is the base. They cover the runs of the

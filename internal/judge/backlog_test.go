@@ -198,7 +198,7 @@ func TestDisconnectedConsumersMayCauseDuplicates(t *testing.T) {
 		x.steady(100, atOnce)
 		x.receive(7, 0, time.Second)
 		if got := x.judge().Verdict; got != want {
-			t.Errorf("presence %+v: %s, want %s", lifetime, got, want)
+			t.Errorf("lifetime %+v: %s, want %s", lifetime, got, want)
 		}
 	}
 }

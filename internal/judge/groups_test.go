@@ -64,7 +64,7 @@ func TestGroupsAddUp(t *testing.T) {
 	bulk, small := o.Groups[0], o.Groups[1]
 	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 ||
 		o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
-		t.Errorf("accounts %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
+		t.Errorf("ledgers %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
 	}
 	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000,
 		"small/publish.rate": 100, "consume.rate": 1100, "throughput": 1100,
@@ -188,10 +188,10 @@ func TestModesOfGroups(t *testing.T) {
 		t.Errorf("confirm rate %+v, want small's", v)
 	}
 	if v := o.Groups[0].Values["publish.p99"]; v.NA != NAFireAndForget {
-		t.Errorf("bulk's send p99 %+v", v)
+		t.Errorf("bulk's publish p99 %+v", v)
 	}
 	if v := o.Values["publish.p99"]; v.NA != "" {
-		t.Errorf("send p99 %+v, want small's", v)
+		t.Errorf("publish p99 %+v, want small's", v)
 	}
 }
 

@@ -42,7 +42,7 @@ func verdict(t *testing.T, o plan.Outcome, want plan.Verdict, reason string) {
 		t.Errorf("verdict %s, want %s; reasons %q", o.Verdict, want, o.Reasons)
 	}
 	if reason != "" && !strings.Contains(strings.Join(o.Reasons, "\n"), reason) {
-		t.Errorf("reasons %q do not say %q", o.Reasons, reason)
+		t.Errorf("reasons %q do not contain %q", o.Reasons, reason)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestTaskWithoutProblemsIsValid(t *testing.T) {
 	na(t, o, "binding.first.p50", NANoChurn)
 	for name, v := range o.Values {
 		if len(v.Flags) > 0 {
-			t.Errorf("%s has flags %v for no reason", name, v.Flags)
+			t.Errorf("%s has flags %v without a reason", name, v.Flags)
 		}
 	}
 	if o.Measured.D() != 10*time.Second || len(o.Warnings) > 0 {

@@ -115,7 +115,7 @@ func TestNotSteady(t *testing.T) {
 				found, why := w.watch(rand.New(rand.NewPCG(i, 1)))
 				if found == 0 {
 					if why == "" {
-						t.Fatal("not steady, and no word why")
+						t.Fatal("not steady without a reason")
 					}
 					continue
 				}
@@ -171,7 +171,7 @@ func TestReasonsOfAnUnsteadyLoad(t *testing.T) {
 		"publish rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
 	} {
 		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {
-			t.Errorf("said %q, want %q", why, want)
+			t.Errorf("got %q, want %q", why, want)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestFailedMessagesBoundTheIntendedLatency(t *testing.T) {
 		t.Errorf("p95 is %+v, want more than 30 s by 100 messages", v)
 	}
 	if v := o.Values["e2e.p95"]; v.Over != 0 {
-		t.Errorf("p95 of processing is %+v; a message that failed may have been received", v)
+		t.Errorf("p95 of the end-to-end latency is %+v; a message that failed may have been received", v)
 	}
 }
 

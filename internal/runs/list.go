@@ -133,7 +133,7 @@ func idsWith(root, prefix string) (ids []string) {
 
 // listing lists the runs whose ids begin with prefix, newest first, for error messages.
 func listing(root, prefix string) string {
-	const most = 10
+	const maxListed = 10
 	all, err := List(root)
 	if err != nil {
 		return err.Error()
@@ -141,15 +141,15 @@ func listing(root, prefix string) string {
 	var lines []string
 	for _, s := range all {
 		if strings.HasPrefix(s.ID, prefix) {
-			most := ""
+			bound := ""
 			if s.AtMost {
-				most = "at most "
+				bound = "at most "
 			}
-			lines = append(lines, fmt.Sprintf("%s (%s, %d of %s%d tasks done)", s.ID, s.Name, s.Done, most, s.Tasks))
+			lines = append(lines, fmt.Sprintf("%s (%s, %d of %s%d tasks done)", s.ID, s.Name, s.Done, bound, s.Tasks))
 		}
 	}
-	if more := len(lines) - most; more > 0 {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	if more := len(lines) - maxListed; more > 0 {
+		lines = append(lines[:maxListed], fmt.Sprintf("and %d more", more))
 	}
 	return "use one of " + strings.Join(lines, ", ")
 }

@@ -19,13 +19,13 @@ func TestRunIsLockedByOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := second.Hold(); !errors.Is(err, ErrHeld) {
-		t.Errorf("the second holds it, too: %v", err)
+		t.Errorf("the second process locked it, too: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Hold(); err != nil {
-		t.Errorf("it is held though the first let it go: %v", err)
+		t.Errorf("it is locked although the first process released it: %v", err)
 	}
 	_ = second.Close()
 }

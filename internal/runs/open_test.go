@@ -86,7 +86,7 @@ func TestOpenByIDAndPrefix(t *testing.T) {
 		_, err := Open(root, typed)
 		for _, part := range want {
 			if err == nil || !strings.Contains(err.Error(), part) {
-				t.Errorf("open %q: error %v does not say %q", typed, err, part)
+				t.Errorf("open %q: error %v does not contain %q", typed, err, part)
 			}
 		}
 	}

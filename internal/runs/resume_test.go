@@ -36,7 +36,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("%d outcomes, %v", len(outcomes), err)
 	}
 	if w := strings.Join(outcomes[1].Warnings, "\n"); !strings.Contains(w, "attempt 1 of this task was interrupted") {
-		t.Errorf("the outcome does not tell of its first attempt: %q", w)
+		t.Errorf("the outcome does not report its first attempt: %q", w)
 	}
 	m, err := second.Record(tasks[1].ID)
 	if err != nil || m.Accounting(1).Sent != 2000 {

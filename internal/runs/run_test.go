@@ -219,7 +219,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 		files++
 		text, err := os.ReadFile(path)
 		if bytes.Contains(text, []byte("hunter2")) {
-			t.Errorf("%s holds the password:\n%s", path, text)
+			t.Errorf("%s contains the password:\n%s", path, text)
 		}
 		return err
 	})

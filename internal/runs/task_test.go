@@ -99,7 +99,7 @@ func TestFailedAttemptIsStored(t *testing.T) {
 	for _, file := range []string{filepath.Join(kept, outcomeFile),
 		filepath.Join(last.Dir(), "tasks", task.ID, outcomeFile)} {
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hunter2") {
-			t.Errorf("%s holds a password, or is not there (%v)", file, err)
+			t.Errorf("%s contains a password, or is not there (%v)", file, err)
 		}
 	}
 }

@@ -124,12 +124,12 @@ func (x stopped) hurry(first int) (d, delta float64) {
 			counts[m.publisher]++
 		}
 	}
-	least, most, n := math.Inf(1), 0.0, 0.0
+	low, high, n := math.Inf(1), 0.0, 0.0
 	for p, sum := range sums {
 		d, n = d+sum, n+counts[p]
-		least, most = min(least, sum/counts[p]), max(most, sum/counts[p])
+		low, high = min(low, sum/counts[p]), max(high, sum/counts[p])
 	}
-	return d / n, most - least
+	return d / n, high - low
 }
 
 func stopCell(mode, measure string) string {

@@ -159,7 +159,7 @@ func quarantined(r *row) {
 		}
 	}
 	if code := f.ctl.ExitCode(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "(task "+b.Task+") in flight") {
-		f.t.Errorf("ctl exited with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
+		f.t.Errorf("ctl exited with %d, last output:\n%s", code, f.ctl.Tail(3000))
 	}
 	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndQuarantined)) {

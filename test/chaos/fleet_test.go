@@ -261,7 +261,7 @@ func (f *fleet) resume() {
 func (f *fleet) read(text string) {
 	f.t.Helper()
 	if !strings.Contains(f.ctl.Output(), text) {
-		f.t.Errorf("ctl did not print %q; it said last:\n%s", text, f.ctl.Tail(3000))
+		f.t.Errorf("ctl did not print %q; last output:\n%s", text, f.ctl.Tail(3000))
 	}
 }
 
@@ -274,6 +274,6 @@ func (f *fleet) ends(codes ...int) *account {
 			return f.account()
 		}
 	}
-	f.t.Errorf("ctl exited with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.Tail(3000))
+	f.t.Errorf("ctl exited with %d, want one of %v; last output:\n%s", code, codes, f.ctl.Tail(3000))
 	return f.account()
 }

@@ -70,8 +70,8 @@ func (r *row) start(c process.Command) *process.Process {
 func (r *row) pass(d time.Duration) { time.Sleep(d) }
 
 // between returns a random duration.
-func (r *row) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(r.random.Float64()*float64(most-least))
+func (r *row) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(r.random.Float64()*float64(high-low))
 }
 
 // did records a description of the fault.

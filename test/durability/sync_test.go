@@ -53,10 +53,10 @@ func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 			}
 			checked, late := f.check(calls, log, quorum)
 			t.Logf("%d system calls: acknowledged %v", len(calls), checked)
-			for kind, least := range map[string]int{"submission": 1, "snapshot": 2, "outcome": 1} {
+			for kind, minimum := range map[string]int{"submission": 1, "snapshot": 2, "outcome": 1} {
 				switch {
-				case checked[kind] < least:
-					t.Errorf("only %d acknowledgements of %s were found, want at least %d", checked[kind], kind, least)
+				case checked[kind] < minimum:
+					t.Errorf("only %d acknowledgements of %s were found, want at least %d", checked[kind], kind, minimum)
 				case c.synced && len(late[kind]) > 0:
 					t.Errorf("%s: acknowledged before it was synced: %v", kind, late[kind])
 				case !c.synced && len(late[kind]) == 0:

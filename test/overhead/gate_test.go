@@ -7,10 +7,10 @@ type gate struct {
 	entered int64 // used only by the goroutine that enters
 	left    atomic.Int64
 	wanted  atomic.Int64 // value of left for which the entering goroutine waits; 0: it does not wait
-	room    chan struct{}
+	wake    chan struct{}
 }
 
-func newGate() *gate { return &gate{room: make(chan struct{}, 1)} }
+func newGate() *gate { return &gate{wake: make(chan struct{}, 1)} }
 
 func (g *gate) enter() {
 	if g.entered-g.left.Load() >= window {
@@ -23,7 +23,7 @@ func (g *gate) leave() {
 	n := g.left.Add(1)
 	if w := g.wanted.Load(); w != 0 && n >= w {
 		select {
-		case g.room <- struct{}{}:
+		case g.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -33,7 +33,7 @@ func (g *gate) leave() {
 func (g *gate) wait(left int64) {
 	g.wanted.Store(left)
 	for g.left.Load() < left {
-		<-g.room
+		<-g.wake
 	}
 	g.wanted.Store(0)
 }

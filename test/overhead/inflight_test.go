@@ -36,7 +36,7 @@ func TestInFlightLimitIsFilled(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, driver, variable, options string
-		most                            int // maximum that the broker or its client permits; 0: any
+		maximum                         int // maximum that the broker or its client permits; 0: any
 	}{
 		{"nats", "nats", "LOCKSTEP_NATS_URL", `{"url": %q}`, 0},
 		{"rabbitmq", "rabbitmq", brokerURL, `{"url": %q}`, 0},
@@ -58,8 +58,8 @@ func TestInFlightLimitIsFilled(t *testing.T) {
 				t.Fatalf("%s is not set; run the test in the lab: make test-long PART=overhead", test.variable)
 			}
 			limit := plan.Default().Publishers.MaxInFlight
-			if test.most > 0 {
-				limit = min(limit, test.most)
+			if test.maximum > 0 {
+				limit = min(limit, test.maximum)
 			}
 			options := fmt.Sprintf(test.options, address)
 			first, _ := confirmRate(t, test.driver, options, limit, 0)

@@ -27,7 +27,7 @@ func BenchmarkMongoDB(b *testing.B) {
 	url := labAddress(b, mongoURL, "mongodb")
 	o, err := json.Marshal(map[string]any{"url": url, "w": 1, "journal": false, "pollInterval": "1ms"})
 	must(b, err)
-	compare(b, subject{name: "mongodb", options: o, pairs: 8, least: 300,
+	compare(b, subject{name: "mongodb", options: o, pairs: 8, minMessages: 300,
 		bare: func(b *testing.B, w work) sample { return bareMongoDB(b, url, w) }})
 }
 
@@ -88,14 +88,14 @@ func claimMongoDB(ctx context.Context, from *mongo.Collection, n int) error {
 
 // insertMongoDB inserts a hundred documents at a time if the mode permits it.
 func insertMongoDB(ctx context.Context, to *mongo.Collection, w work) error {
-	most := 1
+	batch := 1
 	if w.mode == drivers.ConfirmWindow {
-		most = 100
+		batch = 100
 	}
 	body := make([]byte, w.size)
-	for i := 0; i < w.n; i += most {
+	for i := 0; i < w.n; i += batch {
 		var some []any
-		for range min(most, w.n-i) {
+		for range min(batch, w.n-i) {
 			some = append(some, bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "at", Value: bson.DateTime(0)},
 				{Key: "n", Value: int32(0)}, {Key: "body", Value: body}})
 		}

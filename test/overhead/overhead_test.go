@@ -42,8 +42,8 @@ type work struct {
 
 func (w work) String() string { return fmt.Sprintf("%s %d B", w.mode, w.size) }
 
-// most is the maximum of n: JetStream keeps at most 100,000 unconfirmed messages and drops the others.
-const most = 90_000
+// maxMessages is the maximum of n: JetStream keeps at most 100,000 unconfirmed messages and drops the others.
+const maxMessages = 90_000
 
 // sample is the cost of one side from the first message to the last confirm and delivery, without connecting.
 type sample struct {
@@ -57,8 +57,8 @@ type subject struct {
 	options json.RawMessage // of the driver
 	bare    func(b *testing.B, w work) sample
 	// For slow brokers; 0: the default.
-	pairs int
-	least int // minimum number of messages in a sample
+	pairs       int
+	minMessages int // minimum number of messages in a sample
 }
 
 // wanted is the minimum ratio of the engine's rate to that of the bare loop.
@@ -133,13 +133,13 @@ func printTables() {
 
 // measure measures pairs in the order bare, engine, engine, bare, so that a drift of the machine affects both.
 func measure(b *testing.B, s subject, w work) {
-	least := cmp.Or(s.least, 1000)
-	w.n = least
+	minMessages := cmp.Or(s.minMessages, 1000)
+	w.n = minMessages
 	fastest := 0.0
 	for range 4 { // determines the size of the sample, and warms up
 		first := s.bare(b, w)
 		fastest = max(fastest, float64(w.n)/first.elapsed.Seconds())
-		w.n = min(most, max(least, int(fastest*sampleTime.Seconds())))
+		w.n = min(maxMessages, max(minMessages, int(fastest*sampleTime.Seconds())))
 	}
 	engine(b, s, w)
 	var bare, full, ratio, extra, floor []float64

@@ -27,7 +27,7 @@ func BenchmarkSQS(b *testing.B) {
 	endpoint := labAddress(b, sqsEndpoint, "elasticmq")
 	o, err := json.Marshal(map[string]any{"endpoint": endpoint, "region": "elasticmq", "accessKey": "x", "secret": "x"})
 	must(b, err)
-	compare(b, subject{name: "sqs", options: o, pairs: 8, least: 300,
+	compare(b, subject{name: "sqs", options: o, pairs: 8, minMessages: 300,
 		bare: func(b *testing.B, w work) sample { return bareSQS(b, endpoint, w) }})
 }
 
@@ -103,7 +103,7 @@ func sendSQS(ctx context.Context, to *sqs.Client, at *string, w work) error {
 			return err
 		}
 		if len(answer.Failed) > 0 {
-			return fmt.Errorf("%d messages were refused", len(answer.Failed))
+			return fmt.Errorf("%d messages were rejected", len(answer.Failed))
 		}
 		i += len(some)
 	}

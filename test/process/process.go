@@ -225,9 +225,9 @@ func (p *Process) Output() string {
 }
 
 // Tail returns the end of the output, at most this number of bytes.
-func (p *Process) Tail(most int) string {
+func (p *Process) Tail(limit int) string {
 	text := p.Output()
-	return string(bytes.TrimSpace([]byte(text[max(0, len(text)-most):])))
+	return string(bytes.TrimSpace([]byte(text[max(0, len(text)-limit):])))
 }
 
 // RSS returns the resident memory in bytes.

@@ -53,8 +53,8 @@ func execute(t *testing.T, limit time.Duration, env []string, name string, args 
 	t.Helper()
 	out, err := attempt(t, limit, env, name, args...)
 	if err != nil {
-		const most = 6000 // bytes; the cause is at the end
-		t.Fatalf("%s %q: %v\n%s", name, args, err, out[max(0, len(out)-most):])
+		const limit = 6000 // bytes; the cause is at the end
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out[max(0, len(out)-limit):])
 	}
 	return out
 }

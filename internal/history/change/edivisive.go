@@ -27,7 +27,7 @@ func newEnergy(values []float64) energy {
 // from or later. The best one has the largest scaled energy distance between start…at and at…right. See Matteson and
 // James, 2014, equations 5 to 7, with alpha = 1.
 func (e energy) split(start, from, end int) (at, right int) {
-	most := math.Inf(-1)
+	largest := math.Inf(-1)
 	w := e.n + 1
 	for k := from; k <= end-segment; k++ {
 		x := float64(k - start)
@@ -37,8 +37,8 @@ func (e energy) split(start, from, end int) (at, right int) {
 			y := float64(m - k)
 			across := atK[m] - atK[k] - atStart[m] + atStart[k]
 			within := e.sums[m*w+m] - 2*atK[m] + atK[k]
-			if q := x * y / (x + y) * (2*across/(x*y) - left/(x*(x-1)) - within/(y*(y-1))); q > most {
-				at, right, most = k, m, q
+			if q := x * y / (x + y) * (2*across/(x*y) - left/(x*(x-1)) - within/(y*(y-1))); q > largest {
+				at, right, largest = k, m, q
 			}
 		}
 	}

@@ -179,10 +179,10 @@ func autocorrelation(all []Series) float64 {
 			continue
 		}
 		x, y := differences(s.Values, 1), differences(s.Values, 2)
-		most := 4 * stats.Median(x)
+		limit := 4 * stats.Median(x)
 		mean := func(all []float64) (mean float64) {
 			for _, d := range all {
-				mean += min(d, most) / float64(len(all))
+				mean += min(d, limit) / float64(len(all))
 			}
 			return mean
 		}
