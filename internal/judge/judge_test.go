@@ -186,8 +186,8 @@ func TestMeasurementByCount(t *testing.T) {
 	}
 }
 
-// TestConsumersReceiveTheBacklogOfTheWarmupFirst covers consumers at 100 per second. They receive 300 messages of the warm-up
-// before the 200 of the count, in 5 s.
+// TestConsumersReceiveTheBacklogOfTheWarmupFirst covers consumers at 100 per second. They receive 300 messages of
+// the warm-up before the 200 of the count, in 5 s.
 func TestConsumersReceiveTheBacklogOfTheWarmupFirst(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
 	var sent []uint64

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDefectivePagesAreReported proves that a page's requests, console messages and exceptions are detected. The tests of
-// pages depend on it.
+// TestDefectivePagesAreReported proves that a page's requests, console messages and exceptions are detected. The tests
+// of pages depend on it.
 func TestDefectivePagesAreReported(t *testing.T) {
 	program := os.Getenv("LOCKSTEP_CHROMIUM")
 	if program == "" && os.Getenv("LOCKSTEP_LAB") == "required" {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The reports of the tools. The first group is a rate in messages per second. PerfTest and Kafka's tools print such a line
-// every reportEvery, and nats bench one at the end.
+// The reports of the tools. The first group is a rate in messages per second. PerfTest and Kafka's tools print such a
+// line every reportEvery, and nats bench one at the end.
 var (
 	perfTestConfirmed = regexp.MustCompile(`confirmed: ([0-9,.]+) msg/s`)
 	perfTestReceived  = regexp.MustCompile(`received: ([0-9,.]+) msg/s`)
