@@ -8,12 +8,17 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.org/lockstep/lockstep/internal/agent"
+	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/metrics"
+	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/web"
 	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/internal/wire/keys"
@@ -169,4 +174,98 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return onlyMetrics(metrics.Agent(cfg.Status, conn.Linked, version(), cfg.Log))
 	})
 	return leave(cfg.Log, agent.Serve(serving, wire.NewAgent(conn), cfg))
+}
+
+func labelFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringArrayVar(to, "label", nil,
+		"label this agent with `name=value`, for \"on\" in matrices; repeatable")
+}
+
+// labels parses the values of --label.
+func labels(given []string) (map[string]string, error) {
+	all := map[string]string{}
+	var faults []error
+	for _, text := range given {
+		name, value, paired := strings.Cut(strings.TrimSpace(text), "=")
+		err := matrix.Label(name, value)
+		if !paired {
+			err = fmt.Errorf("label %q: no value; write for example zone=a", text)
+		}
+		if before, twice := all[name]; err == nil && twice {
+			err = fmt.Errorf("label %q: given twice, as %q and %q; omit one", name, before, value)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--label: %w", err))
+			continue
+		}
+		all[name] = value
+	}
+	return all, usageErrors(faults)
+}
+
+// unlabelled returns an error if a cell requires labels: agents in this process have none.
+func unlabelled(run plan.Run) error {
+	for _, c := range run.Cells {
+		for _, r := range c.Workload.Roles() {
+			if len(r.On) > 0 {
+				return exit{ExitBadMatrix,
+					fmt.Errorf("cell %s requires %s on agents with %s: local agents have no labels; use a fleet with --server, or remove \"on\" from the cell",
+						c.Name(), r.Name, r.On)}
+			}
+		}
+	}
+	return nil
+}
+
+const observeFlagName = "observe"
+
+func observeFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringArrayVar(to, observeFlagName, nil,
+		"only measure `NAME=port:5672`, NAME=pid:1 or NAME=command:TEXT; repeatable [$LOCKSTEP_OBSERVE]")
+}
+
+// observed parses the values of --observe: the processes of brokers, by name. The error lists all invalid ones.
+func observed(given []string) (map[string]plan.Processes, error) {
+	all := map[string]plan.Processes{}
+	var faults []error
+	for _, text := range given {
+		name, p, err := observation(strings.TrimSpace(text))
+		if err == nil && slices.Contains(all[name], p) {
+			err = errors.New("given twice; omit one")
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--observe %q: %w", text, err))
+			continue
+		}
+		all[name] = append(all[name], p)
+	}
+	return all, usageErrors(faults)
+}
+
+// observation parses one value of --observe.
+func observation(text string) (name string, p plan.Process, err error) {
+	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, where NAME is a broker of matrices or a driver"
+	name, process, is := strings.Cut(text, "=")
+	kind, value, hasKind := strings.Cut(process, ":")
+	if !is || !hasKind || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
+		return "", p, errors.New(forms)
+	}
+	number := func(most int) (int, error) {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > most {
+			return 0, fmt.Errorf("%s: pass a number from 1 to %d, not %q", kind, most, value)
+		}
+		return n, nil
+	}
+	switch kind {
+	case "port":
+		p.Port, err = number(65535)
+	case "pid":
+		p.PID, err = number(1 << 22) // the maximum of Linux
+	case "command":
+		p.Command = value
+	default:
+		err = fmt.Errorf("%q: unknown way to find a process; %s", kind, forms)
+	}
+	return name, p, err
 }

@@ -8,349 +8,241 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"example.org/lockstep/lockstep/internal/controller"
-	"example.org/lockstep/lockstep/internal/matrix"
-	"example.org/lockstep/lockstep/internal/metrics"
-	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/web"
-	"example.org/lockstep/lockstep/internal/wire"
-	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// maxBeside limits --max-parallel-runs.
-const maxBeside = 64
-
-// controllerOptions are the flags of the controller.
-type controllerOptions struct {
-	server      serverFlags
-	pages       webFlags
-	influx      influxFlags
-	access      accessFlags
-	allowed     drivers.Access // parsed from access
-	listen, dir string
-	open        bool
-	config      string
-	hooks       string
-	drivers     string // the file of --drivers
-	replicas    int
-	beside      int
-	room        memory
-	sync        string
-	syncEvery   time.Duration // parsed from sync; 0: before each acknowledgement
-	within      time.Duration
-	verbose     bool
+// webFlags select where a daemon serves pages or metrics over HTTP, and to which users.
+type webFlags struct {
+	name      string // the flag with the address
+	listen    string
+	users     string
+	cert, key string
 }
 
-// Controller runs the daemon that executes runs on a fleet, and returns its exit code.
-func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return execute(ctx, controllerCommand(), args, stdin, stdout, stderr)
+func (f *webFlags) add(c *cobra.Command, name, what string) {
+	f.name = name
+	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+
+		"-users")
+	c.Flags().StringVar(&f.users, name+"-users", "",
+		"require a login with users of `file`, with lines NAME:HASH of \"ctl fleet hash-password\"")
+	c.Flags().StringVar(&f.cert, name+"-cert", "", "serve --"+name+" over TLS with the certificate in `file` (default: no TLS)")
+	c.Flags().StringVar(&f.key, name+"-key", "", "read the private key of --"+name+"-cert from `file`")
 }
 
-func controllerCommand() *cobra.Command {
-	var o controllerOptions
-	root := &cobra.Command{
-		Use:   "lockstep-controller",
-		Short: "Execute runs on a fleet of agents",
-		Long: `lockstep-controller receives runs from the control plane, and agents execute them in lockstep. With --listen the
-controller serves the control plane itself. It stores streams under --dir, and copies of runs in the subfolder runs. With
---sync DURATION, a power failure can lose messages acknowledged in that time. With --server it uses a NATS server.
---listen requires credentials: --nats-config with the file of "ctl fleet init", else LOCKSTEP_TOKEN, or LOCKSTEP_USER and
-LOCKSTEP_PASSWORD. SIGHUP reloads that configuration. With --open no credentials are required on loopback.
-
-On SIGTERM or Ctrl-C the controller starts no further task. It hands over when the tasks in flight have ended; it waits
-until their deadlines, or for --stop-within. A second signal aborts the tasks in flight and removes their topologies. A
-third signal ends the controller at once.`,
-		Example: `  lockstep-controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
-  lockstep-controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep \
-    --nats-config creds/nats.conf --creds creds/controller.nk
-  lockstep-controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			preferTyped(c, "listen", "server")
-			if err := o.check(); err != nil {
-				return err
+// listener returns the listener that the flags describe, or nil without an address. The error lists all invalid flags.
+func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
+	var faults []error
+	if f.listen == "" {
+		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
+			if more.value != "" {
+				faults = append(faults, fmt.Errorf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag,
+					f.name))
 			}
-			o.drivers = c.Flag("drivers").Value.String()
-			return o.run(c.Context(), c.ErrOrStderr())
+		}
+		return nil, usageErrors(faults)
+	}
+	l := &web.Listener{Listen: f.listen, Cert: f.cert, Key: f.key, Log: log}
+	if (f.cert == "") != (f.key == "") {
+		faults = append(faults, fmt.Errorf("only one of --%s-cert and --%s-key given; pass both", f.name, f.name))
+	}
+	if f.users != "" {
+		users, err := web.ReadUsers(f.users)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		l.Users = users
+	}
+	if _, err := web.NewAccess(f.listen, l.Users); err != nil && (f.users == "" || !errors.Is(err, web.ErrOpen)) {
+		if errors.Is(err, web.ErrOpen) {
+			err = fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet hash-password NAME\", or listen on 127.0.0.1",
+				err, f.name)
+		}
+		faults = append(faults, fmt.Errorf("--%s: %w", f.name, err))
+	}
+	return l, usageErrors(faults)
+}
+
+// start listens at once, so that an address in use is an error at the start. Requests get status 503 until ready is
+// called with the function that makes the handler.
+func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Handler), stop func(), err error) {
+	l, err := f.listener(log)
+	if err != nil || l == nil {
+		return func(func(*web.Access) http.Handler) {}, func() {}, err
+	}
+	var access *web.Access
+	var now atomic.Pointer[http.Handler]
+	at, stop, err := l.Serve(func(a *web.Access) http.Handler {
+		access = a
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if h := now.Load(); h != nil {
+				(*h).ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Retry-After", "2")
+			http.Error(w, "starting: the control plane does not respond yet", http.StatusServiceUnavailable)
+		})
+	})
+	if err != nil {
+		return nil, nil, exit{ExitBadMatrix, fmt.Errorf("--%s: %w", f.name, err)}
+	}
+	log.Info("serving over HTTP", "what", f.name, "at", at.String(), "tls", f.cert != "")
+	return func(make func(*web.Access) http.Handler) {
+		h := make(access)
+		now.Store(&h)
+	}, stop, nil
+}
+
+// onlyMetrics returns a handler that serves metrics at /metrics and a reference to them at /.
+func onlyMetrics(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "Lockstep agent: Prometheus metrics are at /metrics.")
+	})
+	mux.Handle("GET /metrics", metrics)
+	return mux
+}
+
+func fleetPassword() *cobra.Command {
+	return &cobra.Command{
+		Use:   "hash-password NAME",
+		Short: "Hash a password for --web-users (reads standard input)",
+		Long: `hash-password reads a password of 8 to 72 bytes from the first line of standard input. It prints NAME and the hash
+of the password as one line, for the files of lockstep-controller --web-users and lockstep-agent --metrics-users.`,
+		Example: `  ctl fleet hash-password alice < alice.password >> web.users`,
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 4<<10))
+			if err != nil {
+				return fmt.Errorf("read the password: %w", err)
+			}
+			first, _, _ := strings.Cut(string(text), "\n")
+			line, err := web.Password(args[0], []byte(strings.TrimSuffix(first, "\r")))
+			if err != nil {
+				return exit{ExitBadMatrix, err}
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), line)
+			return err
 		},
 	}
-	o.add(root)
-	root.AddCommand(expandSchedule())
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	return root
 }
 
-func (o *controllerOptions) add(c *cobra.Command) {
-	o.server.add(c, "")
-	f := c.Flags()
-	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
-	f.BoolVar(&o.open, "open", false,
-		"serve on loopback without credentials, so that every user of this host has full access")
-	f.StringVar(&o.config, "nats-config", "",
-		"serve with the users, permissions and certificate in `file`, which \"ctl fleet init\" writes")
-	f.StringVar(&o.dir, "dir", "",
-		"store streams and a copy of every run in `folder` (default: streams in memory only, no copies)")
-	f.StringVar(&o.sync, "sync", "always",
-		"sync streams to disk \"always\" (before each acknowledgement) or every `duration`, such as 2m")
-	f.IntVar(&o.replicas, "replicas", 0,
-		"store new and existing streams on `number` servers of the cluster (default: 3 on a cluster, else 1)")
-	f.IntVar(&o.beside, "max-parallel-runs", 4,
-		"execute up to `number` runs in parallel if they share no agent and no broker")
-	f.Var(&o.room, "record-limit",
-		"store at most these `bytes` of all runs; the oldest copied runs are deleted (default 1GiB)")
-	o.pages.add(c, "web", "web pages, and Prometheus metrics at /metrics,")
-	f.StringVar(&o.influx.file, "influx", "",
-		"write points to the InfluxDB of this JSON `file` (default: $INFLUX_URL, if set); needs --dir")
-	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB; ignore the environment")
-	f.StringVar(&o.hooks, "hooks", "",
-		"allow schedules to call the hooks in `file`; see docs/reference/schedules.md (default: no hooks)")
-	o.access.add(c, "hooks and InfluxDB settings")
-	f.DurationVar(&o.within, "stop-within", 0,
-		"after SIGTERM, abort the tasks in flight after `duration` (default: the deadlines of the tasks)")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "log debug messages")
-	withDrivers(c)
-	fromEnvironment(c)
+// accessFlags are the folders and environment variables of a daemon's host that references may read.
+type accessFlags struct {
+	folders, variables []string
 }
 
-// check parses and checks the flags. The error lists all invalid ones.
-func (o *controllerOptions) check() error {
-	var faults []error
-	if (o.listen == "") == (o.server.url == "") {
-		faults = append(faults,
-			errors.New("no control plane given, or two: pass either --listen to serve one or --server to use one; see lockstep-controller --help"))
+// add adds the flags. who names the readers in the help: "matrices".
+func (a *accessFlags) add(c *cobra.Command, who string) {
+	c.Flags().StringArrayVar(&a.folders, "files", nil,
+		"allow "+who+" to read files below an absolute `folder`; repeatable (default: none)")
+	c.Flags().StringArrayVar(&a.variables, "env", nil,
+		"allow "+who+" to read variable `NAME`; repeatable (default: none)")
+}
+
+// variable returns the name of the environment variable of a daemon's flag.
+func variable(flag string) string {
+	if flag == "label" {
+		return "LOCKSTEP_LABELS" // contains all labels
 	}
-	if o.config != "" && (o.listen == "" || o.server.creds == "") {
-		faults = append(faults,
-			errors.New("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see lockstep-controller --help"))
-	}
-	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
-		faults = append(faults,
-			errors.New("--open with credentials: omit --open, or omit --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
-	}
-	if o.replicas < 0 || o.replicas > 5 {
-		faults = append(faults, fmt.Errorf("--replicas %d: out of range; pass 1 to 5, or omit it",
-			o.replicas))
-	}
-	if o.sync != "always" {
-		var err error
-		if o.syncEvery, err = time.ParseDuration(o.sync); err != nil || o.syncEvery <= 0 {
-			faults = append(faults, fmt.Errorf("--sync %q: not a duration; pass always, or a duration such as 2m", o.sync))
+	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fromEnvironment lets environment variables set every flag of a daemon, so that service units are the same on all
+// hosts. The command line has precedence. Repeatable flags take a list, separated by commas or white space.
+func fromEnvironment(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if name := variable(f.Name); !strings.Contains(f.Usage, name) {
+			f.Usage += " [$" + name + "]"
 		}
-	}
-	err := o.server.check()
-	if err != nil {
-		faults = append(faults, err)
-	}
-	if o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false); err != nil {
-		faults = append(faults, err)
-	}
-	if o.within < 0 {
-		faults = append(faults, fmt.Errorf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within))
-	}
-	if o.beside < 1 || o.beside > maxBeside {
-		faults = append(faults,
-			fmt.Errorf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d", o.beside,
-				maxBeside))
-	}
-	return usageErrors(faults)
-}
-
-// run serves until ctx ends and no task is in flight, or until the embedded control plane fails.
-func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
-	hooks, err := readHooks(o.hooks, o.allowed)
-	if err != nil {
-		return err
-	}
-	release, err := lockDir("--dir", o.dir)
-	if err != nil {
-		return err
-	}
-	defer release()
-	log := daemonLog(stderr, o.verbose)
-	status := &controller.Status{}
-	defer supervise(log, status.Stuck)()
-	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
-	if err != nil {
-		return err
-	}
-	serve, unserve, err := o.pages.start(log)
-	if err != nil {
-		return err
-	}
-	defer unserve()
-	connect, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config,
-		Auth: o.server.auth(), Open: o.open, Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
-	if err != nil {
-		return err
-	}
-	defer stop()
-	conn, err := connect(ctx)
-	if err != nil {
-		return leave(log, err)
-	}
-	defer conn.Close()
-	pages, err := wire.NewClient(ctx, connect) // separate: requests of pages cannot close the controller's connection
-	if err != nil {
-		return err
-	}
-	defer pages.Close()
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
-		Status: status, Ceilings: controller.OpenCeilings("", ""),
-		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
-		Expand: expander(o.drivers, expandTime, expandMemory)}
-	if o.dir != "" {
-		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks get this path
-			return fmt.Errorf("resolve the folder of run copies: %w", err)
-		}
-		cfg.Ceilings = controller.OpenCeilings(filepath.Join(o.dir, "ceilings.json"), build())
-	}
-	serve(func(access *web.Access) http.Handler {
-		return web.New(web.Config{Conn: pages, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
-			Metrics: metrics.Controller(pages, status, written, version(), log)})
 	})
-	serving, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	cfg.Stop = ctx.Done()
-	again := make(chan os.Signal, 2)
-	defer signal.Stop(again)
-	defer context.AfterFunc(ctx, func() {
-		log.Info("stopping: hands over after the tasks in flight; a second signal aborts them")
-		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
-		var late <-chan time.Time
-		if o.within > 0 {
-			late = time.After(o.within)
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		var faults []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			value, ok := os.LookupEnv(variable(f.Name))
+			if !ok || value == "" || f.Changed || f.Name == "help" || f.Name == "version" {
+				return
+			}
+			if err := setFlag(f, value); err != nil {
+				faults = append(faults, fmt.Sprintf("environment variable %s=%q: %v", variable(f.Name), value,
+					invalidValue(f, err)))
+			}
+		})
+		if len(faults) > 0 {
+			return exit{ExitBadMatrix, fmt.Errorf("%s; see %s --help", strings.Join(faults, "; "), c.CommandPath())}
 		}
-		select {
-		case <-again:
-		case <-late:
-		case <-serving.Done():
+		return nil
+	}
+}
+
+// preferTyped resolves flags that exclude each other. If the command line sets one of them, it clears those that only
+// the environment sets.
+func preferTyped(c *cobra.Command, flags ...string) {
+	if !slices.ContainsFunc(flags, c.Flags().Changed) {
+		return
+	}
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); !f.Changed {
+			_ = f.Value.Set("") // a text flag accepts any value
 		}
-		giveUp()
-	})()
-	served := make(chan error, 1)
-	go func() { served <- controller.Serve(serving, conn, cfg) }()
-	select {
-	case err := <-served:
-		return leave(log, err)
-	case err := <-broken: // no message can be stored: exit as if killed, the next start continues the runs
-		return fmt.Errorf("store messages under %s: %w; free disk space and restart the controller, which continues its runs",
-			o.dir, err)
 	}
 }
 
-// readHooks reads the file of commands that the controller calls after the runs of schedules.
-func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
-	if file == "" {
-		return nil, nil
+func setFlag(f *pflag.Flag, value string) error {
+	several, is := f.Value.(pflag.SliceValue)
+	if !is {
+		return f.Value.Set(value)
 	}
-	text, err := readCommands("hooks", file)
-	if err != nil {
-		return nil, err
+	if f.Name == observeFlagName { // its commands contain blanks
+		return several.Replace(strings.Split(value, ","))
 	}
-	all, err := matrix.Hooks(file, text)
-	if err != nil {
-		return nil, err
-	}
-	hooks, err := controller.NewHooks(all, access)
-	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks of %s: %w", file, err)}
-	}
-	return hooks, nil
+	return several.Replace(strings.FieldsFunc(value,
+		func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }))
 }
 
-// controlPlane returns a function that connects to the control plane: to an embedded server if cfg.Listen is set, else
-// to the server of s. broken receives the error that ended an embedded server.
-func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
-	connect func(context.Context) (*wire.Conn, error), broken <-chan error, stop func(), err error) {
-	background := context.WithoutCancel(ctx)
-	if cfg.Listen == "" {
-		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {},
-			nil
+// supervise reports to systemd that the daemon is ready and then, until stop is called, that it makes progress. If
+// stuck returns an error, the report is omitted, and systemd ends a daemon whose unit has a WatchdogSec. Without
+// systemd, supervise does nothing.
+func supervise(log *slog.Logger, stuck func() error) (stop func()) {
+	every, err := daemon.SdWatchdogEnabled(true)
+	if err == nil {
+		_, err = daemon.SdNotify(false, daemon.SdNotifyReady)
 	}
-	server, err := wire.Embedded(background, cfg)
 	if err != nil {
-		return nil, nil, nil, unserved(err)
+		log.Warn("cannot notify systemd", "err", err)
 	}
-	stopListening := onHangup(func() {
-		if err := server.Reload(); err != nil {
-			cfg.Log.Error("reload failed: the control plane keeps its configuration", "error", err)
-			return
-		}
-		cfg.Log.Info("control plane configuration reloaded")
-	})
-	cfg.Log.Info("control plane started", "url", server.URL())
-	return server.Connect, server.Broken(), func() { stopListening(); server.Close() }, nil
-}
-
-// unserved adds the remedy to the error of an embedded control plane.
-func unserved(err error) error {
-	if errors.Is(err, wire.ErrOpen) {
-		err = fmt.Errorf("%w: pass --nats-config and --creds with files of \"ctl fleet init\", or set LOCKSTEP_TOKEN, "+
-			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; --open on 127.0.0.1 allows every user of this host", err)
+	if every == 0 {
+		return func() {}
 	}
-	if errors.Is(err, wire.ErrAsked) {
-		return exit{ExitBadMatrix, err}
-	}
-	return err
-}
-
-// onHangup calls reload at each SIGHUP. stop ends that, and waits for a call in progress.
-func onHangup(reload func()) (stop func()) {
-	signals, ended := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		for range signals {
-			reload()
+		defer close(done)
+		tick := time.NewTicker(every / 4)
+		defer tick.Stop()
+		for {
+			if err := stuck(); err != nil {
+				log.Error("no progress; systemd will restart this daemon", "err", err)
+			} else if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
+				log.Warn("cannot notify systemd", "err", err)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}()
 	return func() {
-		signal.Stop(signals)
-		close(signals)
-		<-ended
+		cancel()
+		<-done
 	}
-}
-
-// dialPatiently retries until it is connected or ctx ends, because daemons start in any order.
-func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
-	const least, most = 250 * time.Millisecond, 5 * time.Second
-	for pause := least; ; pause = min(2*pause, most) {
-		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
-		if err == nil {
-			conn.LogTo(log)
-			log.Info("connected to the control plane", "url", plan.Redact(s.url))
-			return conn, nil
-		}
-		log.Warn("cannot connect to the control plane; retrying", "error", err, "hint", s.remedy(err))
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-// leave logs the end of a daemon. A cancelled context is a requested stop and not an error.
-func leave(log *slog.Logger, err error) error {
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("serve: %w", err)
-	}
-	log.Info("stopped")
-	return nil
-}
-
-func daemonLog(stderr io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 }

@@ -1,300 +1,285 @@
 package cli
 
 import (
-	"cmp"
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/url"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"example.org/lockstep/lockstep/internal/agent"
-	"example.org/lockstep/lockstep/internal/controller"
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/wire"
-	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
-// serverFlags select the control plane and the credentials for it. Secrets come from the environment or a file: other
-// users can read a command line.
-type serverFlags struct {
-	url       string
-	creds     string
-	ca        string
-	cert, key string
-	context   string            // of --context or LOCKSTEP_CONTEXT
-	name      string            // of the context that choose has selected; "": none
-	named     bool              // whether --context selected it
-	preset    map[string]string // values that flags have without being typed: of the environment, or of the context
+func fleetCommand() *cobra.Command {
+	return parent(&cobra.Command{
+		Use:   "fleet",
+		Short: "List the agents of a fleet, and manage its credentials",
+		Long: `fleet lists agents, and creates the certificates and keys with which the programs of a fleet authenticate. These are
+a certificate authority, the certificate of the servers, and keys for the controller, clients, viewers and each agent. It
+also writes the NATS configuration with the permissions of each. Copy to each host only the files that it needs. Keep
+ca.key and the other files where they were created. See docs/howto/secure-a-fleet.md.`,
+		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
+  ctl fleet add creds load-1 load-2 broker-1
+  ctl fleet agents --server nats://bench-1:4222`,
+	},
+		fleetAgents(), fleetInit(), fleetAdd(), fleetShow(), fleetRenew(),
+		fleetChange("rotate", "Replace the keys of users", "the old keys are rejected", (*keys.Credentials).Rotate),
+		fleetRemove(), fleetPassword())
 }
 
-func (s *serverFlags) add(c *cobra.Command, none string) {
-	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"),
-		"connect to the control plane at `URL`, tls://host:port"+none+" [$LOCKSTEP_SERVER]")
-	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"),
-		"authenticate with key `file` (or $LOCKSTEP_TOKEN, or $LOCKSTEP_USER and _PASSWORD) [$LOCKSTEP_CREDS]")
-	c.Flags().StringVar(&s.ca, "ca", os.Getenv("LOCKSTEP_CA"),
-		"trust the CA certificates in `file` (default: system roots) [$LOCKSTEP_CA]")
-	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"),
-		"present the client certificate in `file` [$LOCKSTEP_CERT]")
-	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "read the private key of --cert from `file` [$LOCKSTEP_KEY]")
-	s.preset = map[string]string{}
-	for _, flag := range []string{"server", "creds", "ca", "cert", "key"} {
-		s.preset[flag] = c.Flag(flag).DefValue
+// reloaded and renewed are the hints after a change: it has no effect before the servers reload their configuration.
+const (
+	reloaded = "Copy nats.conf" + toReload
+	renewed  = "Copy server.crt and server.key" + toReload
+	toReload = " to the control plane and reload it: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
+)
+
+func fleetInit() *cobra.Command {
+	var hosts, agents []string
+	var cluster bool
+	var at string
+	c := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Create the certificates and credentials of a new fleet in DIR",
+		Example: `  ctl fleet init creds --host bench-1 --agents load-1,load-2
+  ctl fleet init creds --host nats-1,nats-2,nats-3 --cluster --at /etc/nats`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if cluster && len(hosts) < 3 {
+				return exit{ExitBadMatrix, errors.New("--cluster: fewer than three hosts; pass --host A,B,C")}
+			}
+			if err := agentNames(agents); err != nil {
+				return err
+			}
+			if at == "" {
+				at = absolute(args[0])
+			}
+			if !filepath.IsAbs(at) {
+				return exit{ExitBadMatrix, fmt.Errorf("--at %q: not absolute; pass an absolute path", at)}
+			}
+			creds, err := keys.Make(args[0], at, hosts, cluster)
+			if err != nil {
+				return err
+			}
+			if err := creds.AddAgents(1, agents...); err != nil {
+				return err
+			}
+			return showCredentials(c, args[0], creds)
+		},
 	}
+	c.Flags().StringSliceVar(&hosts, "host", nil,
+		"issue the certificate for these `names` and addresses of the control plane, besides loopback")
+	c.Flags().StringSliceVar(&agents, "agents", nil, "also create credentials for the agents with these `names`")
+	c.Flags().BoolVar(&cluster, "cluster", false, "configure the hosts as a cluster of NATS servers, with one configuration for each")
+	c.Flags().StringVar(&at, "at", "",
+		"use this `folder` of the control plane's servers for the certificates (default: DIR)")
+	return c
 }
 
-// auth returns the credentials that this program presents, or that it requires if it serves the control plane.
-func (s *serverFlags) auth() wire.Auth {
-	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"),
-		Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds,
-		CA: s.ca, Cert: s.cert, Key: s.key}
-}
-
-// files returns the flags that name a file, as pairs of name and value.
-func (s *serverFlags) files() [][2]string {
-	return [][2]string{{"creds", s.creds}, {"ca", s.ca}, {"cert", s.cert}, {"key", s.key}}
-}
-
-// hint returns the flags that another command needs to use the same fleet, quoted for a shell. It omits flags whose
-// value is that of the environment or of the context.
-func (s *serverFlags) hint() (text string) {
-	flags := s.files()
-	switch {
-	case s.named:
-		text = " --context " + display.ShellWord(s.name)
-	case s.name == "":
-		flags = append([][2]string{{"server", plan.Redact(s.url)}}, flags...)
-	}
-	for _, f := range flags {
-		if name, value := f[0], f[1]; value != "" && value != plan.Redact(s.preset[name]) {
-			text += " --" + name + " " + display.ShellWord(value)
-		}
-	}
-	return text
-}
-
-// check returns an error for each invalid URL, and for each file that cannot be read or used. Retries would not resolve
-// these errors. Without a server there is nothing to check.
-func (s *serverFlags) check() error {
-	if s.url == "" {
-		return nil
-	}
+// agentNames returns an error for each name that is not valid for an agent.
+func agentNames(names []string) error {
 	var faults []error
-	for one := range strings.SplitSeq(s.url, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" ||
-			!isPort(u.Port()) {
-			faults = append(faults,
-				fmt.Errorf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port",
-					plan.Redact(one)))
+	for _, name := range names {
+		if err := keys.CheckName(name); err != nil {
+			faults = append(faults, fmt.Errorf("add agent: %w", err))
 		}
-	}
-	for _, f := range s.files() {
-		flag, path := f[0], f[1]
-		if path == "" {
-			continue
-		}
-		if _, err := os.ReadFile(path); err != nil {
-			faults = append(faults, fmt.Errorf("read --%s %s: %w", flag, path, errors.Unwrap(err)))
-		}
-	}
-	if err := s.auth().Check(); err != nil && len(faults) == 0 {
-		faults = append(faults,
-			fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"",
-				err))
 	}
 	return usageErrors(faults)
 }
 
-func isPort(text string) bool {
-	port, err := strconv.ParseUint(text, 10, 16)
-	return err == nil && port > 0
-}
-
-// fleet is a connection to a control plane. close also stops the processes of a local fleet.
-type fleet struct {
-	conn  *wire.Client
-	close func()
-}
-
-// connect dials the fleet. Without a server it starts a fleet with this number of agents in this process.
-func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
-	if s.url == "" {
-		return local(ctx, agents, targets, log)
-	}
-	conn, err := s.dial(ctx)
-	if err != nil {
-		return fleet{}, err
-	}
-	return fleet{conn: conn, close: conn.Close}, nil
-}
-
-// local starts a control plane, a controller and agents in this process. They use the same protocol, without a port.
-func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
-	dir, remove, err := scratch(log)
-	if err != nil {
-		return fleet{}, err
-	}
-	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log, Scratch: dir})
-	if err != nil {
-		remove()
-		return fleet{}, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	f := fleet{close: func() {
-		cancel()
-		wg.Wait()
-		server.Close()
-		remove()
-	}}
-	serve := func(name string, run func(*wire.Conn) error) error {
-		conn, err := server.Connect(ctx)
-		if err != nil {
-			return err
-		}
-		wg.Go(func() {
-			defer conn.Close()
-			if err := run(conn); err != nil && !errors.Is(err, context.Canceled) {
-				log.Error(name, "error", err)
+func fleetAdd() *cobra.Command {
+	var slots int
+	command := &cobra.Command{
+		Use:   "add DIR NAME...",
+		Short: "Create credentials for more agents",
+		Example: `  ctl fleet add creds load-3 load-4
+  ctl fleet add --slots 4 creds load-5`,
+		Args: arguments(cobra.MinimumNArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := agentNames(args[1:]); err != nil {
+				return err
 			}
+			creds, err := keys.Open(args[0])
+			if err != nil {
+				return err
+			}
+			if err := creds.AddAgents(slots, args[1:]...); err != nil {
+				return err
+			}
+			for _, u := range creds.Users {
+				for _, name := range args[1:] {
+					if u.Name == name {
+						fmt.Fprintln(c.OutOrStdout(), filepath.Join(args[0], u.File()))
+					}
+				}
+			}
+			fmt.Fprint(c.ErrOrStderr(), reloaded)
+			return nil
+		},
+	}
+	command.Flags().IntVar(&slots, "slots", 1,
+		"allow each agent a `number` of slots (lockstep-agent --slots): NAME, NAME.2 …")
+	return command
+}
+
+func fleetChange(verb, short, then string, change func(*keys.Credentials, ...string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " DIR NAME...",
+		Short:   short,
+		Long:    short + ". After the control plane has reloaded its configuration, " + then + ".",
+		Example: "  ctl fleet " + verb + " creds load-3",
+		Args:    arguments(cobra.MinimumNArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := keys.Open(args[0])
+			if err != nil {
+				return err
+			}
+			if err := change(creds, args[1:]...); err != nil {
+				return err
+			}
+			fmt.Fprint(c.ErrOrStderr(), reloaded)
+			return nil
+		},
+	}
+}
+
+func fleetRemove() *cobra.Command {
+	var force bool
+	c := fleetChange("remove", "Remove users", "they are rejected",
+		func(creds *keys.Credentials, names ...string) error {
+			left := slices.DeleteFunc(creds.Controllers(),
+				func(name string) bool { return slices.Contains(names, name) })
+			if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
+				return exit{ExitBadMatrix,
+					errors.New("remove the last controller: no command can create another controller key; replace it with \"ctl fleet rotate\", or pass --force")}
+			}
+			return creds.Remove(names...)
 		})
-		return nil
-	}
-	ceilings := "" // without a cache of the user, they are measured in each run
-	if cache, err := os.UserCacheDir(); err == nil {
-		ceilings = filepath.Join(cache, "lockstep", "ceilings.json")
-	}
-	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log, Ceilings: controller.OpenCeilings(ceilings, build())})
-	})}
-	for i := range agents {
-		name := fmt.Sprintf("local-%02d", i+1)
-		errs = append(errs, serve(name, func(conn *wire.Conn) error {
-			return agent.Serve(ctx, wire.NewAgent(conn),
-				agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(),
-					Log: log})
-		}))
-	}
-	client, err := server.Client(ctx)
-	if err = errors.Join(append(errs, err)...); err != nil {
-		f.close()
-		return fleet{}, err
-	}
-	stop := f.close
-	f.conn, f.close = client, func() { client.Close(); stop() }
-	return f, nil
+	c.Flags().BoolVar(&force, "force", false, "also remove the key of the last controller")
+	return c
 }
 
-// onFleet returns a RunE function that calls do with a connection to the fleet of --server.
-func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command,
-	[]string) error {
-	return func(c *cobra.Command, args []string) error {
-		if err := s.need(); err != nil {
-			return err
-		}
-		conn, err := s.dial(c.Context())
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		return do(c, conn, args)
+func fleetRenew() *cobra.Command {
+	return &cobra.Command{
+		Use:     "renew DIR",
+		Short:   "Renew the certificate of the control plane's servers, with the same authority",
+		Example: "  ctl fleet renew creds",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := keys.Open(args[0])
+			if err != nil {
+				return err
+			}
+			if err := creds.Renew(); err != nil {
+				return err
+			}
+			fmt.Fprint(c.ErrOrStderr(), renewed)
+			return showCredentials(c, args[0], creds)
+		},
 	}
 }
 
-// addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these
-// selects the fleet: --server, --context, LOCKSTEP_SERVER, LOCKSTEP_CONTEXT, the context of ctl context use.
-func (s *serverFlags) addChoice(c *cobra.Command, none string) {
-	s.add(c, none)
-	c.Flags().StringVar(&s.context, "context", os.Getenv("LOCKSTEP_CONTEXT"),
-		"use the saved fleet `NAME`, or local: no fleet (default: see ctl context) [$LOCKSTEP_CONTEXT]")
-	completeFlag(c, "context", completeContexts)
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return s.choose(c) }
+func fleetShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show DIR",
+		Short:   "List the users of a fleet, and when its certificate expires",
+		Example: "  ctl fleet show creds",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := keys.Open(args[0])
+			if err != nil {
+				return err
+			}
+			return showCredentials(c, args[0], creds)
+		},
+	}
 }
 
-// choose selects the fleet. A context replaces the values of the environment, so that settings of two fleets are never
-// combined; typed flags have priority.
-func (s *serverFlags) choose(c *cobra.Command) error {
-	typed := c.Flags().Changed
-	switch {
-	case typed("server") && typed("context"):
-		return exit{ExitBadMatrix, errors.New("both --server and --context given; pass one of them")}
-	case typed("server"), s.url != "" && !typed("context"):
-		return nil
-	}
-	s.url = ""
-	if s.context == thisHost {
-		return nil
-	}
-	saved, err := readContexts()
-	name := cmp.Or(s.context, saved.Current)
-	if err != nil || name == "" {
-		return err
-	}
-	f, err := saved.find(name)
+func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) error {
+	until, err := creds.Expires()
 	if err != nil {
 		return err
 	}
-	s.url, s.name, s.named = f.Server, name, typed("context")
-	s.preset = map[string]string{"creds": f.Creds, "ca": f.CA, "cert": f.Cert, "key": f.Key}
-	for flag, to := range map[string]*string{"creds": &s.creds, "ca": &s.ca, "cert": &s.cert, "key": &s.key} {
-		if !typed(flag) {
-			*to = s.preset[flag]
+	var rows [][]string
+	for _, u := range creds.Users {
+		name := u.Name
+		if u.Slots > 1 {
+			name = fmt.Sprintf("%s (%d slots)", name, u.Slots)
 		}
+		rows = append(rows, []string{string(u.Role), name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File())})
+	}
+	err = tabulate(c.OutOrStdout(), []string{"ROLE", "NAME", "MADE", "FILE"}, rows)
+	if err == nil {
+		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe certificate of the servers expires on %s.\n",
+			until.Format(time.DateOnly))
+	}
+	if err != nil {
+		return fmt.Errorf("show credentials: %w", err)
 	}
 	return nil
 }
 
-// need returns an error if no server is given.
-func (s *serverFlags) need() error {
-	if s.url == "" {
-		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")}
+func fleetAgents() *cobra.Command {
+	var s serverFlags
+	var format string
+	c := &cobra.Command{
+		Use:   "agents",
+		Short: "List the agents of a fleet",
+		Long: `agents lists the agents of a fleet. With -o wide, it also prints the clock error, cores, version and current
+task.`,
+		Example: `  ctl fleet agents --server nats://bench-1:4222
+  ctl fleet agents -o json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, _ []string) error {
+			agents, err := conn.Agents(c.Context())
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return printJSON(c.OutOrStdout(), append([]wire.AgentInfo{}, agents...))
+			}
+			return listAgents(c.OutOrStdout(), agents, time.Now(), format == "wide")
+		}),
 	}
-	return nil
+	s.addChoice(c, "")
+	formatFlag(c, &format, "text", "wide", "json")
+	return c
 }
 
-// dial connects to the fleet. Its error contains the remedy.
-func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
-	if err := s.check(); err != nil {
-		return nil, err
+// listAgents lists agents, then the reasons for refused agents. wide adds columns.
+func listAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
+	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
+	if wide {
+		head = append(head, "CORES", "VERSION", "TASK")
 	}
-	conn, err := wire.DialClient(ctx, s.url, s.auth())
-	if err != nil {
-		err = fmt.Errorf("%w; %s", err, s.remedy(err))
-		if s.name != "" {
-			err = fmt.Errorf("context %s: %w", s.name, err)
+	var rows [][]string
+	var refused []string
+	for _, a := range agents {
+		clock := a.Offset.String()
+		if !wide {
+			clock, _, _ = strings.Cut(clock, " ±")
 		}
-		return nil, err
+		row := []string{a.Agent, a.State(), a.Host, display.Dash(plan.Labels(a.Labels).String()), clock,
+			max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
+		if wide {
+			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
+		}
+		rows = append(rows, row)
+		if a.Refused != "" {
+			refused = append(refused, fmt.Sprintf("%s is refused: %s\n", a.Agent, a.Refused))
+		}
 	}
-	return conn, nil
-}
-
-// remedy returns the advice for an error of dialling the control plane.
-func (s *serverFlags) remedy(err error) string {
-	var unknown x509.UnknownAuthorityError
-	auth := s.auth()
-	switch {
-	case errors.As(err, &unknown):
-		return "this host does not trust its certificate authority: pass --ca with the ca.crt of \"ctl fleet init\""
-	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
-		return "this control plane requires credentials: pass --creds with a key of \"ctl fleet init\" or \"fleet add\", " +
-			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
-	case wire.Unaccepted(err):
-		return "this control plane rejects the credentials: check --creds, or LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD"
+	if err := tabulate(out, head, rows); err != nil || len(refused) == 0 {
+		return err
 	}
-	if s.name != "" {
-		return "check that a controller (or its NATS server) is running there, and its URL: ctl context list"
-	}
-	return "check --server, and that a controller (or its NATS server) is running there"
+	_, err := fmt.Fprint(out, "\n"+strings.Join(refused, ""))
+	return err
 }

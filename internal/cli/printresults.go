@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/page"
 	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/terminal"
 )
 
 // maxRows is the number of rows on a terminal above which only the first table is printed.
@@ -113,4 +119,33 @@ func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (c
 		return ExitInconclusive, nil
 	}
 	return ExitOK, nil
+}
+
+// failing and flagged match the words of results that have a colour.
+var (
+	failing = regexp.MustCompile(`\bfailed\b|\bviolated\b|\b[1-9][0-9,]* (?:invalid|unknown)\b|: (?:invalid|unknown): `)
+	flagged = func() *regexp.Regexp {
+		words := []string{"inconclusive"}
+		for _, f := range plan.Flags() {
+			words = append(words, string(f))
+		}
+		return regexp.MustCompile(`\b(?:` + strings.Join(words, "|") + `)\b`)
+	}()
+)
+
+// inColours calls render and writes its text. If out is a terminal with colours, failures are red and flags are yellow.
+func inColours(out io.Writer, render func(io.Writer) error) error {
+	t, is := terminal.Of(out, os.Getenv)
+	if !is || !t.Colours {
+		return render(out)
+	}
+	var text bytes.Buffer
+	err := render(terminal.NewWriter(&text)) // removes all other control characters
+	_, written := terminal.File(out).WriteString(colour(t.Painter, text.String()))
+	return errors.Join(err, written)
+}
+
+func colour(p terminal.Painter, text string) string {
+	text = failing.ReplaceAllStringFunc(text, func(s string) string { return p.Paint(terminal.Red, s) })
+	return flagged.ReplaceAllStringFunc(text, func(s string) string { return p.Paint(terminal.Yellow, s) })
 }
