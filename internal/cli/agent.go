@@ -101,40 +101,35 @@ func (o *agentOptions) add(c *cobra.Command) {
 
 // check parses the flags. The error lists all invalid flags.
 func (o *agentOptions) check() error {
-	var faults []error
-	fault := func(err error) {
-		if err != nil {
-			faults = append(faults, err)
-		}
-	}
+	var errs usageErrors
 	if o.server.url == "" {
-		fault(errors.New("no server given: pass --server or set LOCKSTEP_SERVER; see lockstep-agent --help"))
+		errs.addf("no server given: pass --server or set LOCKSTEP_SERVER; see lockstep-agent --help")
 	}
 	if o.cfg.Name == "" {
-		fault(errors.New("no agent name: this host has no host name; pass --name"))
+		errs.addf("no agent name: this host has no host name; pass --name")
 	} else if err := keys.CheckName(o.cfg.Name); err != nil {
-		fault(fmt.Errorf("--name: %w", err))
+		errs.addf("--name: %w", err)
 	}
-	err := o.server.check()
-	fault(err)
+	errs.add(o.server.check())
+	var err error
 	o.cfg.Targets, err = faultTargets(o.injectFault)
-	fault(err)
+	errs.add(err)
 	o.cfg.Labels, err = labels(o.labels)
-	fault(err)
+	errs.add(err)
 	o.cfg.Observes, err = observed(o.observe)
-	fault(err)
+	errs.add(err)
 	if len(o.observe) > 0 && o.cfg.Slots > 1 {
-		fault(fmt.Errorf("--slots %d with --observe: an observer generates no load and observes all tasks; omit --slots", o.cfg.Slots))
+		errs.addf("--slots %d with --observe: an observer generates no load and observes all tasks; omit --slots", o.cfg.Slots)
 	}
 	if o.cfg.Slots < 1 || o.cfg.Slots > keys.MaxSlots {
-		fault(fmt.Errorf("--slots %d: out of range; pass a number from 1 to %d", o.cfg.Slots, keys.MaxSlots))
+		errs.addf("--slots %d: out of range; pass a number from 1 to %d", o.cfg.Slots, keys.MaxSlots)
 	}
 	if o.within < 0 {
-		fault(fmt.Errorf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within))
+		errs.addf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within)
 	}
 	o.cfg.Access, err = drivers.LimitedAccess(o.access.folders, o.access.variables, o.cloud)
-	fault(err)
-	return usageErrors(faults)
+	errs.add(err)
+	return errs.join()
 }
 
 // run serves until ctx ends and no task is in flight, or until the agent has drained after drainSignal.
@@ -184,7 +179,7 @@ func labelFlag(c *cobra.Command, to *[]string) {
 // labels parses the values of --label.
 func labels(given []string) (map[string]string, error) {
 	all := map[string]string{}
-	var faults []error
+	var errs usageErrors
 	for _, text := range given {
 		name, value, paired := strings.Cut(strings.TrimSpace(text), "=")
 		err := matrix.Label(name, value)
@@ -195,12 +190,12 @@ func labels(given []string) (map[string]string, error) {
 			err = fmt.Errorf("label %q: given twice, as %q and %q; omit one", name, before, value)
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("--label: %w", err))
+			errs.addf("--label: %w", err)
 			continue
 		}
 		all[name] = value
 	}
-	return all, usageErrors(faults)
+	return all, errs.join()
 }
 
 // unlabelled returns an error if a cell requires labels: agents in this process have none.
@@ -208,9 +203,8 @@ func unlabelled(run plan.Run) error {
 	for _, c := range run.Cells {
 		for _, r := range c.Workload.Roles() {
 			if len(r.On) > 0 {
-				return exit{ExitBadMatrix,
-					fmt.Errorf("cell %s requires %s on agents with %s: local agents have no labels; use a fleet with --server, or remove \"on\" from the cell",
-						c.Name(), r.Name, r.On)}
+				return usageErrorf("cell %s requires %s on agents with %s: local agents have no labels; use a fleet with --server, or remove \"on\" from the cell",
+					c.Name(), r.Name, r.On)
 			}
 		}
 	}
@@ -227,19 +221,19 @@ func observeFlag(c *cobra.Command, to *[]string) {
 // observed parses the values of --observe: the processes of brokers, by name. The error lists all invalid ones.
 func observed(given []string) (map[string]plan.Processes, error) {
 	all := map[string]plan.Processes{}
-	var faults []error
+	var errs usageErrors
 	for _, text := range given {
 		name, p, err := observation(strings.TrimSpace(text))
 		if err == nil && slices.Contains(all[name], p) {
 			err = errors.New("given twice; omit one")
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("--observe %q: %w", text, err))
+			errs.addf("--observe %q: %w", text, err)
 			continue
 		}
 		all[name] = append(all[name], p)
 	}
-	return all, usageErrors(faults)
+	return all, errs.join()
 }
 
 // observation parses one value of --observe.

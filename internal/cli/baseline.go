@@ -47,7 +47,7 @@ func (o *baselineOptions) set() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			if name != "" {
 				if err := plan.CheckBaselineName(name); err != nil {
-					return exit{ExitBadMatrix, fmt.Errorf("--name: %w", err)}
+					return usageErrorf("--name: %w", err)
 				}
 			}
 			store := o.setHere

@@ -231,7 +231,7 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 		return "", nil, err
 	}
 	if len(run.Cells) == 0 {
-		return "", nil, exit{ExitBadMatrix, nothingLeft(run)}
+		return "", nil, nothingLeft(run)
 	}
 	prefix = everything + o.run
 	if recorded {
@@ -270,10 +270,9 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
 	switch {
 	case o.run != "":
-		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run with a record: a record belongs to one run; omit --run")}
+		return plan.Run{}, nil, usageErrorf("--run with a record: a record belongs to one run; omit --run")
 	case o.narrow.Quick || len(o.narrow.Filter) > 0:
-		return plan.Run{}, nil, exit{ExitBadMatrix,
-			errors.New("--quick or --filter with a record: cleanup uses the matrix of the record; omit them")}
+		return plan.Run{}, nil, usageErrorf("--quick or --filter with a record: cleanup uses the matrix of the record; omit them")
 	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil {

@@ -50,7 +50,7 @@ func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func
 	}
 	remove, err = external.Register(ctx, commands, logger(stderr, false))
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("start the drivers of %s: %w", file, err)}
+		return nil, usageErrorf("start the drivers of %s: %w", file, err)
 	}
 	return remove, nil
 }
@@ -84,7 +84,7 @@ func readCommands(name, file string) ([]byte, error) {
 		err = fmt.Errorf("every user of this host can write to %s and thereby run commands; run chmod o-w on it", file)
 	}
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read %s: %w", name, err)}
+		return nil, usageErrorf("read %s: %w", name, err)
 	}
 	return text, nil
 }

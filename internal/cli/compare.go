@@ -88,26 +88,25 @@ Exit codes:
 
 // check parses and checks the flags. The error lists all invalid ones.
 func (o *compareOptions) check() error {
-	var faults []error
+	var errs usageErrors
 	text, isPercent := strings.CutSuffix(strings.TrimSpace(o.effect), "%")
 	effect, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if isPercent {
 		effect /= 100
 	}
 	if err != nil || !(effect > 0 && effect < 10) {
-		faults = append(faults,
-			fmt.Errorf("--effect %q: out of range; pass a change of more than 0 and less than 1000%%, such as 5%% or 0.05", o.effect))
+		errs.addf("--effect %q: out of range; pass a change of more than 0 and less than 1000%%, such as 5%% or 0.05", o.effect)
 	}
 	o.Effect = effect
 	if !(o.Alpha > 0 && o.Alpha < 1) {
-		faults = append(faults, fmt.Errorf("--alpha %v: out of range; pass a probability between 0 and 1", o.Alpha))
+		errs.addf("--alpha %v: out of range; pass a probability between 0 and 1", o.Alpha)
 	}
 	for _, only := range o.only {
 		if axis, values, found := strings.Cut(only, "="); !found || axis == "" || values == "" {
-			faults = append(faults, fmt.Errorf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", only))
+			errs.addf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", only)
 		}
 	}
-	return usageErrors(faults)
+	return errs.join()
 }
 
 func (o *compareOptions) run(c *cobra.Command, args []string) error {
@@ -163,8 +162,8 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 	for _, only := range o.only {
 		axis, values, _ := strings.Cut(only, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q; use one of %s", only,
-				run.ID, axis, strings.Join(run.Axes, ", "))}
+			return r, "", usageErrorf("--filter %s: run %s has no axis %q; use one of %s", only,
+				run.ID, axis, strings.Join(run.Axes, ", "))
 		}
 		var there []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
@@ -175,8 +174,8 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell; values of %s are: %s",
-				only, run.ID, axis, strings.Join(there, ", "))}
+			return r, "", usageErrorf("--filter %s: run %s has no such cell; values of %s are: %s",
+				only, run.ID, axis, strings.Join(there, ", "))
 		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil

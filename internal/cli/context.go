@@ -65,7 +65,7 @@ func readContexts() (contexts, error) {
 		}
 	}
 	if err != nil {
-		return saved, exit{ExitBadMatrix, fmt.Errorf("read contexts: %w", err)}
+		return saved, usageErrorf("read contexts: %w", err)
 	}
 	return saved, nil
 }
@@ -97,14 +97,13 @@ func (s contexts) find(name string) (fleetContext, error) {
 	}
 	names := append(slices.Sorted(maps.Keys(s.Contexts)), thisHost)
 	if near := plan.ClosestMatch(name, names); near != "" {
-		return f, exit{ExitBadMatrix, fmt.Errorf("no context %q; did you mean %q?", name, near)}
+		return f, usageErrorf("no context %q; did you mean %q?", name, near)
 	}
 	if len(s.Contexts) == 0 {
-		return f, exit{ExitBadMatrix, fmt.Errorf("no context %q: none is saved; save it: ctl context add %s --server URL", name,
-			display.ShellWord(name))}
+		return f, usageErrorf("no context %q: none is saved; save it: ctl context add %s --server URL", name,
+			display.ShellWord(name))
 	}
-	return f, exit{ExitBadMatrix,
-		fmt.Errorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))}
+	return f, usageErrorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))
 }
 
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -146,17 +145,17 @@ contacted: check it with ctl doctor --context NAME.`,
 			if err != nil {
 				return err
 			}
-			faults := []error{keys.CheckName(name), s.check()}
+			errs := usageErrors{keys.CheckName(name), s.check()}
 			if _, exists := saved.Contexts[name]; exists {
-				faults = append(faults, fmt.Errorf("context %s already exists; remove it first: ctl context remove %s", name, name))
+				errs.addf("context %s already exists; remove it first: ctl context remove %s", name, name)
 			}
 			if name == thisHost {
-				faults = append(faults, errors.New("context local is this host; choose another name"))
+				errs.addf("context local is this host; choose another name")
 			}
 			if s.url == "" {
-				faults = append(faults, errors.New("no server given: pass --server nats://host:port"))
+				errs.addf("no server given: pass --server nats://host:port")
 			}
-			if err := usageErrors(faults); err != nil {
+			if err := errs.join(); err != nil {
 				return err
 			}
 			for _, path := range []*string{&s.creds, &s.ca, &s.cert, &s.key} {
@@ -259,7 +258,7 @@ func contextRemove() *cobra.Command {
 				return err
 			}
 			if args[0] == thisHost {
-				return exit{ExitBadMatrix, errors.New("context local is this host and cannot be removed; name a saved fleet")}
+				return usageErrorf("context local is this host and cannot be removed; name a saved fleet")
 			}
 			if _, err := saved.find(args[0]); err != nil {
 				return err

@@ -124,45 +124,36 @@ func (o *controllerOptions) add(c *cobra.Command) {
 
 // check parses and checks the flags. The error lists all invalid ones.
 func (o *controllerOptions) check() error {
-	var faults []error
+	var errs usageErrors
 	if (o.listen == "") == (o.server.url == "") {
-		faults = append(faults,
-			errors.New("no control plane given, or two: pass either --listen to serve one or --server to use one; see lockstep-controller --help"))
+		errs.addf("no control plane given, or two: pass either --listen to serve one or --server to use one; see lockstep-controller --help")
 	}
 	if o.config != "" && (o.listen == "" || o.server.creds == "") {
-		faults = append(faults,
-			errors.New("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see lockstep-controller --help"))
+		errs.addf("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see lockstep-controller --help")
 	}
 	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
-		faults = append(faults,
-			errors.New("--open with credentials: omit --open, or omit --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
+		errs.addf("--open with credentials: omit --open, or omit --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER")
 	}
 	if o.replicas < 0 || o.replicas > 5 {
-		faults = append(faults, fmt.Errorf("--replicas %d: out of range; pass 1 to 5, or omit it",
-			o.replicas))
+		errs.addf("--replicas %d: out of range; pass 1 to 5, or omit it", o.replicas)
 	}
 	if o.sync != "always" {
 		var err error
 		if o.syncEvery, err = time.ParseDuration(o.sync); err != nil || o.syncEvery <= 0 {
-			faults = append(faults, fmt.Errorf("--sync %q: not a duration; pass always, or a duration such as 2m", o.sync))
+			errs.addf("--sync %q: not a duration; pass always, or a duration such as 2m", o.sync)
 		}
 	}
-	err := o.server.check()
-	if err != nil {
-		faults = append(faults, err)
-	}
-	if o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false); err != nil {
-		faults = append(faults, err)
-	}
+	errs.add(o.server.check())
+	var err error
+	o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false)
+	errs.add(err)
 	if o.within < 0 {
-		faults = append(faults, fmt.Errorf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within))
+		errs.addf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within)
 	}
 	if o.beside < 1 || o.beside > maxBeside {
-		faults = append(faults,
-			fmt.Errorf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d", o.beside,
-				maxBeside))
+		errs.addf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d", o.beside, maxBeside)
 	}
-	return usageErrors(faults)
+	return errs.join()
 }
 
 // run serves until ctx ends and no task is in flight, or until the embedded control plane fails.
@@ -263,7 +254,7 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	}
 	hooks, err := controller.NewHooks(all, access)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks of %s: %w", file, err)}
+		return nil, usageErrorf("read hooks of %s: %w", file, err)
 	}
 	return hooks, nil
 }

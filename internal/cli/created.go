@@ -96,7 +96,7 @@ func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 	sure, err := ask(c, yes, "Use all of these?",
 		"nothing opened: another user created the run, and there is no terminal for the confirmation; check the list, then pass --yes")
 	if err == nil && !sure {
-		err = exit{ExitBadMatrix, errors.New("nothing opened: not confirmed")}
+		err = usageErrorf("nothing opened: not confirmed")
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func load(file string, n matrix.Narrow) (*matrix.Matrix, error) {
 		err = fmt.Errorf("%w; correct the path, or create a matrix: ctl init DRIVER -f %s", err, display.ShellWord(file))
 	}
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
+		return nil, usageErrorf("read matrix: %w", err)
 	}
 	return matrix.Load(file, source, n)
 }

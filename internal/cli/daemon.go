@@ -40,24 +40,24 @@ func (f *webFlags) add(c *cobra.Command, name, what string) {
 
 // listener returns the listener that the flags describe, or nil without an address. The error lists all invalid flags.
 func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
-	var faults []error
+	var errs usageErrors
 	if f.listen == "" {
 		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
 			if more.value != "" {
-				faults = append(faults, fmt.Errorf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag,
-					f.name))
+				errs.addf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag,
+					f.name)
 			}
 		}
-		return nil, usageErrors(faults)
+		return nil, errs.join()
 	}
 	l := &web.Listener{Listen: f.listen, Cert: f.cert, Key: f.key, Log: log}
 	if (f.cert == "") != (f.key == "") {
-		faults = append(faults, fmt.Errorf("only one of --%s-cert and --%s-key given; pass both", f.name, f.name))
+		errs.addf("only one of --%s-cert and --%s-key given; pass both", f.name, f.name)
 	}
 	if f.users != "" {
 		users, err := web.ReadUsers(f.users)
 		if err != nil {
-			faults = append(faults, err)
+			errs.add(err)
 		}
 		l.Users = users
 	}
@@ -66,9 +66,9 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 			err = fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet hash-password NAME\", or listen on 127.0.0.1",
 				err, f.name)
 		}
-		faults = append(faults, fmt.Errorf("--%s: %w", f.name, err))
+		errs.addf("--%s: %w", f.name, err)
 	}
-	return l, usageErrors(faults)
+	return l, errs.join()
 }
 
 // start listens at once, so that an address in use is an error at the start. Requests get status 503 until ready is
@@ -92,7 +92,7 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 		})
 	})
 	if err != nil {
-		return nil, nil, exit{ExitBadMatrix, fmt.Errorf("--%s: %w", f.name, err)}
+		return nil, nil, usageErrorf("--%s: %w", f.name, err)
 	}
 	log.Info("serving over HTTP", "what", f.name, "at", at.String(), "tls", f.cert != "")
 	return func(make func(*web.Access) http.Handler) {
@@ -165,19 +165,19 @@ func fromEnvironment(c *cobra.Command) {
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		var faults []string
+		var invalid []string
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			value, ok := os.LookupEnv(variable(f.Name))
-			if !ok || value == "" || f.Changed || f.Name == "help" || f.Name == "version" {
+			value := os.Getenv(variable(f.Name))
+			if value == "" || f.Changed || f.Name == "help" || f.Name == "version" {
 				return
 			}
 			if err := setFlag(f, value); err != nil {
-				faults = append(faults, fmt.Sprintf("environment variable %s=%q: %v", variable(f.Name), value,
+				invalid = append(invalid, fmt.Sprintf("environment variable %s=%q: %v", variable(f.Name), value,
 					invalidValue(f, err)))
 			}
 		})
-		if len(faults) > 0 {
-			return exit{ExitBadMatrix, fmt.Errorf("%s; see %s --help", strings.Join(faults, "; "), c.CommandPath())}
+		if len(invalid) > 0 {
+			return usageErrorf("%s; see %s --help", strings.Join(invalid, "; "), c.CommandPath())
 		}
 		return nil
 	}

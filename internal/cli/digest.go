@@ -67,13 +67,14 @@ Exit codes, of which 3 to 8 need --fail-on-regression, and the first that applie
 }
 
 func (o *digestOptions) run(c *cobra.Command, args []string) error {
-	var faults []error
+	var errs usageErrors
 	write := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown,
 		"html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
-		faults = append(faults, errors.New("no run given: pass its id, a unique prefix of one, a path, or latest"))
+		errs.addf("no run given: pass its id, a unique prefix of one, a path, or latest")
 	}
-	if err := usageErrors(append(faults, o.influx.check())); err != nil {
+	errs.add(o.influx.check())
+	if err := errs.join(); err != nil {
 		return err
 	}
 	record, root, err := o.record(args)

@@ -56,9 +56,9 @@ options of every driver.`,
 			}
 			err := fmt.Errorf("explain %q: no value, flag or field has this name", name)
 			if near := plan.ClosestMatch(name, append(matrix.Siblings(name), explained()...)); near != "" {
-				return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean %q?", err, near)}
+				return usageErrorf("%w; did you mean %q?", err, near)
 			}
-			return exit{ExitBadMatrix, fmt.Errorf("%w; list all fields: ctl explain", err)}
+			return usageErrorf("%w; list all fields: ctl explain", err)
 		},
 	}
 	withDrivers(c)

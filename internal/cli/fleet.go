@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -54,7 +53,7 @@ func fleetInit() *cobra.Command {
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if cluster && len(hosts) < 3 {
-				return exit{ExitBadMatrix, errors.New("--cluster: fewer than three hosts; pass --host A,B,C")}
+				return usageErrorf("--cluster: fewer than three hosts; pass --host A,B,C")
 			}
 			if err := agentNames(agents); err != nil {
 				return err
@@ -63,7 +62,7 @@ func fleetInit() *cobra.Command {
 				at = absolute(args[0])
 			}
 			if !filepath.IsAbs(at) {
-				return exit{ExitBadMatrix, fmt.Errorf("--at %q: not absolute; pass an absolute path", at)}
+				return usageErrorf("--at %q: not absolute; pass an absolute path", at)
 			}
 			creds, err := keys.Make(args[0], at, hosts, cluster)
 			if err != nil {
@@ -86,13 +85,13 @@ func fleetInit() *cobra.Command {
 
 // agentNames returns an error for each name that is not valid for an agent.
 func agentNames(names []string) error {
-	var faults []error
+	var errs usageErrors
 	for _, name := range names {
 		if err := keys.CheckName(name); err != nil {
-			faults = append(faults, fmt.Errorf("add agent: %w", err))
+			errs.addf("add agent: %w", err)
 		}
 	}
-	return usageErrors(faults)
+	return errs.join()
 }
 
 func fleetAdd() *cobra.Command {
@@ -158,8 +157,7 @@ func fleetRemove() *cobra.Command {
 			left := slices.DeleteFunc(creds.Controllers(),
 				func(name string) bool { return slices.Contains(names, name) })
 			if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
-				return exit{ExitBadMatrix,
-					errors.New("remove the last controller: no command can create another controller key; replace it with \"ctl fleet rotate\", or pass --force")}
+				return usageErrorf("remove the last controller: no command can create another controller key; replace it with \"ctl fleet rotate\", or pass --force")
 			}
 			return creds.Remove(names...)
 		})

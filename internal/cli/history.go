@@ -67,10 +67,10 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	write := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv,
 		"json": (*historyPage).json}[o.format]
 	if o.days < 0 {
-		return exit{ExitBadMatrix, fmt.Errorf("--days %d: negative number; pass a number of days, or 0 for all", o.days)}
+		return usageErrorf("--days %d: negative number; pass a number of days, or 0 for all", o.days)
 	}
 	if err := history.Known(o.query.Value); err != nil {
-		return exit{ExitBadMatrix, fmt.Errorf("--metric: %w", err)}
+		return usageErrorf("--metric: %w", err)
 	}
 	if o.days > 0 {
 		o.query.Since = time.Now().AddDate(0, 0, -o.days)

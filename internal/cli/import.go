@@ -38,16 +38,16 @@ func importFrom(use, short, example string, files int,
 		Args: arguments(cobra.ExactArgs(files)),
 		RunE: func(c *cobra.Command, names []string) error {
 			var in []translate.File
-			var missing []error
+			var errs usageErrors
 			for _, name := range names {
 				text, err := os.ReadFile(name)
 				if err != nil {
-					missing = append(missing, fmt.Errorf("read input of import: %w", err))
+					errs.addf("read input of import: %w", err)
 				}
 				in = append(in, translate.File{Name: name, Text: text})
 			}
-			if len(missing) > 0 {
-				return exit{ExitBadMatrix, errors.Join(missing...)}
+			if err := errs.join(); err != nil {
+				return err
 			}
 			result, err := from(in)
 			if err != nil {

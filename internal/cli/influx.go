@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -70,7 +69,7 @@ func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger
 	case to == nil:
 		return nil, nil, nil
 	case dir == "" && f.file != "":
-		return nil, nil, exit{ExitBadMatrix, errors.New("--influx without --dir: points are made from the copies of runs; pass --dir")}
+		return nil, nil, usageErrorf("--influx without --dir: points are made from the copies of runs; pass --dir")
 	case dir == "":
 		log.Warn("no points are written to the InfluxDB of the environment: this needs --dir, because points are made from the copies of runs")
 		return nil, nil, nil
@@ -98,9 +97,9 @@ func (f *influxFlags) resolve(to plan.Influx, from string, access drivers.Access
 	case err == nil:
 		return target, nil
 	case f.needed:
-		return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w", from, err)}
+		return target, usageErrorf("%s: %w", from, err)
 	}
-	return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w; correct it, or pass --no-influx", from, err)}
+	return target, usageErrorf("%s: %w; correct it, or pass --no-influx", from, err)
 }
 
 // choose returns the settings of the InfluxDB and their source. With nil settings, a from that is not empty is a
@@ -135,7 +134,7 @@ func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string,
 // check returns an error for flags that exclude each other.
 func (f *influxFlags) check() error {
 	if f.none && f.file != "" {
-		return exit{ExitBadMatrix, errors.New("both --influx and --no-influx given; pass one of them")}
+		return usageErrorf("both --influx and --no-influx given; pass one of them")
 	}
 	return nil
 }

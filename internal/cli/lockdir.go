@@ -21,7 +21,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 		return func() {}, nil
 	}
 	fail := func(err error) (func(), error) {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("lock %s %s: %w", flag, dir, err)}
+		return nil, usageErrorf("lock %s %s: %w", flag, dir, err)
 	}
 	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -30,8 +30,8 @@ func lockDir(flag, dir string) (release func(), err error) {
 	lock := filepath.Join(dir, "lock")
 	file, err := files.OpenLocked(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, files.ErrLocked) {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; pass another %s", flag, dir,
-			holder(lock), flag)}
+		return nil, usageErrorf("%s %s is in use by %s on this host; pass another %s", flag, dir,
+			holder(lock), flag)
 	}
 	if err != nil {
 		return fail(err)

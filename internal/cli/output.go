@@ -131,7 +131,7 @@ func emit(stdout io.Writer, what, format, file string, write func(io.Writer) err
 		_, err := fmt.Fprintln(stdout, file)
 		return err
 	case terminal.Is(stdout) && (format == "html" || format == "parquet"):
-		return exit{ExitBadMatrix, fmt.Errorf("print %s as %s: standard output is a terminal; pass -f FILE", what, format)}
+		return usageErrorf("print %s as %s: standard output is a terminal; pass -f FILE", what, format)
 	}
 	return write(stdout)
 }

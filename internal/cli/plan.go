@@ -33,9 +33,9 @@ func executable(file string, run plan.Run) error {
 	err := run.Bounded()
 	switch {
 	case errors.Is(err, plan.ErrTooLarge):
-		return exit{ExitBadMatrix, fmt.Errorf("%s: %w; narrow it with --filter, or split it", file, err)}
+		return usageErrorf("%s: %w; narrow it with --filter, or split it", file, err)
 	case err != nil:
-		return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
+		return usageErrorf("%s: %w", file, err)
 	}
 	return nil
 }

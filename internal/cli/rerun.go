@@ -125,7 +125,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	if source.Omitted {
 		why := strings.TrimSpace(strings.TrimPrefix(source.Text, "//"))
 		return plan.Run{},
-			exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle: %s Run the original file", why)}
+			usageErrorf("run the matrix of the bundle: %s Run the original file", why)
 	}
 	text, count := source.Text, 0
 	var placeholders []string
@@ -159,9 +159,8 @@ func missing(placeholders []string, local bool) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return exit{ExitBadMatrix,
-		fmt.Errorf("the matrix had secrets, which are not in the bundle; set a variable for each *** in\n  %s",
-			strings.Join(lacking, "\n  "))}
+	return usageErrorf("the matrix had secrets, which are not in the bundle; set a variable for each *** in\n  %s",
+		strings.Join(lacking, "\n  "))
 }
 
 // before prints the differences from the bundle's run before the new run begins.
@@ -210,7 +209,7 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", display.ShellWord(filepath.Dir(f.Path)), unzip,
 				display.ShellWord(f.Path)))
 		case err != nil:
-			return exit{ExitBadMatrix, fmt.Errorf("read files of the matrix: %w", err)}
+			return usageErrorf("read files of the matrix: %w", err)
 		case is != r.files[f.Path]:
 			*all = append(*all, fmt.Sprintf("%s has different contents; restore the original: %s", f.Path, unzip))
 		}
@@ -218,9 +217,8 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return exit{ExitBadMatrix,
-		fmt.Errorf("files of the matrix are missing here; extract them from the bundle:\n  %s",
-			strings.Join(lacking, "\n  "))}
+	return usageErrorf("files of the matrix are missing here; extract them from the bundle:\n  %s",
+		strings.Join(lacking, "\n  "))
 }
 
 // digestOf returns the SHA-256 of a regular file. The path is from the bundle and could name a device that never ends.

@@ -95,15 +95,13 @@ Exit codes:
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && o.resume == "" {
-				return exit{ExitBadMatrix, errors.New("no matrix given: pass a matrix file, or --resume RUN; see ctl run --help")}
+				return usageErrorf("no matrix given: pass a matrix file, or --resume RUN; see ctl run --help")
 			}
 			if len(args) == 1 && o.resume != "" {
-				return exit{ExitBadMatrix,
-					fmt.Errorf("both a matrix file and --resume given: the record of %s contains its matrix; omit %s", o.resume, args[0])}
+				return usageErrorf("both a matrix file and --resume given: the record of %s contains its matrix; omit %s", o.resume, args[0])
 			}
 			if o.resume != "" && (o.narrow.Quick || len(o.narrow.Filter) > 0) {
-				return exit{ExitBadMatrix,
-					errors.New("--quick or --filter with --resume: a run is resumed as it was started; omit them")}
+				return usageErrorf("--quick or --filter with --resume: a run is resumed as it was started; omit them")
 			}
 			if err := o.check(); err != nil {
 				return err
@@ -135,15 +133,13 @@ func (o *runOptions) flags(c *cobra.Command) {
 // check returns an error for flags that exclude each other.
 func (o *runOptions) check() error {
 	if o.detach && o.format == "json" {
-		return exit{ExitBadMatrix, errors.New("-o json with --detach: ctl prints only the id of the run; omit -o, and use ctl runs attach -o json")}
+		return usageErrorf("-o json with --detach: ctl prints only the id of the run; omit -o, and use ctl runs attach -o json")
 	}
 	if o.injectFault != "" && o.server.url != "" {
-		return exit{ExitBadMatrix,
-			errors.New("--faults with --server: each agent of a fleet has its own --faults file; omit --faults")}
+		return usageErrorf("--faults with --server: each agent of a fleet has its own --faults file; omit --faults")
 	}
 	if o.detach && o.server.url == "" {
-		return exit{ExitBadMatrix,
-			errors.New("--detach without a fleet: pass --server or --context, or set LOCKSTEP_SERVER")}
+		return usageErrorf("--detach without a fleet: pass --server or --context, or set LOCKSTEP_SERVER")
 	}
 	return errors.Join(o.server.check(), o.influx.check())
 }
@@ -172,7 +168,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return o.conclude(ctx, c, run.ID, wire.End{Reason: wire.EndDone})
 	}
 	if len(run.Cells) == 0 {
-		return exit{ExitBadMatrix, nothingLeft(run)}
+		return nothingLeft(run)
 	}
 	if o.origin != nil {
 		if err := consent(c, o.yes, *o.origin, run); err != nil {
@@ -350,8 +346,7 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 		return o.influx.open(run.Influx, stderr, log)
 	case o.influx.file != "":
 		return nil,
-			exit{ExitBadMatrix,
-				errors.New("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")}
+			usageErrorf("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")
 	case run.Influx != nil && !o.influx.none:
 		fmt.Fprintln(stderr,
 			"no points are written to the InfluxDB of the matrix: with --detach, ctl does not follow the run (see lockstep-controller --influx)")
@@ -639,9 +634,8 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	old := record.Plan()
 	o.origin = &old
 	if server := plan.Redact(o.server.url); server != old.Source.Server {
-		return wire.Submission{}, exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: it ran %s and would continue %s; use the same --server or --context as before",
-				old.ID, where(old.Source.Server), where(server))}
+		return wire.Submission{}, usageErrorf("resume %s: it ran %s and would continue %s; use the same --server or --context as before",
+			old.ID, where(old.Source.Server), where(server))
 	}
 	if err := o.goOnIn(record); err != nil {
 		return wire.Submission{}, err
@@ -650,9 +644,8 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	if len(o.narrow.Set) > 0 {
 		set = o.narrow.Set
 	} else if strings.Contains(strings.Join(set, ""), stars) {
-		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf(
-			"resume %s: its --set contained a password, which is not in the record; pass the same again: %s (or use ${env:NAME} next time)",
-			old.ID, quoted(set))}
+		return wire.Submission{}, usageErrorf("resume %s: its --set contained a password, which is not in the record; pass the same again: %s (or use ${env:NAME} next time)",
+			old.ID, quoted(set))
 	}
 	source := []byte(old.Source.Text)
 	if hexDigest(source) != old.Source.SHA256 {
@@ -681,9 +674,8 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, err
 	}
 	if !slices.Equal(run.Source.Set, old.Source.Set) {
-		return wire.Submission{}, exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: --set differs: a run is resumed as it was started, %s; omit --set",
-				old.ID, begunWith(old.Source.Set))}
+		return wire.Submission{}, usageErrorf("resume %s: --set differs: a run is resumed as it was started, %s; omit --set",
+			old.ID, begunWith(old.Source.Set))
 	}
 	rounds := record.Rounds()
 	o.complete = !slices.ContainsFunc(old.Tasks(),
@@ -703,9 +695,8 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	if filepath.Base(dir) != id {
-		return exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: its folder is %s; rename the folder to the run id", id,
-				dir)}
+		return usageErrorf("resume %s: its folder is %s; rename the folder to the run id", id,
+			dir)
 	}
 	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
 		o.runs = filepath.Dir(dir)
@@ -747,6 +738,6 @@ func nothingLeft(run plan.Run) error {
 			reasons = append(reasons, text)
 		}
 	}
-	return fmt.Errorf("%s: no cells to run: all %d combinations are excluded:\n  %s", run.Source.File,
+	return usageErrorf("%s: no cells to run: all %d combinations are excluded:\n  %s", run.Source.File,
 		len(run.Excluded), strings.Join(reasons, "\n  "))
 }

@@ -413,8 +413,7 @@ replay waits until InfluxDB has all points. It fails if InfluxDB accepts none fo
 				return err
 			}
 			if points == nil {
-				return exit{ExitBadMatrix,
-					errors.New("no InfluxDB given: pass --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
+				return usageErrorf("no InfluxDB given: pass --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")
 			}
 			return replayTo(c, record, points)
 		},

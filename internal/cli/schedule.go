@@ -85,7 +85,7 @@ func (o *addOptions) add(c *cobra.Command, conn *wire.Client, args []string) err
 	ctx, file := c.Context(), args[0]
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
+		return usageErrorf("read matrix: %w", err)
 	}
 	d := &o.define
 	d.Within = plan.Duration(o.within)

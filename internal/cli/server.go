@@ -90,14 +90,13 @@ func (s *serverFlags) check() error {
 	if s.url == "" {
 		return nil
 	}
-	var faults []error
+	var errs usageErrors
 	for one := range strings.SplitSeq(s.url, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" ||
 			!isPort(u.Port()) {
-			faults = append(faults,
-				fmt.Errorf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port",
-					plan.Redact(one)))
+			errs.addf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port",
+				plan.Redact(one))
 		}
 	}
 	for _, f := range s.files() {
@@ -106,15 +105,14 @@ func (s *serverFlags) check() error {
 			continue
 		}
 		if _, err := os.ReadFile(path); err != nil {
-			faults = append(faults, fmt.Errorf("read --%s %s: %w", flag, path, errors.Unwrap(err)))
+			errs.addf("read --%s %s: %w", flag, path, errors.Unwrap(err))
 		}
 	}
-	if err := s.auth().Check(); err != nil && len(faults) == 0 {
-		faults = append(faults,
-			fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"",
-				err))
+	if err := s.auth().Check(); err != nil && len(errs) == 0 {
+		errs.addf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"",
+			err)
 	}
-	return usageErrors(faults)
+	return errs.join()
 }
 
 func isPort(text string) bool {
@@ -229,7 +227,7 @@ func (s *serverFlags) choose(c *cobra.Command) error {
 	typed := c.Flags().Changed
 	switch {
 	case typed("server") && typed("context"):
-		return exit{ExitBadMatrix, errors.New("both --server and --context given; pass one of them")}
+		return usageErrorf("both --server and --context given; pass one of them")
 	case typed("server"), s.url != "" && !typed("context"):
 		return nil
 	}
@@ -259,7 +257,7 @@ func (s *serverFlags) choose(c *cobra.Command) error {
 // need returns an error if no server is given.
 func (s *serverFlags) need() error {
 	if s.url == "" {
-		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")}
+		return usageErrorf("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")
 	}
 	return nil
 }

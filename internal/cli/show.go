@@ -74,23 +74,23 @@ Exit codes: 0 printed; 1 not printed; 2 an error in the command line.`,
 
 // check lists all invalid and conflicting flags. names are the runs.
 func (o *showOptions) check(names []string) error {
-	var faults []error
+	var errs usageErrors
 	if o.per != "" && o.per != perRepetition && o.per != perSecond {
-		faults = append(faults, fmt.Errorf("--per %q: unknown unit; use repetition or second", o.per))
+		errs.addf("--per %q: unknown unit; use repetition or second", o.per)
 	}
 	if o.per != "" && o.format != "csv" && o.format != "parquet" {
-		faults = append(faults, fmt.Errorf("--per with -o %s: this format has no such rows; use -o csv or -o parquet", o.format))
+		errs.addf("--per with -o %s: this format has no such rows; use -o csv or -o parquet", o.format)
 	}
 	if len(o.metrics) > 0 && o.format != "gobench" {
-		faults = append(faults, fmt.Errorf("--metric with -o %s: only gobench selects metrics; omit --metric", o.format))
+		errs.addf("--metric with -o %s: only gobench selects metrics; omit --metric", o.format)
 	}
 	if o.file == "" && o.format == "omb" {
-		faults = append(faults, errors.New("no folder given for -o omb: pass -f DIR"))
+		errs.addf("no folder given for -o omb: pass -f DIR")
 	}
 	if len(names) > 1 && o.format != "html" {
-		faults = append(faults, fmt.Errorf("several runs with -o %s: pass one run, or use -o html or ctl compare", o.format))
+		errs.addf("several runs with -o %s: pass one run, or use -o html or ctl compare", o.format)
 	}
-	return usageErrors(faults)
+	return errs.join()
 }
 
 func (o *showOptions) show(c *cobra.Command, names []string) error {
@@ -104,8 +104,7 @@ func (o *showOptions) show(c *cobra.Command, names []string) error {
 			return err
 		}
 		if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
-			return exit{ExitBadMatrix,
-				fmt.Errorf("run %s was given twice; pass each run once (list runs with ctl runs list)", run.Plan().ID)}
+			return usageErrorf("run %s was given twice; pass each run once (list runs with ctl runs list)", run.Plan().ID)
 		}
 		all = append(all, run)
 	}

@@ -14,9 +14,22 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// usageErrors joins the errors of a command line into one with exit code ExitBadMatrix; nil if there are none.
-func usageErrors(all []error) error {
-	if err := errors.Join(all...); err != nil {
+// usageErrorf returns an error with exit code ExitBadMatrix.
+func usageErrorf(format string, args ...any) error {
+	return exit{ExitBadMatrix, fmt.Errorf(format, args...)}
+}
+
+// usageErrors collects the errors of a command line.
+type usageErrors []error
+
+// add adds an error; nil: nothing.
+func (e *usageErrors) add(err error) { *e = append(*e, err) }
+
+func (e *usageErrors) addf(format string, args ...any) { e.add(fmt.Errorf(format, args...)) }
+
+// join joins the errors into one with exit code ExitBadMatrix; nil if there are none.
+func (e usageErrors) join() error {
+	if err := errors.Join(e...); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	return nil
@@ -44,8 +57,8 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 		case c.HasAvailableSubCommands() && len(args) > 0:
 			return exit{ExitBadMatrix, unknownCommand(c, args[0])}
 		}
-		return exit{ExitBadMatrix, fmt.Errorf("%s given; write %s; see %s --help", display.Count(len(args), "argument"),
-			strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())}
+		return usageErrorf("%s given; write %s; see %s --help", display.Count(len(args), "argument"),
+			strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())
 	}
 }
 
@@ -88,8 +101,8 @@ func flagError(c *cobra.Command, err error) error {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if near := plan.ClosestMatch(unknown.GetSpecifiedName(), names); near != "" {
-			return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean --%s?", err, near)}
+			return usageErrorf("%w; did you mean --%s?", err, near)
 		}
 	}
-	return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	return usageErrorf("%w; see %s --help", err, c.CommandPath())
 }
