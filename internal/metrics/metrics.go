@@ -20,8 +20,17 @@ import (
 // askTimeout limits the requests of a scrape to the control plane. Prometheus's default timeout is 10 s.
 const askTimeout = 5 * time.Second
 
+// collector sends the metrics of one scrape.
+type collector func(sheet)
+
+// Describe sends no descriptions: the set of metrics depends on the state of the process.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect collects the current state.
+func (c collector) Collect(to chan<- prometheus.Metric) { c(sheet(to)) }
+
 // handler serves a collector together with the metrics of the process.
-func handler(c prometheus.Collector, version string, log *slog.Logger) http.Handler {
+func handler(c collector, version string, log *slog.Logger) http.Handler {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info",
 		Help:        "Which release this is; always 1.",
@@ -73,38 +82,25 @@ type AgentStatus interface {
 
 // Agent returns the handler for the metrics of an agent. linked reports whether it is connected to the control plane.
 func Agent(status AgentStatus, linked func() bool, version string, log *slog.Logger) http.Handler {
-	return handler(&agentCollector{status, linked}, version, log)
-}
-
-type agentCollector struct {
-	status AgentStatus
-	linked func() bool
-}
-
-// Describe sends no descriptions: the set of metrics depends on the state of the agent.
-func (*agentCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect collects the state of the agent.
-func (a *agentCollector) Collect(to chan<- prometheus.Metric) {
-	s := sheet(to)
-	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(a.linked()))
-	for _, slot := range a.status.Slots() {
-		s.gauge("agent_busy", "Whether this slot works on a task.", truth(slot.Busy != ""), "agent", slot.Agent)
-		s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent",
-			slot.Agent)
-		now := a.status.Phase(slot.Agent)
-		for _, phase := range phases {
-			s.gauge("agent_task_phase",
-				"The phase in which this slot's task is: 1 for one of them, or for none while there is no task.",
-				truth(now == phase), "agent", slot.Agent, "phase", string(phase))
+	return handler(func(s sheet) {
+		s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(linked()))
+		for _, slot := range status.Slots() {
+			s.gauge("agent_busy", "Whether this slot works on a task.", truth(slot.Busy != ""), "agent", slot.Agent)
+			s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent", slot.Agent)
+			now := status.Phase(slot.Agent)
+			for _, phase := range phases {
+				s.gauge("agent_task_phase",
+					"The phase in which this slot's task is: 1 for one of them, or for none while there is no task.",
+					truth(now == phase), "agent", slot.Agent, "phase", string(phase))
+			}
+			if o := slot.Offset; o != nil {
+				s.gauge("agent_clock_offset_seconds", "How far the host's clock is ahead of the controller's.",
+					float64(o.Offset)/1e9, "agent", slot.Agent)
+				s.gauge("agent_clock_bound_seconds", "How far the truth may be off that, either way.",
+					float64(o.Bound)/1e9, "agent", slot.Agent)
+			}
 		}
-		if o := slot.Offset; o != nil {
-			s.gauge("agent_clock_offset_seconds", "How far the host's clock is ahead of the controller's.",
-				float64(o.Offset)/1e9, "agent", slot.Agent)
-			s.gauge("agent_clock_bound_seconds", "How far the truth may be off that, either way.",
-				float64(o.Bound)/1e9, "agent", slot.Agent)
-		}
-	}
+	}, version, log)
 }
 
 // ControllerStatus is implemented by controller.Status.
@@ -122,7 +118,7 @@ type Points interface {
 // fleet, so that sums over controllers count nothing twice. points is nil if the controller writes none.
 func Controller(conn *wire.Client, status ControllerStatus, points Points, version string,
 	log *slog.Logger) http.Handler {
-	return handler(&controllerCollector{conn, status, points, log}, version, log)
+	return handler((&controllerCollector{conn, status, points, log}).collect, version, log)
 }
 
 type controllerCollector struct {
@@ -132,14 +128,11 @@ type controllerCollector struct {
 	log    *slog.Logger
 }
 
-// Describe sends no descriptions: the set of metrics depends on the leadership.
-func (*controllerCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect collects the state of the controller and, if it leads, requests that of the fleet from the control plane.
-func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
+// collect collects the state of the controller and, if it leads, requests that of the fleet from the control plane.
+func (c *controllerCollector) collect(s sheet) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	s, epoch := sheet(to), c.status.Leads()
+	epoch := c.status.Leads()
 	s.gauge("controller_leading",
 		"Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
 	if leader, err := c.conn.Leader(ctx); err == nil {
@@ -165,7 +158,7 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents,
-		"room": c.room} {
+		"room": c.storage} {
 		err := ask(ctx, s)
 		if err != nil {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
@@ -183,8 +176,7 @@ func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 		return err
 	}
 	n := map[string]int{}
-	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone),
-		string(wire.EndInterrupted),
+	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted),
 		string(wire.EndFailed), string(wire.EndRefused), string(wire.EndNoAgents), string(wire.EndNoTarget),
 		string(wire.EndQuarantined)} {
 		n[state] = 0
@@ -193,9 +185,7 @@ func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 		n[r.State]++
 	}
 	for state, count := range n {
-		s.gauge("runs",
-			"Runs of the control plane by state: queued, running, or the result.",
-			float64(count), "state", state)
+		s.gauge("runs", "Runs of the control plane by state: queued, running, or the result.", float64(count), "state", state)
 	}
 	return nil
 }
@@ -216,8 +206,8 @@ func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	return nil
 }
 
-// room reports the size and the limit of the record.
-func (c *controllerCollector) room(ctx context.Context, s sheet) error {
+// storage reports the size and the limit of the record.
+func (c *controllerCollector) storage(ctx context.Context, s sheet) error {
 	used, limit, err := c.conn.RecordRoom(ctx)
 	if err != nil {
 		return err
