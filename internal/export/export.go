@@ -18,7 +18,7 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// Kind is the type of a column.
+// kind is the type of a column.
 type kind int
 
 // The kinds of columns.
@@ -74,12 +74,11 @@ func (x part) place(p plan.Run) []any {
 		c.Broker.Name, c.Broker.Driver, optional(s.Product), optional(s.Version), optional(s.Fingerprint),
 		string(x.verdict)}
 	for _, axis := range p.Axes {
-		value, has := c.Coordinate(axis)
-		if !has {
+		if value, has := c.Coordinate(axis); has {
+			row = append(row, value)
+		} else {
 			row = append(row, nil)
-			continue
 		}
-		row = append(row, value)
 	}
 	return row
 }
@@ -105,11 +104,8 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 		}
 		all = append(all, part{t, "", o.Subject, o.Verdict, o.Values, o})
 		for _, of := range t.Parts() {
-			i := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool {
-				return g.Name == of.Group &&
-					of.Group != ""
-			})
-			if i < 0 {
+			i := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == of.Group })
+			if i < 0 || of.Group == "" {
 				continue
 			}
 			g, s := o.Groups[i], o.Subject

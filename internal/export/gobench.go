@@ -49,7 +49,9 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 			left.Empty++
 			continue
 		}
-		if s := about(x); s != subject {
+		s := fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver),
+			oneLine(x.subject.Product), oneLine(x.subject.Version))
+		if s != subject {
 			subject = s
 			fmt.Fprint(out, s)
 		}
@@ -58,15 +60,8 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 	return left, out.Flush()
 }
 
-// about returns the comment line about the broker.
-func about(x part) string {
-	return fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver),
-		oneLine(x.subject.Product), oneLine(x.subject.Version))
-}
-
 // chosen returns the values with the given names.
 func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
-	all := p.Metrics.Values()
 	if len(names) == 0 {
 		for _, t := range p.Tables {
 			for _, name := range t.Values {
@@ -80,7 +75,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	}
 	var infos []plan.ValueInfo
 	var known []string
-	for _, info := range all {
+	for _, info := range p.Metrics.Values() {
 		known = append(known, info.Name)
 		if slices.Contains(names, info.Name) || slices.Contains(names, "all") {
 			infos = append(infos, info)
@@ -102,19 +97,16 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 // benchmark returns the line of one repetition; empty if it has none of the values.
 func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Benchmark%s 1", benchName(p, x))
-	some := false
 	for _, info := range infos {
 		if v, has := x.values[info.Name]; has && v.NA == "" {
 			n, unit := metric(info, v.Number)
 			fmt.Fprintf(&b, " %s %s", strconv.FormatFloat(n, 'f', -1, 64), unit)
-			some = true
 		}
 	}
-	if !some {
+	if b.Len() == 0 {
 		return ""
 	}
-	return b.String()
+	return "Benchmark" + benchName(p, x) + " 1" + b.String()
 }
 
 // benchName returns the name of the matrix with the coordinates: "Quick/broker=rabbit/threads=5". A dash and a number

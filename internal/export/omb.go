@@ -97,8 +97,8 @@ func (k omb) rates(w plan.Workload) {
 		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)),
 			append(consume, per(record.Received))
 		const ever = -1 << 40
-		backlog = append(backlog, max(0, int64(k.subs)*k.m.Sum(record.Sent, ever, to)-k.m.Sum(record.Received, ever,
-			to)))
+		sent, received := k.m.Sum(record.Sent, ever, to), k.m.Sum(record.Received, ever, to)
+		backlog = append(backlog, max(0, int64(k.subs)*sent-received))
 	})
 	if w.Publishers.Nodes > 0 || len(w.Groups) > 0 {
 		k.out["publishRate"], k.out["publishErrorRate"] = publish, failed

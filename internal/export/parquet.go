@@ -19,7 +19,7 @@ const (
 func Parquet(w io.Writer, t Table) error {
 	root := parquet.Group{}
 	for _, c := range t.Columns {
-		root[c.Name] = parquet.Optional(leaf(c.Kind))
+		root[c.Name] = parquet.Optional(leaves[c.Kind])
 	}
 	if len(root) != len(t.Columns) {
 		return fmt.Errorf("two columns of the table have the same name")
@@ -56,17 +56,9 @@ func Parquet(w io.Writer, t Table) error {
 	return out.Close()
 }
 
-func leaf(k kind) parquet.Node {
-	switch k {
-	case whole:
-		return parquet.Int(64)
-	case number:
-		return parquet.Leaf(parquet.DoubleType)
-	case truth:
-		return parquet.Leaf(parquet.BooleanType)
-	}
-	return parquet.String()
-}
+// leaves are the types of columns in the schema.
+var leaves = map[kind]parquet.Node{text: parquet.String(), whole: parquet.Int(64),
+	number: parquet.Leaf(parquet.DoubleType), truth: parquet.Leaf(parquet.BooleanType)}
 
 // value returns one field of a row: definition level 1 for a value, 0 for null.
 func value(c Column, v any, place int) (parquet.Value, error) {
