@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,13 +115,7 @@ func subjects(was, is Broker) []string {
 	add("label", a.Label, b.Label)
 	add("endpoints", strings.Join(a.Endpoints, " "), strings.Join(b.Endpoints, " "))
 	add("members", strings.Join(a.Members, " "), strings.Join(b.Members, " "))
-	names := map[string]bool{}
-	for _, settings := range []map[string]string{a.Settings, b.Settings} {
-		for name := range settings {
-			names[name] = true
-		}
-	}
-	for _, name := range sorted(names) {
+	for _, name := range keys(a.Settings, b.Settings) {
 		add("setting "+name, a.Settings[name], b.Settings[name])
 	}
 	return all
@@ -141,7 +136,7 @@ func each(agents []Agent, of func(Agent) string) string {
 			set[text] = true
 		}
 	}
-	return strings.Join(sorted(set), ", ")
+	return strings.Join(keys(set), ", ")
 }
 
 // Cells lists the differences between two plans: cells, repetitions, order and the options of brokers.
@@ -193,6 +188,15 @@ func options(then, now plan.Run) []string {
 	return all
 }
 
+// keys returns the sorted distinct keys of maps.
+func keys[V any](all ...map[string]V) (names []string) {
+	for _, m := range all {
+		names = slices.AppendSeq(names, maps.Keys(m))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // generic returns v as decoded JSON, with numbers as json.Number.
@@ -227,13 +231,7 @@ func differences(at string, was, is any) (all []difference) {
 	a, isMap := was.(map[string]any)
 	b, both := is.(map[string]any)
 	if isMap && both {
-		names := map[string]bool{}
-		for _, m := range []map[string]any{a, b} {
-			for name := range m {
-				names[name] = true
-			}
-		}
-		for _, name := range sorted(names) {
+		for _, name := range keys(a, b) {
 			all = append(all, differences(within(name), a[name], b[name])...)
 		}
 		return all

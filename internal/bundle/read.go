@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -57,7 +55,8 @@ func (b *Bundle) admit(files []*zip.File) error {
 	if len(files) > b.limits.Files {
 		return altered("the archive", "%d files exceed the limit of %d", len(files), b.limits.Files)
 	}
-	var total uint64
+	const free = 1 << 20 // bytes that every bundle may have
+	limit, total := uint64(min(b.limits.Total, free+b.limits.Ratio*b.size)), uint64(0)
 	for _, f := range files {
 		switch {
 		case !valid(f.Name):
@@ -69,18 +68,11 @@ func (b *Bundle) admit(files []*zip.File) error {
 		}
 		b.entries[f.Name] = f
 		total += f.UncompressedSize64
-		if most := b.most(); f.UncompressedSize64 > most || total > most {
-			return altered(f.Name, "the unpacked bundle exceeds %d bytes, the limit for %d bytes", most,
-				b.size)
+		if f.UncompressedSize64 > limit || total > limit {
+			return altered(f.Name, "the unpacked bundle exceeds %d bytes, the limit for %d bytes", limit, b.size)
 		}
 	}
 	return nil
-}
-
-// most returns the maximum unpacked size of a bundle of this size, in bytes.
-func (b *Bundle) most() uint64 {
-	const free = 1 << 20
-	return uint64(min(b.limits.Total, free+b.limits.Ratio*b.size))
 }
 
 // listed compares the manifest with the files of the archive.
@@ -191,19 +183,21 @@ func (b *Bundle) guard(f File) io.Writer {
 	if !strings.HasPrefix(f.Name, runDir+"/") {
 		return io.Discard
 	}
-	return &guard{most: map[bool]int{true: b.limits.Line,
-		false: int(b.limits.Document)}[strings.HasSuffix(f.Name, ".jsonl")], lines: strings.HasSuffix(f.Name, ".jsonl")}
+	if strings.HasSuffix(f.Name, ".jsonl") {
+		return &guard{max: b.limits.Line, lines: true}
+	}
+	return &guard{max: int(b.limits.Document)}
 }
 
 type guard struct {
-	most, n int
-	lines   bool
+	max, n int
+	lines  bool
 }
 
 func (g *guard) Write(p []byte) (int, error) {
 	for _, c := range p {
-		if g.n++; g.n > g.most {
-			return 0, fmt.Errorf("more than %d bytes in one file or line", g.most)
+		if g.n++; g.n > g.max {
+			return 0, fmt.Errorf("more than %d bytes in one file or line", g.max)
 		}
 		if g.lines && c == '\n' {
 			g.n = 0
@@ -237,8 +231,6 @@ func clip(s string) string {
 	}
 	return s
 }
-
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
 // Plan reads the plan of a bundle that was unpacked below dir.
 func (b *Bundle) Plan(dir string) (plan.Run, error) {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
@@ -143,7 +141,7 @@ func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged boo
 			c.differ("%s/%s: the record has no such histograms", where, name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(histograms)) {
+	for _, name := range keys(histograms) {
 		c.same(where+"/"+name, histograms[name])
 	}
 	return again, true, nil
@@ -175,7 +173,7 @@ func (c *check) derived(p plan.Run, outcomes []plan.Outcome) error {
 	}
 	c.same(environmentName, environment)
 	c.same(path.Join(runDir, "matrix.cue"), []byte(p.Source.Text))
-	for _, name := range slices.Sorted(maps.Keys(tables)) {
+	for _, name := range keys(tables) {
 		c.same(path.Join(runDir, name), tables[name])
 	}
 	return nil
