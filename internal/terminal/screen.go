@@ -42,18 +42,13 @@ func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	}}, true
 }
 
-// Screen shows a block of lines at the bottom of a terminal, below the printed text. Each update is one write, which
+// screen shows a block of lines at the bottom of a terminal, below the printed text. Each update is one write, which
 // ends with a visible cursor at the start of the line below. So a killed or panicking program leaves the terminal
 // usable. It is not safe for concurrent use.
-type Screen struct {
+type screen struct {
 	out    io.Writer
 	size   func() (columns, rows int)
 	widths []int // of the displayed lines
-}
-
-// newScreen returns a screen without a block.
-func newScreen(out io.Writer, size func() (columns, rows int)) *Screen {
-	return &Screen{out: out, size: size}
 }
 
 const (
@@ -65,7 +60,7 @@ const (
 
 // print writes complete lines of text above the block, and replaces the block. Lines that are too wide are cut, and the
 // last lines are left out if the terminal has too few rows.
-func (s *Screen) print(text string, lines []string) error {
+func (s *screen) print(text string, lines []string) error {
 	columns, rows := s.size()
 	var b strings.Builder
 	b.WriteString(hide)
@@ -87,7 +82,7 @@ func (s *Screen) print(text string, lines []string) error {
 
 // top moves the cursor to the start of the block. A terminal that has become narrower has wrapped the lines, so their
 // current number of rows is computed.
-func (s *Screen) top(columns int) string {
+func (s *screen) top(columns int) string {
 	rows := 0
 	for _, w := range s.widths {
 		rows += max(1, (w+columns-1)/max(1, columns))
@@ -95,14 +90,14 @@ func (s *Screen) top(columns int) string {
 	return "\r" + strings.Repeat("\x1b[A", rows)
 }
 
-// DrawEvery is the interval at which a board draws changes.
+// drawEvery is the interval at which a board draws changes.
 const drawEvery = 250 * time.Millisecond
 
 // Board writes lines to a terminal like a Writer. Below them it shows a block, which it draws again after changes. Only
 // its own goroutine writes to the terminal, so that a slow or paused terminal does not block its callers. It is safe
 // for concurrent use.
 type Board struct {
-	screen *Screen
+	screen *screen
 	frame  func(columns int) []string
 	mu     sync.Mutex
 	text   strings.Builder // not yet printed
@@ -111,10 +106,10 @@ type Board struct {
 	done   chan struct{}
 }
 
-// NewBoard starts a board. frame is called from one goroutine, at most once per DrawEvery. Its lines are not escaped,
+// NewBoard starts a board. frame is called from one goroutine, at most once per drawEvery. Its lines are not escaped,
 // so that they may have styles: text from other sources in them must be clean.
 func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Board {
-	b := &Board{screen: newScreen(out, t.Size), frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
+	b := &Board{screen: &screen{out: out, size: t.Size}, frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
 	b.escape = NewWriter(&b.text)
 	go b.serve()
 	return b

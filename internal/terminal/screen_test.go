@@ -101,7 +101,7 @@ func TestScreen(t *testing.T) {
 	t.Parallel()
 	g := &glass{t: t, columns: 20}
 	rows := 6
-	s := newScreen(g, func() (int, int) { return g.columns, rows })
+	s := &screen{out: g, size: func() (int, int) { return g.columns, rows }}
 	for _, step := range []struct {
 		do   func() error
 		want string
