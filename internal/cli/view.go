@@ -30,7 +30,7 @@ func (v *view) heading() string {
 }
 
 // phase returns the phase of an attempt as text, and the elapsed part of warm-up and measurement, from 0 to 1.
-func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
+func phase(a *runview.Attempt, now time.Time) (text string, part float64) {
 	w := a.Task.Cell.Workload
 	warmup, measure := w.Warmup.D(), w.Measure.D()
 	p, since := a.Phase(now)
@@ -67,9 +67,8 @@ func nameOf(a *runview.Attempt) string {
 
 // Widths of frames, in columns.
 const (
-	narrow  = 60 // below it, each metric has a line of its own
-	bars    = 30 // the maximum width of a bar
-	nothing = "–"
+	minTable = 60 // below it, each metric has a line of its own
+	maxBar   = 30
 )
 
 // frame returns the lines of the live view, at most columns wide.
@@ -77,45 +76,35 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 	if v.run.Run.ID == "" {
 		return []string{"waiting for the run to start"}
 	}
-	if columns < narrow {
-		return v.narrow(columns, now, paint)
+	size, gap, progress := min(maxBar, columns-45), "  ", ""
+	narrow := columns < minTable
+	if narrow {
+		size, gap, progress = max(3, columns/4), " ", v.shortProgress(now)
+	} else {
+		progress = v.progressText(now, paint)
 	}
-	size := min(bars, columns-45)
-	lines := []string{"", bar("run ", v.run.Part(now), size, paint) + "  " + v.progressText(now, paint)}
+	lines := []string{"", bar("run ", v.run.Part(now), size, paint) + gap + progress}
 	a := v.run.Attempt
 	if a == nil {
 		return append(lines, v.idle(paint))
 	}
-	words, part := phase(a, now)
-	lines = append(lines, bar("cell", part, size, paint)+"  "+words+agents(a, paint))
+	text, part := phase(a, now)
+	if !narrow {
+		text += agents(a, paint)
+	}
+	lines = append(lines, bar("cell", part, size, paint)+gap+text)
 	if name := nameOf(a); name != "" {
 		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
 	}
-	return append(lines, table(a, columns, paint)...)
-}
-
-// narrow is frame for terminals with few columns.
-func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
-	size := max(3, columns/4)
-	done, of := v.run.Pace.All()
-	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.run.Part(now), size, paint), done, bound(v.run.Pace.AtMost()), of)
-	if v.run.Pace.Tasks() > 0 {
-		run += ", " + v.remaining(now)
+	live := a.Newest()
+	if live == nil {
+		return lines
 	}
-	lines := []string{"", run}
-	a := v.run.Attempt
-	if a == nil {
-		return append(lines, v.idle(paint))
+	if !narrow {
+		return append(lines, table(live.Flows, columns, paint)...)
 	}
-	words, part := phase(a, now)
-	lines = append(lines, bar("cell", part, size, paint)+" "+words)
-	if name := nameOf(a); name != "" {
-		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
-	}
-	if live := a.Newest(); live != nil {
-		for _, f := range live.Flows {
-			lines = append(lines, flowLines(f, paint)...)
-		}
+	for _, f := range live.Flows {
+		lines = append(lines, flowLines(f, paint)...)
 	}
 	return lines
 }
@@ -128,10 +117,10 @@ func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	cells := cells(f)
 	head, text := 0, 0
 	for i, c := range cells {
-		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, display.Width(c.text))
+		head, text = max(head, len(metricColumns[i].of+" "+metricColumns[i].what)), max(text, display.Width(c.text))
 	}
 	for i, c := range cells {
-		lines = append(lines, " "+display.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+
+		lines = append(lines, " "+display.Pad(metricColumns[i].of+" "+metricColumns[i].what, head, true)+" "+
 			c.paint(display.Pad(c.text, text, false), paint))
 	}
 	return lines
@@ -173,6 +162,16 @@ func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 	return text
 }
 
+// shortProgress is progressText for terminals with few columns.
+func (v *view) shortProgress(now time.Time) string {
+	done, of := v.run.Pace.All()
+	text := fmt.Sprintf("%d/%s%d", done, bound(v.run.Pace.AtMost()), of)
+	if v.run.Pace.Tasks() > 0 {
+		text += ", " + v.remaining(now)
+	}
+	return text
+}
+
 // remaining returns the estimated time left as text.
 func (v *view) remaining(now time.Time) string {
 	left := v.run.Left(now).Round(time.Second)
@@ -195,9 +194,9 @@ func agents(a *runview.Attempt, paint terminal.Painter) string {
 	return "; " + text
 }
 
-// figures are the columns of live metrics, with the headings of tables. If there is no room for all, the columns with
-// the highest rank are left out first.
-var figures = []struct {
+// metricColumns are the columns of live metrics, with the headings of tables. If a terminal is too narrow for all, the
+// columns with the highest rank are left out first.
+var metricColumns = []struct {
 	of, what string
 	rank     int
 }{
@@ -205,12 +204,12 @@ var figures = []struct {
 	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 
-// cells returns the texts of a flow, in the order of figures. A dash is shown for a metric that is not known yet or
+// cells returns the texts of a flow, in the order of metricColumns. A dash is shown for a metric that is not known yet or
 // does not apply.
 func cells(f runview.Flow) []metric {
-	out := make([]metric, len(figures))
+	out := make([]metric, len(metricColumns))
 	for i := range out {
-		out[i] = metric{nothing, terminal.Faint}
+		out[i] = metric{"–", terminal.Faint}
 	}
 	if !f.Known {
 		return out
@@ -236,20 +235,16 @@ func cells(f runview.Flow) []metric {
 	return out
 }
 
-// table has one row per flow. Columns without room are left out, in the order of their rank.
-func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
-	live := a.Newest()
-	if live == nil {
-		return nil
-	}
-	rows := make([][]metric, len(live.Flows))
+// table has one row per flow. Columns that do not fit are left out, in the order of their rank.
+func table(flows []runview.Flow, columns int, paint terminal.Painter) []string {
+	rows := make([][]metric, len(flows))
 	names := 0
-	for i, f := range live.Flows {
+	for i, f := range flows {
 		rows[i] = cells(f)
 		names = max(names, min(display.Width(display.Clean(f.Group)), columns/3))
 	}
-	widths := make([]int, len(figures))
-	for i, x := range figures {
+	widths := make([]int, len(metricColumns))
+	for i, x := range metricColumns {
 		widths[i] = max(len(x.of), len(x.what), len("999,999"))
 		for _, row := range rows {
 			widths[i] = max(widths[i], display.Width(row[i].text))
@@ -264,22 +259,16 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 		return strings.TrimPrefix(strings.Join(parts, "  "), "  ")
 	}
 	lines := []string{
-		paint.Paint(terminal.Faint, line("", func(i int) string {
-			return display.Pad(figures[i].of, widths[i],
-				false)
-		})),
-		paint.Paint(terminal.Faint, line("", func(i int) string {
-			return display.Pad(figures[i].what, widths[i],
-				false)
-		})),
+		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(metricColumns[i].of, widths[i], false) })),
+		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(metricColumns[i].what, widths[i], false) })),
 	}
-	for n, f := range live.Flows {
+	for n, f := range flows {
 		lines = append(lines, line(f.Group, func(i int) string {
 			return rows[n][i].paint(display.Pad(rows[n][i].text, widths[i], false), paint)
 		}))
 	}
 	legend := fmt.Sprintf("rates: last full second; latencies: last %d s", runview.RecentSeconds)
-	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
+	if !slices.ContainsFunc(flows, func(f runview.Flow) bool { return f.Known }) {
 		legend = "waiting for the first full second of metrics"
 	}
 	return append(lines, paint.Paint(terminal.Faint, legend))
@@ -288,7 +277,7 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 // fitting returns the indices of the columns that fit beside the names.
 func fitting(widths []int, names, columns int) []int {
 	var shown []int
-	for i := range figures {
+	for i := range metricColumns {
 		shown = append(shown, i)
 	}
 	for {
@@ -299,7 +288,7 @@ func fitting(widths []int, names, columns int) []int {
 		if total < columns || len(shown) == 1 {
 			return shown
 		}
-		cheapest := slices.MaxFunc(shown, func(a, b int) int { return figures[a].rank - figures[b].rank })
+		cheapest := slices.MaxFunc(shown, func(a, b int) int { return metricColumns[a].rank - metricColumns[b].rank })
 		shown = slices.DeleteFunc(shown, func(i int) bool { return i == cheapest })
 	}
 }
