@@ -58,8 +58,7 @@ Exit codes:
 	}
 	narrowing(c, &o.narrow)
 	runsFlag(c, &o.runs)
-	c.Flags().StringVar(&o.run, "run", "",
-		"with FILE: clean up only after runs whose id begins with `id`")
+	c.Flags().StringVar(&o.run, "run", "", "with FILE: clean up only after runs whose id begins with `id`")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
 		"skip the confirmation, also for a record that this user did not create")
 	return c

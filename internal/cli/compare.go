@@ -26,7 +26,7 @@ type compareOptions struct {
 	runs, format, out string
 	failOn            bool
 	effect            string
-	only              []string
+	filter            []string
 }
 
 func compareCommand() *cobra.Command {
@@ -67,11 +67,10 @@ Exit codes:
 		"compare the comma-separated metric `names` (docs/reference/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
-	f.StringVar(&o.Base, "base", "",
-		"with --by: use this `value` of the axis as the base (default: the first)")
+	f.StringVar(&o.Base, "base", "", "with --by: use this `value` of the axis as the base (default: the first)")
 	f.StringSliceVar(&o.Match, "match", nil,
 		"match cells by these comma-separated `axes` (default: cell ids; with --by, all other axes)")
-	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
+	f.StringArrayVar(&o.filter, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
 	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least this `ratio`, such as 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
 		"set the maximum `probability` of reporting any difference where there is none")
@@ -101,9 +100,9 @@ func (o *compareOptions) check() error {
 	if !(o.Alpha > 0 && o.Alpha < 1) {
 		errs.addf("--alpha %v: out of range; pass a probability between 0 and 1", o.Alpha)
 	}
-	for _, only := range o.only {
-		if axis, values, found := strings.Cut(only, "="); !found || axis == "" || values == "" {
-			errs.addf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", only)
+	for _, filter := range o.filter {
+		if axis, values, found := strings.Cut(filter, "="); !found || axis == "" || values == "" {
+			errs.addf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", filter)
 		}
 	}
 	return errs.join()
@@ -114,7 +113,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	var all []compare.Recorded
-	var twice error
+	var duplicate error
 	root := ""
 	for _, id := range args {
 		r, dir, err := o.read(id)
@@ -123,7 +122,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		}
 		root = cmp.Or(root, filepath.Dir(dir))
 		if slices.ContainsFunc(all, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
-			twice = fmt.Errorf("run %s was given twice; pass a different run, or --by with one of its axes", r.Run.ID)
+			duplicate = fmt.Errorf("run %s was given twice; pass a different run, or --by with one of its axes", r.Run.ID)
 		}
 		all = append(all, r)
 	}
@@ -138,7 +137,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		}
 	}
 	found, err := compare.Compare(all, o.Options)
-	if err = errors.Join(twice, err); err != nil {
+	if err = errors.Join(duplicate, err); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	if err := emit(c.OutOrStdout(), "comparison", o.format, o.out,
@@ -159,23 +158,23 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 		return r, "", err
 	}
 	run := record.Plan()
-	for _, only := range o.only {
-		axis, values, _ := strings.Cut(only, "=")
+	for _, filter := range o.filter {
+		axis, values, _ := strings.Cut(filter, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return r, "", usageErrorf("--filter %s: run %s has no axis %q; use one of %s", only,
+			return r, "", usageErrorf("--filter %s: run %s has no axis %q; use one of %s", filter,
 				run.ID, axis, strings.Join(run.Axes, ", "))
 		}
-		var there []string
+		var existing []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
 			at, _ := c.Coordinate(axis)
-			if !slices.Contains(there, at) {
-				there = append(there, at)
+			if !slices.Contains(existing, at) {
+				existing = append(existing, at)
 			}
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
 			return r, "", usageErrorf("--filter %s: run %s has no such cell; values of %s are: %s",
-				only, run.ID, axis, strings.Join(there, ", "))
+				filter, run.ID, axis, strings.Join(existing, ", "))
 		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil

@@ -114,10 +114,8 @@ func fleetAdd() *cobra.Command {
 				return err
 			}
 			for _, u := range creds.Users {
-				for _, name := range args[1:] {
-					if u.Name == name {
-						fmt.Fprintln(c.OutOrStdout(), filepath.Join(args[0], u.File()))
-					}
+				if slices.Contains(args[1:], u.Name) {
+					fmt.Fprintln(c.OutOrStdout(), filepath.Join(args[0], u.File()))
 				}
 			}
 			fmt.Fprint(c.ErrOrStderr(), reloaded)

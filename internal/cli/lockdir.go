@@ -30,8 +30,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 	lock := filepath.Join(dir, "lock")
 	file, err := files.OpenLocked(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, files.ErrLocked) {
-		return nil, usageErrorf("%s %s is in use by %s on this host; pass another %s", flag, dir,
-			holder(lock), flag)
+		return nil, usageErrorf("%s %s is in use by %s on this host; pass another %s", flag, dir, holder(lock), flag)
 	}
 	if err != nil {
 		return fail(err)
@@ -96,8 +95,8 @@ func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 // abandoned removes the folders of processes that have ended. A folder whose lock file is not locked is abandoned.
 // Folders that cannot be read or removed belong to other users and are skipped.
 func abandoned(log *slog.Logger) {
-	there, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchNames)) // the error is for invalid patterns only
-	for _, dir := range there {
+	found, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchNames)) // the error is for invalid patterns only
+	for _, dir := range found {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < scratchYoung {
 			continue

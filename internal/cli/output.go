@@ -70,20 +70,20 @@ const minText = 30
 // tabulateText prints a table whose last column has sentences. They are wrapped in a terminal with this number of
 // columns; 0: no terminal.
 func tabulateText(out io.Writer, columns int, head []string, rows [][]string) error {
-	last, room := len(head)-1, columns
+	last, left := len(head)-1, columns
 	for i := range last {
 		widest := display.Width(head[i])
 		for _, row := range rows {
 			widest = max(widest, display.Width(row[i]))
 		}
-		room -= widest + 2 // and the gap
+		left -= widest + 2 // and the gap
 	}
-	if room < minText {
+	if left < minText {
 		return display.NewTable(head, rows).Write(out, columns)
 	}
 	var wrapped [][]string
 	for _, row := range rows {
-		for i, line := range display.Wrap(row[last], room) {
+		for i, line := range display.Wrap(row[last], left) {
 			next := make([]string, len(head))
 			if i == 0 {
 				copy(next, row)

@@ -66,8 +66,7 @@ and the number of excluded combinations per reason. --all lists everything.`,
 		},
 	}
 	narrowing(c, &n)
-	c.Flags().BoolVar(&all, "all", false,
-		"list all cells, notes and excluded combinations")
+	c.Flags().BoolVar(&all, "all", false, "list all cells, notes and excluded combinations")
 	formatFlag(c, &format, "text", "json")
 	return c
 }
@@ -79,9 +78,12 @@ const maxListed = 20
 // writePlan prints a plan as text. all lists everything.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
 	columns := width(out)
+	order := "interleaved"
+	if run.Order.Random {
+		order = fmt.Sprintf("in random order (seed %d)", run.Order.Seed)
+	}
 	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, display.Count(len(run.Cells), "cell"),
-		repetitions(run), order(run.Order),
-		display.Count(run.Agents, "agent"), about(run))
+		repetitions(run), order, display.Count(run.Agents, "agent"), about(run))
 	for _, axis := range run.Axes {
 		if n, text := axisValues(run, axis); n > 1 || text != "" {
 			fmt.Fprintf(out, "  %s\n", display.Hang(fmt.Sprintf("%s (%d): %s", axis, n, text), columns, 4))
@@ -92,37 +94,37 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 		return err
 	}
 	writeNotes(out, append(run.Notes(), repetitionNotes(run)...), all)
-	if all || len(run.Excluded) <= maxListed {
-		if len(run.Excluded) == 0 {
-			return nil
-		}
-		rows := make([][]string, len(run.Excluded))
-		for i, x := range run.Excluded {
-			rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
-		}
-		fmt.Fprintln(out)
-		return tabulateText(out, width(out), append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
+	if !all && len(run.Excluded) > maxListed {
+		sumExcluded(out, run.Excluded, columns)
+		return nil
 	}
-	sumExcluded(out, run.Excluded, columns)
-	return nil
+	if len(run.Excluded) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(run.Excluded))
+	for i, x := range run.Excluded {
+		rows[i] = slices.Concat([]string{x.Kind}, values(x.Coordinates), []string{display.Clean(x.Reason)})
+	}
+	fmt.Fprintln(out)
+	return tabulateText(out, columns, slices.Concat([]string{"EXCLUDED"}, upper(run.Axes), []string{"REASON"}), rows)
 }
 
 // repetitions returns the number of repetitions of each cell, as text.
 func repetitions(run plan.Run) string {
-	least, most := matrix.Rounds(run)
+	low, high := matrix.Rounds(run)
 	if run.Until == nil {
-		return display.Count(most, "repetition")
+		return display.Count(high, "repetition")
 	}
-	return fmt.Sprintf("%d to %d repetitions (until %s)", least, most, display.Clean(run.Until.Rule))
+	return fmt.Sprintf("%d to %d repetitions (until %s)", low, high, display.Clean(run.Until.Rule))
 }
 
 // about returns the estimated duration of a run, as text.
 func about(run plan.Run) string {
-	least, most := matrix.Estimate(run)
+	low, high := matrix.Estimate(run)
 	if run.Until == nil {
-		return most.Round(time.Second).String()
+		return high.Round(time.Second).String()
 	}
-	return fmt.Sprintf("%v to %v", least.Round(time.Second), most.Round(time.Second))
+	return fmt.Sprintf("%v to %v", low.Round(time.Second), high.Round(time.Second))
 }
 
 // repetitionNotes returns notes about comparisons for which the repetitions of one run are too few, with the time that
@@ -131,19 +133,19 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	if run.Source.Quick {
 		return nil
 	}
-	least, most := matrix.Estimate(run)
+	low, high := matrix.Estimate(run)
 	for _, s := range compare.Shortages(run) {
-		enough := least / time.Duration(s.Have) * time.Duration(s.Needed)
+		enough := low / time.Duration(s.Have) * time.Duration(s.Needed)
 		notes = append(notes,
 			fmt.Sprintf("too few repetitions for ctl compare --by %s: %s require %d, the matrix has %d; repeat: %d takes about %v instead of %v",
 				s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second),
-				least.Round(time.Second)))
+				low.Round(time.Second)))
 	}
 	if len(rules.Regressions(run)) > 0 {
 		const needed = plan.MinEarlierRuns + 1
 		notes = append(notes,
 			fmt.Sprintf("rules about a baseline are inconclusive before run %d with the same broker version and hosts; %d runs take about %v",
-				needed, needed, (needed*most).Round(time.Second)))
+				needed, needed, (needed*high).Round(time.Second)))
 	}
 	return notes
 }
@@ -153,11 +155,10 @@ func axisValues(run plan.Run, axis string) (n int, text string) {
 	var texts []string
 	seen := map[string]bool{}
 	for _, cell := range run.Cells {
-		for _, x := range cell.Coordinates {
-			if value := display.Clean(x.Text()); x.Axis == axis && !seen[value] {
-				seen[value] = true
-				texts = append(texts, value)
-			}
+		value, has := cell.Coordinate(axis)
+		if value = display.Clean(value); has && !seen[value] {
+			seen[value] = true
+			texts = append(texts, value)
 		}
 	}
 	if n = len(texts); n > maxListed {
@@ -168,8 +169,8 @@ func axisValues(run plan.Run, axis string) (n int, text string) {
 
 func writeCells(out io.Writer, run plan.Run, all bool) error {
 	cells := run.Cells
-	if !all && len(cells) > maxListed {
-		cells = cells[:maxListed]
+	if !all {
+		cells = cells[:min(len(cells), maxListed)]
 	}
 	rows := make([][]string, len(cells))
 	for i, cell := range cells {
@@ -205,24 +206,6 @@ type cause struct {
 
 // sumExcluded prints the number of excluded combinations per reason, the largest first.
 func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
-	causes := causesOf(excluded)
-	number, kind := 0, 0
-	for _, c := range causes {
-		number, kind = max(number, len(display.Decimals(float64(c.n), 0))), max(kind, display.Width(c.kind))
-	}
-	fmt.Fprintf(out, "\nEXCLUDED: %s (list them with --all)\n", display.Count(len(excluded), "combination"))
-	for _, c := range causes {
-		where := (plan.Cell{Coordinates: c.common}).Name()
-		if where != "" {
-			where = " (" + where + ")"
-		}
-		head := display.Pad(display.Decimals(float64(c.n), 0), number, false) + " " + display.Pad(c.kind, kind, true) +
-			"  "
-		fmt.Fprintf(out, "%s%s\n", head, display.Hang(display.Clean(c.reason+where), columns-1, display.Width(head)))
-	}
-}
-
-func causesOf(excluded []plan.Excluded) []*cause {
 	var causes []*cause
 	byText := map[string]*cause{}
 	for _, x := range excluded {
@@ -239,7 +222,20 @@ func causesOf(excluded []plan.Excluded) []*cause {
 		})
 	}
 	slices.SortStableFunc(causes, func(a, b *cause) int { return b.n - a.n })
-	return causes
+	number, kind := 0, 0
+	for _, c := range causes {
+		number, kind = max(number, len(display.Decimals(float64(c.n), 0))), max(kind, display.Width(c.kind))
+	}
+	fmt.Fprintf(out, "\nEXCLUDED: %s (list them with --all)\n", display.Count(len(excluded), "combination"))
+	for _, c := range causes {
+		where := (plan.Cell{Coordinates: c.common}).Name()
+		if where != "" {
+			where = " (" + where + ")"
+		}
+		head := display.Pad(display.Decimals(float64(c.n), 0), number, false) + " " + display.Pad(c.kind, kind, true) +
+			"  "
+		fmt.Fprintf(out, "%s%s\n", head, display.Hang(display.Clean(c.reason+where), columns-1, display.Width(head)))
+	}
 }
 
 func upper(axes []string) []string {
@@ -256,11 +252,4 @@ func values(coordinates []plan.Coordinate) []string {
 		texts[i] = display.Clean(x.Text())
 	}
 	return texts
-}
-
-func order(o plan.Order) string {
-	if o.Random {
-		return fmt.Sprintf("in random order (seed %d)", o.Seed)
-	}
-	return "interleaved"
 }

@@ -20,7 +20,7 @@ type progress struct {
 	to       *console
 	mu       sync.Mutex
 	view     view
-	gone     string    // why the run cannot be followed at the moment; empty: it can
+	absence  string    // why the run cannot be followed at the moment; empty: it can
 	takeover string    // Detail of the last takeover
 	since    time.Time // events up to this time print no line; zero: all do
 	quiet    bool      // no heading, no live metrics, and no lines of valid tasks
@@ -49,8 +49,8 @@ func (p *progress) frame(columns int, paint terminal.Painter) []string {
 // away prints why the run cannot be followed, once per reason.
 func (p *progress) away(why string) {
 	p.mu.Lock()
-	printed := p.gone == why
-	p.gone = why
+	printed := p.absence == why
+	p.absence = why
 	p.mu.Unlock()
 	if !printed {
 		p.print("%s", why)
@@ -60,10 +60,10 @@ func (p *progress) away(why string) {
 // back prints that the run is followed again, if away was called before.
 func (p *progress) back() {
 	p.mu.Lock()
-	gone := p.gone != ""
-	p.gone = ""
+	absent := p.absence != ""
+	p.absence = ""
 	p.mu.Unlock()
-	if gone {
+	if absent {
 		p.print("a controller leads again; the run continues")
 	}
 }

@@ -124,8 +124,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	source, set := r.plan.Source, slices.Clone(r.plan.Source.Set)
 	if source.Omitted {
 		why := strings.TrimSpace(strings.TrimPrefix(source.Text, "//"))
-		return plan.Run{},
-			usageErrorf("run the matrix of the bundle: %s Run the original file", why)
+		return plan.Run{}, usageErrorf("run the matrix of the bundle: %s Run the original file", why)
 	}
 	text, count := source.Text, 0
 	var placeholders []string
@@ -149,18 +148,18 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 
 // missing returns an error that lists the variables without a value, if this host's environment has to have them.
 func missing(placeholders []string, local bool) error {
-	var lacking []string
+	var unset []string
 	for _, line := range placeholders {
 		name, _, _ := strings.Cut(line, ":")
 		if _, has := os.LookupEnv(name); local && !has {
-			lacking = append(lacking, line)
+			unset = append(unset, line)
 		}
 	}
-	if len(lacking) == 0 {
+	if len(unset) == 0 {
 		return nil
 	}
 	return usageErrorf("the matrix had secrets, which are not in the bundle; set a variable for each *** in\n  %s",
-		strings.Join(lacking, "\n  "))
+		strings.Join(unset, "\n  "))
 }
 
 // before prints the differences from the bundle's run before the new run begins.
@@ -192,11 +191,10 @@ func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server 
 
 // payloads appends the changes of the files that agents read. A missing file is an error: it would fail every task.
 func (r *rerun) payloads(local bool, all *[]string) error {
-	var lacking []string
+	var extract []string // commands
 	for _, f := range r.manifest.Read {
 		if !local {
-			*all = append(*all,
-				fmt.Sprintf("%s is read on the hosts of the agents; it is not compared", f.Path))
+			*all = append(*all, fmt.Sprintf("%s is read on the hosts of the agents; it is not compared", f.Path))
 			continue
 		}
 		if f.Name == "" {
@@ -206,7 +204,7 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 		unzip := fmt.Sprintf("unzip -p %s %s", display.ShellWord(r.path), display.ShellWord(f.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", display.ShellWord(filepath.Dir(f.Path)), unzip,
+			extract = append(extract, fmt.Sprintf("mkdir -p %s && %s > %s", display.ShellWord(filepath.Dir(f.Path)), unzip,
 				display.ShellWord(f.Path)))
 		case err != nil:
 			return usageErrorf("read files of the matrix: %w", err)
@@ -214,11 +212,11 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			*all = append(*all, fmt.Sprintf("%s has different contents; restore the original: %s", f.Path, unzip))
 		}
 	}
-	if len(lacking) == 0 {
+	if len(extract) == 0 {
 		return nil
 	}
 	return usageErrorf("files of the matrix are missing here; extract them from the bundle:\n  %s",
-		strings.Join(lacking, "\n  "))
+		strings.Join(extract, "\n  "))
 }
 
 // digestOf returns the SHA-256 of a regular file. The path is from the bundle and could name a device that never ends.

@@ -33,7 +33,11 @@ docs/reference/schedules.md describes clock changes, missed runs, overlapping ru
   ctl schedule run nightly
   ctl schedule history nightly`,
 	},
-		scheduleAdd(), scheduleList(), scheduleShow(), scheduleHistory(),
+		scheduleAdd(), scheduleList(),
+		scheduleReader("show", "Show a schedule: policies, matrix and next slots", writeSchedule,
+			func(s schedule.Schedule) any { return s }),
+		scheduleReader("history", "Show the results of a schedule's slots and hooks, newest last", writeHistory,
+			func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) }),
 		scheduleEdit("pause", "Pause a schedule; an active run continues", pauseSchedule),
 		scheduleEdit("resume", "Resume a paused schedule, from the next slot", resumeSchedule),
 		scheduleEdit("run", "Start a run now, even if the schedule is paused", askSchedule),
@@ -90,8 +94,7 @@ func (o *addOptions) add(c *cobra.Command, conn *wire.Client, args []string) err
 	d := &o.define
 	d.Within = plan.Duration(o.within)
 	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url),
-		Text:  string(text),
-		Quick: o.narrow.Quick, Set: o.narrow.Set, Filter: o.narrow.Filter}
+		Text: string(text), Quick: o.narrow.Quick, Set: o.narrow.Set, Filter: o.narrow.Filter}
 	m, run, wrong := expandText(ctx, file, text, o.narrow)
 	if wrong == nil && len(run.Cells) == 0 {
 		wrong = nothingLeft(run)
@@ -138,16 +141,16 @@ func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) 
 // inMemory returns the advice for a broker in the memory of an agent whose cells need several agents; empty if there is
 // none.
 func inMemory(run plan.Run) string {
-	most, name := 1, ""
+	slots, name := 1, ""
 	for _, c := range run.Cells {
-		if n := c.Agents(); c.InProcess && n > most {
-			most, name = n, c.Broker.Name
+		if n := c.Agents(); c.InProcess && n > slots {
+			slots, name = n, c.Broker.Name
 		}
 	}
 	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf("broker %s runs in the memory of an agent; start one agent with all slots (lockstep-agent --slots %d), or set a server in the options of the broker", name, most)
+	return fmt.Sprintf("broker %s runs in the memory of an agent; start one agent with all slots (lockstep-agent --slots %d), or set a server in the options of the broker", name, slots)
 }
 
 // store adds the schedule, or with --replace changes it.
@@ -193,10 +196,8 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 		if slices.Contains(there, hook) {
 			continue
 		}
-		err := fmt.Errorf("hook %q: not in the controller's --hooks file, which has %s", hook,
-			strings.Join(there, ", "))
-		err = fmt.Errorf("%w%s", err, plan.DidYouMean(hook, there))
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("hook %q: not in the controller's --hooks file, which has %s%s", hook,
+			strings.Join(there, ", "), plan.DidYouMean(hook, there)))
 	}
 	return errors.Join(errs...)
 }
@@ -206,8 +207,7 @@ func edit(ctx context.Context, conn *wire.Client, name string,
 	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	s, err := conn.EditSchedule(ctx, name, change)
 	if errors.Is(err, wire.ErrChanged) {
-		err = fmt.Errorf("schedule %s was modified concurrently by %s; run ctl schedule show %s and retry",
-			name, s.By, name)
+		err = fmt.Errorf("schedule %s was modified concurrently by %s; run ctl schedule show %s and retry", name, s.By, name)
 	}
 	if err != nil {
 		return s, unknownSchedule(ctx, conn, name, err)
@@ -308,8 +308,7 @@ func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, na
 			return unknownSchedule(ctx, conn, name, err)
 		}
 		if first != 0 && kept.Schedule.Edit != first {
-			return fmt.Errorf("schedule %s was modified concurrently by %s; check it and retry", name,
-				kept.Schedule.By)
+			return fmt.Errorf("schedule %s was modified concurrently by %s; check it and retry", name, kept.Schedule.By)
 		}
 		first = kept.Schedule.Edit
 		err = conn.RemoveSchedule(ctx, name, kept.Revision)
@@ -377,17 +376,6 @@ func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, t
 	return c
 }
 
-func scheduleShow() *cobra.Command {
-	return scheduleReader("show", "Show a schedule: policies, matrix and next slots",
-		writeSchedule,
-		func(s schedule.Schedule) any { return s })
-}
-
-func scheduleHistory() *cobra.Command {
-	return scheduleReader("history", "Show the results of a schedule's slots and hooks, newest last", writeHistory,
-		func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) })
-}
-
 const slotForm = "2006-01-02 15:04 MST"
 
 // writeSlots prints the next n slots.
@@ -422,7 +410,7 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 		}
 		if n := len(s.History); n > 0 {
 			e := s.History[n-1]
-			last = e.At.In(table.Zone()).Format(slotForm) + ": " + cameOf(e)
+			last = e.At.In(table.Zone()).Format(slotForm) + ": " + resultOf(e)
 		}
 		rows = append(rows, []string{s.Name, s.Cron, s.Zone, next, stateText(s), last})
 	}
@@ -431,22 +419,22 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 
 // stateText returns the current state of a schedule.
 func stateText(s schedule.Schedule) string {
-	word := "idle"
+	text := "idle"
 	switch {
 	case s.Current != nil:
-		word = string(s.Current.State) + " " + s.Current.Run
+		text = string(s.Current.State) + " " + s.Current.Run
 	case s.Asked != nil:
-		word = "requested"
+		text = "requested"
 	case s.Paused:
 		return "paused"
 	}
 	if s.Paused {
-		word += ", paused"
+		text += ", paused"
 	}
-	return word
+	return text
 }
 
-func cameOf(e schedule.Entry) string {
+func resultOf(e schedule.Entry) string {
 	if e.Tasks.Total() == 0 {
 		return string(e.State)
 	}
@@ -512,7 +500,7 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 		if e.Missed > 0 && e.State != schedule.Skipped {
 			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
 		}
-		rows = append(rows, []string{at, display.Dash(e.Run), cameOf(e), display.Dash(strings.Join(hooks, ", ")),
+		rows = append(rows, []string{at, display.Dash(e.Run), resultOf(e), display.Dash(strings.Join(hooks, ", ")),
 			schedule.Cut(display.Dash(why), 200)})
 	}
 	return tabulate(out, []string{"SLOT", "RUN", "RESULT", "HOOKS", "REASON"}, rows)
