@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
@@ -79,7 +80,8 @@ func (o *agentOptions) add(c *cobra.Command) {
 	o.server.add(c, "")
 	o.metrics.add(c, "metrics", "Prometheus metrics, at /metrics,")
 	faultsFlag(c, &o.injectFault)
-	labelFlag(c, &o.labels)
+	c.Flags().StringArrayVar(&o.labels, "label", nil,
+		"label this agent with `name=value`, for \"on\" in matrices; repeatable")
 	observeFlag(c, &o.observe)
 	o.access.add(c, "matrices")
 	f := c.Flags()
@@ -140,7 +142,7 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer release()
-	cfg.Log, cfg.Version, cfg.Status = daemonLog(stderr, o.verbose), version(), &agent.Status{}
+	cfg.Log, cfg.Version, cfg.Status = logger(stderr, slog.LevelInfo, o.verbose), version(), &agent.Status{}
 	defer supervise(cfg.Log, cfg.Status.Stuck)()
 	serve, unserve, err := o.metrics.start(cfg.Log)
 	if err != nil {
@@ -169,11 +171,6 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return onlyMetrics(metrics.Agent(cfg.Status, conn.Linked, version(), cfg.Log))
 	})
 	return leave(cfg.Log, agent.Serve(serving, wire.NewAgent(conn), cfg))
-}
-
-func labelFlag(c *cobra.Command, to *[]string) {
-	c.Flags().StringArrayVar(to, "label", nil,
-		"label this agent with `name=value`, for \"on\" in matrices; repeatable")
 }
 
 // labels parses the values of --label.
@@ -244,10 +241,10 @@ func observation(text string) (name string, p plan.Process, err error) {
 	if !is || !hasKind || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
 		return "", p, errors.New(forms)
 	}
-	number := func(most int) (int, error) {
+	number := func(max int) (int, error) {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > most {
-			return 0, fmt.Errorf("%s: pass a number from 1 to %d, not %q", kind, most, value)
+		if err != nil || n < 1 || n > max {
+			return 0, fmt.Errorf("%s: pass a number from 1 to %d, not %q", kind, max, value)
 		}
 		return n, nil
 	}

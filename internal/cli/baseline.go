@@ -50,18 +50,21 @@ func (o *baselineOptions) set() *cobra.Command {
 					return usageErrorf("--name: %w", err)
 				}
 			}
-			store := o.setHere
-			if o.server.url != "" {
-				store = o.setOnFleet
-			}
-			b, note, err := store(c.Context(), args[0], name)
+			set, err := either(c.Context(), &o.server, func(conn *wire.Client) (a wire.BaselineAnswer, err error) {
+				state, err := findRun(c.Context(), conn, args[0])
+				if err != nil {
+					return a, err
+				}
+				return conn.SetBaseline(c.Context(), wire.BaselineQuery{Name: name, Run: state.Run, By: submitter()})
+			}, func() (wire.BaselineAnswer, error) { return o.setHere(args[0], name) })
 			if err != nil {
 				return err
 			}
-			if note != "" {
-				fmt.Fprintln(c.ErrOrStderr(), display.Clean(note))
+			if set.Note != "" {
+				fmt.Fprintln(c.ErrOrStderr(), display.Clean(set.Note))
 			}
-			fmt.Fprintf(c.OutOrStdout(), "baseline %s set to run %s\n", display.Clean(b.Name), display.Clean(b.Run))
+			fmt.Fprintf(c.OutOrStdout(), "baseline %s set to run %s\n", display.Clean(set.Baseline.Name),
+				display.Clean(set.Baseline.Run))
 			return nil
 		},
 	}
@@ -72,34 +75,20 @@ func (o *baselineOptions) set() *cobra.Command {
 
 // setHere stores a baseline in the folder. The note, if any, counts the tasks without an outcome and the cells without
 // a valid repetition.
-func (o *baselineOptions) setHere(_ context.Context, run, name string) (b plan.Baseline, note string, err error) {
+func (o *baselineOptions) setHere(run, name string) (a wire.BaselineAnswer, err error) {
 	record, err := runs.Open(*o.runs, run)
 	if err != nil {
-		return b, "", err
+		return a, err
 	}
 	outcomes, err := record.Outcomes()
 	if err != nil {
-		return b, "", err
+		return a, err
 	}
 	made, note, err := history.NewBaseline(name, submitter(), record.Plan(), outcomes)
 	if err != nil {
-		return b, "", err
+		return a, err
 	}
-	return made.Baseline, note, history.Of(*o.runs).SetBaseline(made.Baseline)
-}
-
-func (o *baselineOptions) setOnFleet(ctx context.Context, run, name string) (b plan.Baseline, note string, err error) {
-	conn, err := o.server.dial(ctx)
-	if err != nil {
-		return b, "", err
-	}
-	defer conn.Close()
-	state, err := findRun(ctx, conn, run)
-	if err != nil {
-		return b, "", err
-	}
-	a, err := conn.SetBaseline(ctx, wire.BaselineQuery{Name: name, Run: state.Run, By: submitter()})
-	return a.Baseline, a.Note, err
+	return wire.BaselineAnswer{Baseline: made.Baseline, Note: note}, history.Of(*o.runs).SetBaseline(made.Baseline)
 }
 
 func (o *baselineOptions) list() *cobra.Command {
@@ -110,7 +99,9 @@ func (o *baselineOptions) list() *cobra.Command {
 		Example: "  ctl history baseline list",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := o.all(c)
+			all, err := either(c.Context(), &o.server, func(conn *wire.Client) ([]plan.Baseline, error) {
+				return conn.Baselines(c.Context())
+			}, history.Of(*o.runs).Baselines)
 			if err != nil {
 				return err
 			}
@@ -119,9 +110,7 @@ func (o *baselineOptions) list() *cobra.Command {
 			}
 			var rows [][]string
 			for _, b := range all {
-				rows = append(rows, []string{display.Clean(b.Name), display.Clean(b.Run), display.Clean(b.Matrix),
-					stamp(b.Set),
-					display.Dash(display.Clean(b.By))})
+				rows = append(rows, []string{b.Name, b.Run, b.Matrix, stamp(b.Set), display.Dash(b.By)})
 			}
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
 		},
@@ -129,18 +118,6 @@ func (o *baselineOptions) list() *cobra.Command {
 	formatFlag(c, &format, "text", "json")
 	o.server.addChoice(c, " (default: use the folder of --runs)")
 	return c
-}
-
-func (o *baselineOptions) all(c *cobra.Command) ([]plan.Baseline, error) {
-	if o.server.url == "" {
-		return history.Of(*o.runs).Baselines()
-	}
-	conn, err := o.server.dial(c.Context())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	return conn.Baselines(c.Context())
 }
 
 func (o *baselineOptions) remove() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"example.org/lockstep/lockstep/internal/bundle"
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // bundleEnd is the suffix of bundle file names. Bundles are zip files.
@@ -44,7 +45,7 @@ Exit codes: 0 bundle written; 1 error.`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			run, err := recordOf(c, s, folder, args[0])
+			run, err := recordOf(c, &s, folder, args[0])
 			if err != nil {
 				return err
 			}
@@ -61,23 +62,17 @@ Exit codes: 0 bundle written; 1 error.`,
 }
 
 // recordOf opens the record of a run. With a server it first copies the record into folder.
-func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, error) {
-	if s.url == "" {
-		return runs.Open(folder, name)
-	}
-	conn, err := s.dial(c.Context())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	p, err := pull(c.Context(), conn, name, folder, s.hint())
-	if err != nil {
-		return nil, err
-	}
-	if !p.Complete() {
-		fmt.Fprintf(c.ErrOrStderr(), "incomplete: %d of %d tasks have an outcome\n", p.Done, p.Of)
-	}
-	return runs.Open("", p.Dir)
+func recordOf(c *cobra.Command, s *serverFlags, folder, name string) (*runs.Run, error) {
+	return either(c.Context(), s, func(conn *wire.Client) (*runs.Run, error) {
+		p, err := pull(c.Context(), conn, name, folder, s.hint())
+		if err != nil {
+			return nil, err
+		}
+		if !p.Complete() {
+			fmt.Fprintf(c.ErrOrStderr(), "incomplete: %d of %d tasks have an outcome\n", p.Done, p.Of)
+		}
+		return runs.Open("", p.Dir)
+	}, func() (*runs.Run, error) { return runs.Open(folder, name) })
 }
 
 // writeBundle writes a run to one file and prints a summary of the bundle.

@@ -186,9 +186,8 @@ func version() string {
 	return v
 }
 
-// logger logs text to stderr: warnings and errors, and all levels if verbose.
-func logger(stderr io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelWarn
+// logger logs text to stderr: from this level on, or all levels if verbose.
+func logger(stderr io.Writer, level slog.Level, verbose bool) *slog.Logger {
 	if verbose {
 		level = slog.LevelDebug
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -48,7 +49,7 @@ func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func
 	for name, c := range named {
 		commands[name] = external.Command(c).From(filepath.Dir(absolute(file)))
 	}
-	remove, err = external.Register(ctx, commands, logger(stderr, false))
+	remove, err = external.Register(ctx, commands, logger(stderr, slog.LevelWarn, false))
 	if err != nil {
 		return nil, usageErrorf("start the drivers of %s: %w", file, err)
 	}

@@ -158,9 +158,9 @@ contacted: check it with ctl doctor --context NAME.`,
 			if err := errs.join(); err != nil {
 				return err
 			}
-			for _, path := range []*string{&s.creds, &s.ca, &s.cert, &s.key} {
-				if *path != "" {
-					*path = absolute(*path)
+			for _, f := range s.files() {
+				if *f.path != "" {
+					*f.path = absolute(*f.path)
 				}
 			}
 			saved.Contexts[name] = fleetContext{Server: s.url, Creds: s.creds, CA: s.ca, Cert: s.cert, Key: s.key}

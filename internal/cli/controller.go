@@ -19,7 +19,6 @@ import (
 	"example.org/lockstep/lockstep/internal/controller"
 	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/metrics"
-	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/rules"
 	"example.org/lockstep/lockstep/internal/web"
 	"example.org/lockstep/lockstep/internal/wire"
@@ -43,7 +42,7 @@ type controllerOptions struct {
 	drivers     string // the file of --drivers
 	replicas    int
 	beside      int
-	room        memory
+	recordLimit memory
 	sync        string
 	syncEvery   time.Duration // parsed from sync; 0: before each acknowledgement
 	within      time.Duration
@@ -106,7 +105,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 		"store new and existing streams on `number` servers of the cluster (default: 3 on a cluster, else 1)")
 	f.IntVar(&o.beside, "max-parallel-runs", 4,
 		"execute up to `number` runs in parallel if they share no agent and no broker")
-	f.Var(&o.room, "record-limit",
+	f.Var(&o.recordLimit, "record-limit",
 		"store at most these `bytes` of all runs; the oldest copied runs are deleted (default 1GiB)")
 	o.pages.add(c, "web", "web pages, and Prometheus metrics at /metrics,")
 	f.StringVar(&o.influx.file, "influx", "",
@@ -167,7 +166,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer release()
-	log := daemonLog(stderr, o.verbose)
+	log := logger(stderr, slog.LevelInfo, o.verbose)
 	status := &controller.Status{}
 	defer supervise(log, status.Stuck)()
 	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
@@ -180,7 +179,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer unserve()
 	connect, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config,
-		Auth: o.server.auth(), Open: o.open, Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
+		Auth: o.server.auth(), Open: o.open, Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.recordLimit)})
 	if err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer pages.Close()
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
 		Status: status, Ceilings: controller.OpenCeilings("", ""),
-		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
+		Store:  wire.StoreConfig{RecordLimit: int64(o.recordLimit), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks get this path
@@ -263,14 +262,19 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 // to the server of s. broken receives the error that ended an embedded server.
 func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	connect func(context.Context) (*wire.Conn, error), broken <-chan error, stop func(), err error) {
-	background := context.WithoutCancel(ctx)
 	if cfg.Listen == "" {
-		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {},
-			nil
+		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {}, nil
 	}
-	server, err := wire.Embedded(background, cfg)
+	server, err := wire.Embedded(context.WithoutCancel(ctx), cfg)
 	if err != nil {
-		return nil, nil, nil, unserved(err)
+		if errors.Is(err, wire.ErrOpen) {
+			err = fmt.Errorf("%w: pass --nats-config and --creds with files of \"ctl fleet init\", or set LOCKSTEP_TOKEN, "+
+				"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; --open on 127.0.0.1 allows every user of this host", err)
+		}
+		if errors.Is(err, wire.ErrAsked) {
+			err = exit{ExitBadMatrix, err}
+		}
+		return nil, nil, nil, err
 	}
 	stopListening := onHangup(func() {
 		if err := server.Reload(); err != nil {
@@ -281,18 +285,6 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	})
 	cfg.Log.Info("control plane started", "url", server.URL())
 	return server.Connect, server.Broken(), func() { stopListening(); server.Close() }, nil
-}
-
-// unserved adds the remedy to the error of an embedded control plane.
-func unserved(err error) error {
-	if errors.Is(err, wire.ErrOpen) {
-		err = fmt.Errorf("%w: pass --nats-config and --creds with files of \"ctl fleet init\", or set LOCKSTEP_TOKEN, "+
-			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; --open on 127.0.0.1 allows every user of this host", err)
-	}
-	if errors.Is(err, wire.ErrAsked) {
-		return exit{ExitBadMatrix, err}
-	}
-	return err
 }
 
 // onHangup calls reload at each SIGHUP. stop ends that, and waits for a call in progress.
@@ -310,42 +302,6 @@ func onHangup(reload func()) (stop func()) {
 		close(signals)
 		<-ended
 	}
-}
-
-// dialPatiently retries until it is connected or ctx ends, because daemons start in any order.
-func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
-	const least, most = 250 * time.Millisecond, 5 * time.Second
-	for pause := least; ; pause = min(2*pause, most) {
-		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
-		if err == nil {
-			conn.LogTo(log)
-			log.Info("connected to the control plane", "url", plan.Redact(s.url))
-			return conn, nil
-		}
-		log.Warn("cannot connect to the control plane; retrying", "error", err, "hint", s.remedy(err))
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-// leave logs the end of a daemon. A cancelled context is a requested stop and not an error.
-func leave(log *slog.Logger, err error) error {
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("serve: %w", err)
-	}
-	log.Info("stopped")
-	return nil
-}
-
-func daemonLog(stderr io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // memory is a flag with a number of bytes, at least wire.MinRecord; 0: not set.

@@ -17,7 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/web"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // webFlags select where a daemon serves pages or metrics over HTTP, and to which users.
@@ -44,8 +46,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	if f.listen == "" {
 		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
 			if more.value != "" {
-				errs.addf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag,
-					f.name)
+				errs.addf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag, f.name)
 			}
 		}
 		return nil, errs.join()
@@ -245,4 +246,31 @@ func supervise(log *slog.Logger, stuck func() error) (stop func()) {
 		cancel()
 		<-done
 	}
+}
+
+// dialPatiently retries until it is connected or ctx ends, because daemons start in any order.
+func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
+		if err == nil {
+			conn.LogTo(log)
+			log.Info("connected to the control plane", "url", plan.Redact(s.url))
+			return conn, nil
+		}
+		log.Warn("cannot connect to the control plane; retrying", "error", err, "hint", s.remedy(err))
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// leave logs the end of a daemon. A cancelled context is a requested stop and not an error.
+func leave(log *slog.Logger, err error) error {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	log.Info("stopped")
+	return nil
 }

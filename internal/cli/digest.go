@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -77,11 +78,23 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	if err := errs.join(); err != nil {
 		return err
 	}
-	record, root, err := o.record(args)
+	id := os.Getenv(hookDirectory)
+	if len(args) > 0 {
+		id = args[0]
+	}
+	record, err := runs.Open(*o.runs, id)
 	if err != nil {
 		return err
 	}
-	d, err := o.digest(c, record, root)
+	store := history.Of(filepath.Dir(record.Dir()))
+	if err := freshen(c, store); err != nil {
+		return err
+	}
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return err
+	}
+	d, err := digest.Of(compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, store)
 	if err != nil {
 		return err
 	}
@@ -102,9 +115,10 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 // run.
 func (o *digestOptions) verdict(d digest.Digest) error {
 	rules := report.Failed(d.Rules)
-	code := ExitOK
+	var code int
 	switch {
 	case !o.failOn:
+		return nil
 	case len(d.Problems) > 0 || d.Unfinished != "":
 		code = ExitFailedCells
 	case rules[report.Violated] > 0:
@@ -113,8 +127,7 @@ func (o *digestOptions) verdict(d digest.Digest) error {
 		code = ExitWorse
 	case rules[report.Inconclusive] > 0 || d.Tested == 0:
 		code = ExitInconclusive
-	}
-	if code == ExitOK {
+	default:
 		return nil
 	}
 	return exit{code, errors.New(d.Title())}
@@ -126,7 +139,7 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 	if len(found) == 0 {
 		return nil
 	}
-	to, err := o.influx.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), false))
+	to, err := o.influx.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), slog.LevelWarn, false))
 	if to == nil || err != nil {
 		return err
 	}
@@ -140,30 +153,6 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 		err = fmt.Errorf("write annotations to InfluxDB: %d of %d not accepted: %s", d.Dropped, d.Points, d.LastError)
 	}
 	return err
-}
-
-// record opens the run, and returns the folder that contains its record.
-func (o *digestOptions) record(args []string) (record *runs.Run, root string, err error) {
-	id := os.Getenv(hookDirectory)
-	if len(args) > 0 {
-		id = args[0]
-	}
-	if record, err = runs.Open(*o.runs, id); err != nil {
-		return nil, "", err
-	}
-	return record, filepath.Dir(record.Dir()), nil
-}
-
-func (o *digestOptions) digest(c *cobra.Command, record *runs.Run, root string) (digest.Digest, error) {
-	store := history.Of(root)
-	if err := freshen(c, store); err != nil {
-		return digest.Digest{}, err
-	}
-	outcomes, err := record.Outcomes()
-	if err != nil {
-		return digest.Digest{}, err
-	}
-	return digest.Of(compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, store)
 }
 
 // keepDigest writes the digest beside the record as Markdown and HTML.

@@ -12,6 +12,7 @@ import (
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/history"
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/wire"
 )
 
 // historyOptions are the flags of ctl history.
@@ -79,29 +80,23 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return write(&historyPage{out: c.OutOrStdout(), width: width(c.OutOrStdout()), value: o.query.Value,
-		answer: answer})
+	return write(newHistoryPage(c.OutOrStdout(), width(c.OutOrStdout()), o.query.Value, answer))
 }
 
 func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
-	if o.server.url != "" {
-		conn, err := o.server.dial(c.Context())
-		if err != nil {
+	return either(c.Context(), &o.server, func(conn *wire.Client) (plan.HistoryAnswer, error) {
+		return conn.History(c.Context(), o.query)
+	}, func() (plan.HistoryAnswer, error) {
+		store := history.Of(o.runs)
+		if err := freshen(c, store); err != nil {
 			return plan.HistoryAnswer{}, err
 		}
-		defer conn.Close()
-		return conn.History(c.Context(), o.query)
-	}
-	store := history.Of(o.runs)
-	if err := freshen(c, store); err != nil {
-		return plan.HistoryAnswer{}, err
-	}
-	answer, err := store.Answer(o.query)
-	if err == nil && answer.Runs == 0 {
-		err = fmt.Errorf("no run record in %s; pass another folder with --runs, or a fleet with --server",
-			o.runs)
-	}
-	return answer, err
+		answer, err := store.Answer(o.query)
+		if err == nil && answer.Runs == 0 {
+			err = fmt.Errorf("no run record in %s; pass another folder with --runs, or a fleet with --server", o.runs)
+		}
+		return answer, err
+	})
 }
 
 // freshen reads records that are not in the history yet. A history without write permission is used as it is.
@@ -154,11 +149,9 @@ and replaces the old one when it is complete.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"),
-				display.Count(in.Outcomes, "outcome"))
+			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"), display.Count(in.Outcomes, "outcome"))
 			if in.Gone > 0 {
-				fmt.Fprintf(c.OutOrStdout(),
-					"%s in the history without a record: kept (remove with --rebuild)\n",
+				fmt.Fprintf(c.OutOrStdout(), "%s in the history without a record: kept (remove with --rebuild)\n",
 					display.Count(in.Gone, "run"))
 			}
 			return nil

@@ -57,7 +57,11 @@ func TestHistoryAsPeopleReadIt(t *testing.T) {
 		[]plan.Coordinate{{Axis: "mode", Value: []byte(`"fire-and-forget"`)}}, second.Points[:6]
 	several.Cells = append(several.Cells, second)
 	several.MorePoints, several.MoreCells = 1200, 3
-	for name, p := range map[string]historyPage{
+	for name, x := range map[string]struct {
+		value  string
+		answer plan.HistoryAnswer
+		width  int
+	}{
 		"history.txt":            {value: "publish.rate", answer: one},
 		"history-60.txt":         {value: "publish.rate", answer: one, width: 60},
 		"history-several.txt":    {value: "publish.rate", answer: several},
@@ -65,8 +69,7 @@ func TestHistoryAsPeopleReadIt(t *testing.T) {
 		"history-cells.txt":      {answer: cells},
 	} {
 		var b bytes.Buffer
-		p.out = &b
-		if err := p.text(); err != nil {
+		if err := newHistoryPage(&b, x.width, x.value, x.answer).text(); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "testdata/"+name, b.String())
@@ -74,7 +77,7 @@ func TestHistoryAsPeopleReadIt(t *testing.T) {
 	for name, write := range map[string]func(*historyPage) error{"history.csv": (*historyPage).csv,
 		"history.json": (*historyPage).json} {
 		var b bytes.Buffer
-		if err := write(&historyPage{out: &b, value: "publish.rate", answer: one}); err != nil {
+		if err := write(newHistoryPage(&b, 0, "publish.rate", one)); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "testdata/"+name, b.String())

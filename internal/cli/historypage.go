@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,34 +22,36 @@ type historyPage struct {
 	out    io.Writer
 	width  int // columns; 0: no limit
 	value  string
+	info   plan.ValueInfo // of value
 	answer plan.HistoryAnswer
+	trends history.Trends
 }
 
-func (p *historyPage) info() plan.ValueInfo {
-	info, _ := p.answer.Metrics.ValueNamed(p.value)
-	info.Name = p.value
-	return info
+func newHistoryPage(out io.Writer, width int, value string, answer plan.HistoryAnswer) *historyPage {
+	info, _ := answer.Metrics.ValueNamed(value)
+	info.Name = value
+	return &historyPage{out: out, width: width, value: value, info: info, answer: answer,
+		trends: history.NewTrends("", history.Answer{Value: value, HistoryAnswer: answer})}
 }
 
 func (p *historyPage) text() error {
 	var err error
-	trends := p.trends()
 	switch {
 	case p.value == "":
 		err = p.cells()
-	case len(trends.Series) == 0:
+	case len(p.trends.Series) == 0:
 		p.print(0, fmt.Sprintf("no run has %s for these cells", p.value))
 	case len(p.answer.Cells) == 1:
-		for i, s := range trends.Series {
+		for i, s := range p.trends.Series {
 			if i > 0 {
 				fmt.Fprintln(p.out)
 			}
-			if err = p.series(s, trends); err != nil {
+			if err = p.series(s); err != nil {
 				break
 			}
 		}
 	default:
-		err = p.overview(trends)
+		err = p.overview()
 	}
 	if err != nil {
 		return err
@@ -66,10 +67,6 @@ func (p *historyPage) text() error {
 	return nil
 }
 
-func (p *historyPage) trends() history.Trends {
-	return history.NewTrends("", history.Answer{Value: p.value, HistoryAnswer: p.answer})
-}
-
 // print writes a line, wrapped at the width.
 func (p *historyPage) print(indent int, text string) {
 	fmt.Fprintln(p.out, display.Hang(text, p.width, indent))
@@ -79,7 +76,7 @@ func (p *historyPage) print(indent int, text string) {
 func (p *historyPage) cells() error {
 	var rows [][]string
 	for _, c := range p.answer.Cells {
-		rows = append(rows, []string{c.ID, display.Clean(c.Matrix), display.Clean(c.Name()), day(c.First), day(c.Last)})
+		rows = append(rows, []string{c.ID, c.Matrix, c.Name(), day(c.First), day(c.Last)})
 	}
 	return display.NewTable([]string{"CELL", "MATRIX", "AXES", "FIRST", "LAST"}, rows).Write(p.out, p.width)
 }
@@ -87,16 +84,15 @@ func (p *historyPage) cells() error {
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
 // overview prints one line per series.
-func (p *historyPage) overview(trends history.Trends) error {
-	info := p.info()
+func (p *historyPage) overview() error {
 	p.print(0, p.heading())
 	fmt.Fprintln(p.out)
 	var rows [][]string
-	for _, c := range trends.Series {
+	for _, c := range p.trends.Series {
 		series := c.Numbers()
 		last, since := "–", "–"
 		if n := len(series); n > 0 {
-			last = report.Show(info, plan.Value{Number: series[n-1]})
+			last = p.show(series[n-1])
 		}
 		if n := len(c.Changes); n > 0 {
 			x := c.Changes[n-1]
@@ -107,7 +103,7 @@ func (p *historyPage) overview(trends history.Trends) error {
 			}
 		}
 		name := display.Clean(c.Cell.Name())
-		if where := display.Clean(trends.Distinction(c)); where != "" {
+		if where := display.Clean(p.trends.Distinction(c)); where != "" {
 			name += ", " + where
 		}
 		rows = append(rows, []string{c.Cell.ID, name, strconv.Itoa(len(c.Points)), spark(series, 24), last, since})
@@ -115,7 +111,7 @@ func (p *historyPage) overview(trends history.Trends) error {
 	if err := p.table([]string{"CELL", "AXES", "RUNS", "OVER TIME", "LAST", "CHANGED"}, rows, 0, 2); err != nil {
 		return err
 	}
-	for _, c := range trends.Common {
+	for _, c := range p.trends.Common {
 		fmt.Fprintln(p.out)
 		p.print(0, fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)),
 			len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run")))
@@ -124,40 +120,43 @@ func (p *historyPage) overview(trends history.Trends) error {
 }
 
 func (p *historyPage) heading() string {
-	info := p.info()
-	if info.Title == "" {
-		return p.value
+	if p.info.Title != "" {
+		return fmt.Sprintf("%s (%s)", p.value, p.info.Title)
 	}
-	return fmt.Sprintf("%s (%s)", p.value, info.Title)
+	return p.value
+}
+
+func (p *historyPage) show(number float64) string {
+	return report.Show(p.info, plan.Value{Number: number})
 }
 
 // series prints the table of one series, with its changes.
-func (p *historyPage) series(c history.Series, trends history.Trends) error {
-	info, series := p.info(), c.Numbers()
+func (p *historyPage) series(c history.Series) error {
+	series := c.Numbers()
 	p.print(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
 		strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
-	if where := display.Clean(trends.Distinction(c)); where != "" {
+	if where := display.Clean(p.trends.Distinction(c)); where != "" {
 		p.print(2, "separate series: "+where)
 	}
-	room := 60
-	if p.width > 0 {
-		room = min(room, p.width)
-	}
 	if len(series) > 1 {
-		fmt.Fprintf(p.out, "%s\n", spark(series, room))
+		columns := 60
+		if p.width > 0 {
+			columns = min(columns, p.width)
+		}
+		fmt.Fprintln(p.out, spark(series, columns))
 	}
-	marks := map[int]string{}
+	shifts := map[int]string{} // by index of the first point of the new level
 	for _, x := range c.Changes {
 		p.print(2, p.changed(c, x))
-		marks[x.At] = "◂ " + display.Change(x.Shift())
+		shifts[x.At] = "◂ " + display.Change(x.Shift())
 	}
 	fmt.Fprintln(p.out)
 	var rows [][]string
 	var notes []string
 	for i, n := range c.Points {
 		var more []string
-		if marks[i] != "" {
-			more = append(more, marks[i])
+		if shifts[i] != "" {
+			more = append(more, shifts[i])
 		}
 		for _, x := range n.New {
 			if p.narrow() {
@@ -167,15 +166,14 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 		}
 		number, spread := "–", ""
 		if n.Usable > 0 {
-			number = report.Show(info, plan.Value{Number: n.Number})
-			spread = span(n, info)
+			number, spread = p.show(n.Number), p.span(n)
 		}
-		doubt := statuses(n)
-		if p.narrow() && doubt != "" { // STATUS is left out, but its information must not be
+		status := statuses(n)
+		if p.narrow() && status != "" { // STATUS is left out, but its information must not be
 			number += " ?"
-			notes = append(notes, "? "+day(n.Started)+": "+doubt)
+			notes = append(notes, "? "+day(n.Started)+": "+status)
 		}
-		rows = append(rows, []string{day(n.Started), n.Run, number, spread, doubt, strings.Join(more, "; ")})
+		rows = append(rows, []string{day(n.Started), n.Run, number, spread, status, strings.Join(more, "; ")})
 	}
 	err := p.table([]string{"STARTED (UTC)", "RUN", "MEDIAN", "REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
 	for _, note := range notes {
@@ -184,7 +182,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	return err
 }
 
-// narrow reports whether the terminal has no room for all columns.
+// narrow reports whether the terminal is too narrow for all columns.
 func (p *historyPage) narrow() bool { return p.width > 0 && p.width < 110 }
 
 // table prints a table without its empty columns and, on a narrow terminal, without the columns with the indices spare.
@@ -196,23 +194,23 @@ func (p *historyPage) table(head []string, rows [][]string, spare ...int) error 
 			keep = append(keep, i)
 		}
 	}
-	pick := func(row []string) (some []string) {
+	pick := func(row []string) (kept []string) {
 		for _, i := range keep {
-			some = append(some, row[i])
+			kept = append(kept, row[i])
 		}
-		return some
+		return kept
 	}
-	some := make([][]string, len(rows))
+	kept := make([][]string, len(rows))
 	for i, row := range rows {
-		some[i] = pick(row)
+		kept[i] = pick(row)
 	}
-	return display.NewTable(pick(head), some).Write(p.out, p.width)
+	return display.NewTable(pick(head), kept).Write(p.out, p.width)
 }
 
 func (p *historyPage) changed(c history.Series, x change.Point) string {
-	info, since := p.info(), c.Points[x.At]
+	since := c.Points[x.At]
 	text := fmt.Sprintf("%s since %s (%s): %s → %s, p = %.2g", display.Change(x.Shift()), day(since.Started), since.Run,
-		report.Show(info, plan.Value{Number: x.Before}), report.Show(info, plan.Value{Number: x.After}), x.P)
+		p.show(x.Before), p.show(x.After), x.P)
 	if x.Alarm {
 		text = "alarm: " + text
 	}
@@ -225,27 +223,25 @@ func (p *historyPage) changed(c history.Series, x change.Point) string {
 }
 
 // span returns the minimum and maximum of a run's usable repetitions.
-func span(n history.Point, info plan.ValueInfo) string {
+func (p *historyPage) span(n history.Point) string {
 	if n.Usable < 2 {
 		return ""
 	}
-	least, most := math.Inf(1), math.Inf(-1)
+	var numbers []float64
 	for _, r := range n.Repetitions {
 		if r.Usable() {
-			least, most = min(least, r.Value.Number), max(most, r.Value.Number)
+			numbers = append(numbers, r.Value.Number)
 		}
 	}
-	return fmt.Sprintf("%d: %s … %s", n.Usable, report.Show(info, plan.Value{Number: least}),
-		report.Show(info, plan.Value{Number: most}))
+	return fmt.Sprintf("%d: %s … %s", n.Usable, p.show(slices.Min(numbers)), p.show(slices.Max(numbers)))
 }
 
 // statuses lists the verdicts other than valid, the flags, and the reasons for missing numbers.
 func statuses(n history.Point) string {
-	var words []string
-	seen := map[string]bool{}
-	add := func(word string) {
-		if word != "" && !seen[word] {
-			words, seen[word] = append(words, word), true
+	var all []string
+	add := func(text string) {
+		if text != "" && !slices.Contains(all, text) {
+			all = append(all, text)
 		}
 	}
 	for _, r := range n.Repetitions {
@@ -257,7 +253,7 @@ func statuses(n history.Point) string {
 		}
 		add(r.Value.NA)
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(all, ", ")
 }
 
 // spark draws a series as bars, at most one per column. A bar of a longer series shows the median of several values.
@@ -268,18 +264,16 @@ func spark(series []float64, columns int) string {
 		return ""
 	}
 	columns = min(columns, len(series))
-	var points []float64
-	least, most := math.Inf(1), math.Inf(-1)
-	for i := range columns {
-		x := stats.Median(series[i*len(series)/columns : (i+1)*len(series)/columns])
-		points = append(points, x)
-		least, most = min(least, x), max(most, x)
+	points := make([]float64, columns)
+	for i := range points {
+		points[i] = stats.Median(series[i*len(series)/columns : (i+1)*len(series)/columns])
 	}
+	low, high := slices.Min(points), slices.Max(points)
 	out := make([]rune, columns)
 	for i, x := range points {
 		at := len(bars) / 2
-		if most > least {
-			at = min(len(bars)-1, int((x-least)/(most-least)*float64(len(bars))))
+		if high > low {
+			at = min(len(bars)-1, int((x-low)/(high-low)*float64(len(bars))))
 		}
 		out[i] = bars[at]
 	}
@@ -291,7 +285,12 @@ func (p *historyPage) csv() error {
 	w := csv.NewWriter(p.out)
 	_ = w.Write([]string{"cell", "matrix", "axes", "run", "begin", "repetition", "value", "number", "bound", "na",
 		"flags", "verdict", "subject", "environment", "hosts", "lockstep", "change"})
-	since := p.changes()
+	shifts := map[string]string{} // relative, by cell and first run of the new level
+	for _, s := range p.trends.Series {
+		for _, x := range s.Changes {
+			shifts[s.Cell.ID+" "+s.Points[x.At].Run] = strconv.FormatFloat(x.Shift(), 'g', 4, 64)
+		}
+	}
 	for _, c := range p.answer.Cells {
 		for _, x := range c.Points {
 			number := strconv.FormatFloat(x.Value.Number, 'g', -1, 64)
@@ -303,25 +302,13 @@ func (p *historyPage) csv() error {
 				flags = append(flags, string(f))
 			}
 			_ = w.Write([]string{c.ID, c.Matrix, c.Name(), x.Run, x.At.Format(time.RFC3339), strconv.Itoa(x.Repetition),
-				p.value, number,
-				strconv.FormatFloat(x.Value.Bound, 'g', -1, 64), x.Value.NA, strings.Join(flags, " "),
+				p.value, number, strconv.FormatFloat(x.Value.Bound, 'g', -1, 64), x.Value.NA, strings.Join(flags, " "),
 				string(x.Verdict), x.Subject, x.Environment,
-				strings.Join(p.answer.Environments[x.Environment].Hosts, " "), x.Version, since[c.ID+" "+x.Run]})
+				strings.Join(p.answer.Environments[x.Environment].Hosts, " "), x.Version, shifts[c.ID+" "+x.Run]})
 		}
 	}
 	w.Flush() // Flush reports no error itself; Error does
 	return w.Error()
-}
-
-// changes returns the relative shifts by cell and first run of the new level.
-func (p *historyPage) changes() map[string]string {
-	all := map[string]string{}
-	for _, s := range p.trends().Series {
-		for _, x := range s.Changes {
-			all[s.Cell.ID+" "+s.Points[x.At].Run] = strconv.FormatFloat(x.Shift(), 'g', 4, 64)
-		}
-	}
-	return all
 }
 
 // jsonChange is a change point in the JSON output.
@@ -347,14 +334,13 @@ type jsonCommon struct {
 
 func (p *historyPage) json() error {
 	changes, common := []jsonChange{}, []jsonCommon{}
-	trends := p.trends()
-	for _, s := range trends.Series {
+	for _, s := range p.trends.Series {
 		for _, x := range s.Changes {
 			changes = append(changes, jsonChange{s.Cell.ID, s.Environment.Hosts, s.Points[x.At].Run, x.Before, x.After,
 				x.P, x.Alarm, s.Causes(x.At)})
 		}
 	}
-	for _, c := range trends.Common {
+	for _, c := range p.trends.Common {
 		common = append(common, jsonCommon{c.Cells, c.Tested, c.Since.Run, c.Runs, stats.Median(c.Shifts)})
 	}
 	return printJSON(p.out, struct {

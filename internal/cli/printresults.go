@@ -68,10 +68,7 @@ func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (c
 	} else if err := report.Results(out, run, outcomes, tables, columns); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
-	folder := "" // as a flag of the commands below
-	if dir := filepath.Dir(record.Dir()); dir != "runs" {
-		folder = " --runs " + display.ShellWord(dir)
-	}
+	folder := folderHint(filepath.Dir(record.Dir())) // for the commands below
 	if hidden > 0 {
 		fmt.Fprintf(out, "\n%s: ctl show --all%s %s\n", display.Count(hidden, "more table"), folder, run.ID)
 	}
@@ -91,7 +88,8 @@ func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (c
 		fmt.Fprintf(out, "\n%s\n", report.Summary(run, outcomes))
 	}
 	fmt.Fprintf(out, "record: %s\n", record.Dir())
-	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
+	path := filepath.Join(record.Dir(), page.Name)
+	if _, err := os.Stat(path); err == nil {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
 	if next := report.Next(run, outcomes); next != "" && shown != onlyProblems {

@@ -124,8 +124,7 @@ func (o *runOptions) flags(c *cobra.Command) {
 	o.server.addChoice(c, " (default: run locally)")
 	runsFlag(c, &o.runs)
 	faultsFlag(c, &o.injectFault)
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
-		"skip the confirmation for a record that this user did not create")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation for a record that this user did not create")
 	c.Flags().BoolVar(&o.detach, "detach", false, "return after submitting the run; print its id")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log the control plane")
 }
@@ -195,23 +194,29 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	background := context.WithoutCancel(ctx) // the first Ctrl-C must not end the control plane of a local run
 	stderr := newConsole(c.ErrOrStderr())
-	log := logger(stderr, o.verbose)
+	log := logger(stderr, slog.LevelWarn, o.verbose)
 	points, err := o.points(run, stderr, log)
 	if err != nil {
 		return err
 	}
 	defer points.Close(background)
 	submission.Run.Influx = run.Influx.Redacted() // only this process writes its points
-	fleet, err := o.server.connect(background, run.Agents, targets, log)
+	var conn *wire.Client
+	var disconnect func()
+	if o.server.url == "" {
+		conn, disconnect, err = local(background, run.Agents, targets, log)
+	} else if conn, err = o.server.dial(background); err == nil {
+		disconnect = conn.Close
+	}
 	if err != nil {
 		return err
 	}
-	defer fleet.close()
+	defer disconnect()
 	if o.server.url != "" {
 		if o.server.name != "" && !o.quiet {
 			fmt.Fprintf(stderr, "using the fleet of context %s, %s\n", o.server.name, plan.Redact(o.server.url))
 		}
-		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else Submit returns the error
+		if _, limit, err := conn.RecordRoom(ctx); err == nil { // else Submit returns the error
 			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
 		}
 	}
@@ -226,14 +231,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	var earlier wire.RunState
 	if o.resume != "" {
-		earlier, _ = fleet.conn.RunState(ctx, run.ID) // else Submit returns the error
+		earlier, _ = conn.RunState(ctx, run.ID) // else Submit returns the error
 	}
 	printed := make(chan struct{})
 	waits := time.AfterFunc(2*time.Second, func() {
 		defer close(printed)
 		fmt.Fprintln(stderr, "no controller has accepted the run yet; trying for 30 s")
 	})
-	err = fleet.conn.Submit(ctx, submission)
+	err = conn.Submit(ctx, submission)
 	if !waits.Stop() {
 		<-printed
 	}
@@ -252,7 +257,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
 		return nil
 	}
-	end, err := o.follow(ctx, fleet.conn, submission, earlier.Ended, stderr, points)
+	end, err := o.follow(ctx, conn, submission, earlier.Ended, stderr, points)
 	if err != nil {
 		return err
 	}
@@ -263,25 +268,24 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 // second, and 18 KiB at 100,000.
 const snapshotRate = 10 << 10
 
-// snapshotWarning returns a line if the snapshots of a run may need more than room bytes, the share of one run.
-func snapshotWarning(run plan.Run, room uint64) string {
+// snapshotWarning returns a line if the snapshots of a run may need more than limit bytes, the share of one run.
+func snapshotWarning(run plan.Run, limit uint64) string {
 	need := 0.0
 	for _, t := range run.Tasks() {
 		need += float64(t.Cell.Agents()) * plan.Estimate(t.Cell.Workload).Seconds() * snapshotRate
 	}
-	if need <= float64(room) {
+	if need <= float64(limit) {
 		return ""
 	}
 	return fmt.Sprintf("the run may end early: its snapshots need about %.0f MiB, and the control plane stores at most %d MiB per run; "+
 		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20),
-		room>>20, math.Ceil(2*need/(1<<30)))
+		limit>>20, math.Ceil(2*need/(1<<30)))
 }
 
 // follow copies a submitted run until it ends, and cancels it if ctx ends before. It prints no event up to since, the
 // end of an earlier submission; zero: there was none.
 func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time,
-	stderr *console,
-	points *sink.Sink) (wire.End, error) {
+	stderr *console, points *sink.Sink) (wire.End, error) {
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
 	defer leave()
@@ -345,8 +349,7 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	case !o.detach:
 		return o.influx.open(run.Influx, stderr, log)
 	case o.influx.file != "":
-		return nil,
-			usageErrorf("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")
+		return nil, usageErrorf("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")
 	case run.Influx != nil && !o.influx.none:
 		fmt.Fprintln(stderr,
 			"no points are written to the InfluxDB of the matrix: with --detach, ctl does not follow the run (see lockstep-controller --influx)")
@@ -373,17 +376,14 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 
 // conclude prints and writes the tables, and returns an error with the exit code of the run.
 func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, end wire.End) error {
-	if end.Reason == wire.EndNoAgents {
-		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents, or narrow the matrix with --filter or --set", end.Detail)}
-	}
-	if end.Reason == wire.EndNoTarget {
-		return exit{ExitNoAgents, errors.New(end.Detail)}
-	}
-	if end.Reason == wire.EndRefused {
-		return fmt.Errorf("the controller rejected the run: %s", end.Detail)
-	}
 	var stopped error // by the controller
 	switch end.Reason {
+	case wire.EndNoAgents:
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents, or narrow the matrix with --filter or --set", end.Detail)}
+	case wire.EndNoTarget:
+		return exit{ExitNoAgents, errors.New(end.Detail)}
+	case wire.EndRefused:
+		return fmt.Errorf("the controller rejected the run: %s", end.Detail)
 	case wire.EndQuarantined:
 		stopped = fmt.Errorf("run %s is quarantined: %s; retry: %s", id, end.Detail, o.again(id))
 	case wire.EndFailed:
@@ -437,20 +437,20 @@ var exitReasons = map[int]string{ExitFailedCells: "a cell failed or was invalid"
 
 // again returns the command that resumes a run.
 func (o *runOptions) again(id string) string {
-	return "ctl run --resume " + id + o.elsewhere() + o.server.hint()
+	return "ctl run --resume " + id + folderHint(o.runs) + o.server.hint()
 }
 
 // attachAgain returns the command that follows a run on a fleet again, into the same folder.
 func (o *runOptions) attachAgain(id string) string {
-	return "ctl runs attach " + id + o.elsewhere() + o.server.hint()
+	return "ctl runs attach " + id + folderHint(o.runs) + o.server.hint()
 }
 
-// elsewhere returns the flag --runs, or "" for the default folder.
-func (o *runOptions) elsewhere() string {
-	if o.runs == "runs" {
+// folderHint returns the flag --runs that another command needs for a folder, or "" for the default folder.
+func folderHint(runs string) string {
+	if runs == "runs" {
 		return ""
 	}
-	return " --runs " + display.ShellWord(o.runs)
+	return " --runs " + display.ShellWord(runs)
 }
 
 // writable creates the folder of records and checks that it can be written, before anything is measured.
@@ -485,22 +485,17 @@ func newRunID(name string) string {
 		hex.EncodeToString(random[:])
 }
 
-func readable(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // bases returns the numbers of this folder's history that the rules of a run need. It prints a warning for each missing
 // one.
 func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	all := history.Of(o.runs).Bases(run)
+	effect := "; the rules that need it will be inconclusive"
+	if o.server.url != "" {
+		effect = "; rules that need it use the baseline of the fleet, if there is one"
+	}
 	for _, b := range all {
-		switch {
-		case b.Why != "" && o.server.url != "":
-			fmt.Fprintln(stderr, display.Clean(b.Why+
-				"; rules that need it use the baseline of the fleet, if there is one"))
-		case b.Why != "":
-			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
+		if b.Why != "" {
+			fmt.Fprintln(stderr, display.Clean(b.Why+effect))
 		}
 	}
 	return all
@@ -518,10 +513,10 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 	missed, queued := 0, ""
 	for begun := false; ; {
 		if !begun && missed == 0 {
-			words := ""
-			if words, begun = queue(ctx, conn, run); words != "" && words != queued {
-				p.print("%s", words)
-				queued = words
+			text := ""
+			if text, begun = queue(ctx, conn, run); text != "" && text != queued {
+				p.print("%s", text)
+				queued = text
 			}
 		}
 		select {
@@ -538,12 +533,12 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 			p.back()
 		default:
 			missed++
-			words := "the control plane does not respond; waiting for it"
+			why := "the control plane does not respond; waiting for it"
 			if errors.Is(err, wire.ErrNoController) {
-				words = "no controller leads; the run continues when one is back"
+				why = "no controller leads; the run continues when one is back"
 			}
 			if missed > 1 {
-				p.away(words)
+				p.away(why)
 			}
 		}
 	}
@@ -551,7 +546,7 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 
 // queue returns the text for a queued run, with the reason for its wait, and whether the run has begun. The text is
 // empty before the controller has given a reason.
-func queue(ctx context.Context, conn *wire.Client, run string) (words string, begun bool) {
+func queue(ctx context.Context, conn *wire.Client, run string) (text string, begun bool) {
 	state, err := findRun(ctx, conn, run)
 	switch {
 	case err != nil, state.State == wire.StateQueued && state.Waiting == "", state.Over(): // of an earlier submission
@@ -626,7 +621,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
 		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl runs pull %s%s%s", err, display.ShellWord(o.resume),
-			o.elsewhere(), o.server.hint())
+			folderHint(o.runs), o.server.hint())
 	}
 	if err != nil {
 		return wire.Submission{}, err
@@ -674,8 +669,12 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, err
 	}
 	if !slices.Equal(run.Source.Set, old.Source.Set) {
+		begun := "and it was started without --set"
+		if len(old.Source.Set) > 0 {
+			begun = "and it was started with " + quoted(old.Source.Set)
+		}
 		return wire.Submission{}, usageErrorf("resume %s: --set differs: a run is resumed as it was started, %s; omit --set",
-			old.ID, begunWith(old.Source.Set))
+			old.ID, begun)
 	}
 	rounds := record.Rounds()
 	o.complete = !slices.ContainsFunc(old.Tasks(),
@@ -695,8 +694,7 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	if filepath.Base(dir) != id {
-		return usageErrorf("resume %s: its folder is %s; rename the folder to the run id", id,
-			dir)
+		return usageErrorf("resume %s: its folder is %s; rename the folder to the run id", id, dir)
 	}
 	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
 		o.runs = filepath.Dir(dir)
@@ -704,9 +702,10 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 	if o.server.url != "" { // the fleet prevents that
 		return nil
 	}
-	if err := record.Hold(); errors.Is(err, runs.ErrHeld) {
+	switch err := record.Hold(); {
+	case errors.Is(err, runs.ErrHeld):
 		return fmt.Errorf("resume %s: %w; wait until it ends, or stop it first", id, runs.ErrHeld)
-	} else if err != nil {
+	case err != nil:
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	return record.Close() // recording the run locks it again
@@ -717,14 +716,6 @@ func where(server string) string {
 		return "locally"
 	}
 	return "on the fleet at " + server
-}
-
-// begunWith returns the --set flags with which a run was started.
-func begunWith(set []string) string {
-	if len(set) == 0 {
-		return "and it was started without --set"
-	}
-	return "and it was started with " + quoted(set)
 }
 
 // quoted formats --set flags for a shell.

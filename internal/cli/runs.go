@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"slices"
@@ -20,7 +21,6 @@ import (
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/page"
 	"example.org/lockstep/lockstep/internal/runs"
-	"example.org/lockstep/lockstep/internal/sink"
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
@@ -146,14 +146,14 @@ func findRun(ctx context.Context, conn *wire.Client, name string) (wire.RunState
 
 // knownRuns lists runs, newest first, for error messages.
 func knownRuns(runs []wire.RunState) string {
-	const most = 10
+	const max = 10
 	if len(runs) == 0 {
 		return "it has no runs"
 	}
 	var lines []string
 	for _, r := range slices.Backward(runs) {
-		if len(lines) == most {
-			lines = append(lines, fmt.Sprintf("and %d more (see ctl runs list)", len(runs)-most))
+		if len(lines) == max {
+			lines = append(lines, fmt.Sprintf("and %d more (see ctl runs list)", len(runs)-max))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s, %s)", r.Run, r.Name, r.State))
@@ -311,11 +311,28 @@ RUN is an id, a unique prefix of one, or latest.`,
 			if len(args) == 2 {
 				folder = args[1]
 			}
-			text, err := pullRun(c.Context(), conn, args[0], folder, s.hint())
-			if text != "" {
-				fmt.Fprintln(c.OutOrStdout(), text)
+			p, err := pull(c.Context(), conn, args[0], folder, s.hint())
+			if err != nil {
+				return err
 			}
-			return err
+			run, err := runs.Open("", p.Dir)
+			if err == nil {
+				err = page.Keep(run)
+			}
+			if err != nil {
+				return err
+			}
+			if p.Complete() {
+				fmt.Fprintf(c.OutOrStdout(), "complete: all %d tasks have an outcome\nrecord: %s\n", p.Of, p.Dir)
+				return nil
+			}
+			why := "the run is still active; pull again later"
+			if p.End != nil {
+				why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s\n", p.Done,
+				display.AtMost(p.AtMost), p.Of, why, p.Dir)
+			return nil
 		}),
 	}
 	s.addChoice(c, "")
@@ -345,45 +362,11 @@ func pull(ctx context.Context, conn *wire.Client, name, root, hint string) (p co
 
 // withCopy adds to an error where the controller's copy of a run is.
 func withCopy(ctx context.Context, conn *wire.Client, run string, err error) error {
-	return errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s", onHost(ctx, conn), run))
-}
-
-// pullRun copies the record of a run and returns as text how many tasks it has.
-func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (string, error) {
-	p, err := pull(ctx, conn, name, root, hint)
-	if err != nil {
-		return "", err
+	host := ""
+	if l, err := conn.Leader(ctx); err == nil && l.Host != "" {
+		host = " on host " + l.Host
 	}
-	if err := keep(p.Dir); err != nil {
-		return "", err
-	}
-	if p.Complete() {
-		return fmt.Sprintf("complete: all %d tasks have an outcome\nrecord: %s", p.Of, p.Dir), nil
-	}
-	why := "the run is still active; pull again later"
-	if p.End != nil {
-		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
-	}
-	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, display.AtMost(p.AtMost), p.Of,
-		why, p.Dir), nil
-}
-
-// keep writes the tables and the report into a copied record.
-func keep(dir string) error {
-	run, err := runs.Open("", dir)
-	if err != nil {
-		return err
-	}
-	return page.Keep(run)
-}
-
-// onHost returns " on host NAME" of the leading controller, or "" if it is unknown.
-func onHost(ctx context.Context, conn *wire.Client) string {
-	l, err := conn.Leader(ctx)
-	if err != nil || l.Host == "" {
-		return ""
-	}
-	return " on host " + l.Host
+	return errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s", host, run))
 }
 
 func runsReplay() *cobra.Command {
@@ -408,14 +391,20 @@ replay waits until InfluxDB has all points. It fails if InfluxDB accepts none fo
 			if err != nil {
 				return err
 			}
-			points, err := to.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), verbose))
+			points, err := to.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), slog.LevelWarn, verbose))
 			if err != nil {
 				return err
 			}
 			if points == nil {
 				return usageErrorf("no InfluxDB given: pass --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")
 			}
-			return replayTo(c, record, points)
+			run := record.Plan().ID
+			d, err := controller.Replay(c.Context(), record, points, replayPatience)
+			if d.Left > 0 || d.Incomplete {
+				return errors.Join(err, errors.New(report.NotWritten(run, d)))
+			}
+			fmt.Fprintln(c.OutOrStdout(), report.Delivered(run, []plan.Delivery{d}))
+			return err
 		},
 	}
 	runsFlag(c, &folder)
@@ -427,14 +416,3 @@ replay waits until InfluxDB has all points. It fails if InfluxDB accepts none fo
 
 // replayPatience is the time without progress after which ctl runs replay gives up.
 const replayPatience = 30 * time.Second
-
-// replayTo writes the points of a run again, and prints the result.
-func replayTo(c *cobra.Command, record *runs.Run, points *sink.Sink) error {
-	run := record.Plan().ID
-	d, err := controller.Replay(c.Context(), record, points, replayPatience)
-	if d.Left > 0 || d.Incomplete {
-		return errors.Join(err, errors.New(report.NotWritten(run, d)))
-	}
-	fmt.Fprintln(c.OutOrStdout(), report.Delivered(run, []plan.Delivery{d}))
-	return err
-}

@@ -61,25 +61,32 @@ func (s *serverFlags) auth() wire.Auth {
 		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
-// files returns the flags that name a file, as pairs of name and value.
-func (s *serverFlags) files() [][2]string {
-	return [][2]string{{"creds", s.creds}, {"ca", s.ca}, {"cert", s.cert}, {"key", s.key}}
+// fileOption is a flag that names a file.
+type fileOption struct {
+	flag string
+	path *string
+}
+
+func (s *serverFlags) files() []fileOption {
+	return []fileOption{{"creds", &s.creds}, {"ca", &s.ca}, {"cert", &s.cert}, {"key", &s.key}}
 }
 
 // hint returns the flags that another command needs to use the same fleet, quoted for a shell. It omits flags whose
 // value is that of the environment or of the context.
 func (s *serverFlags) hint() (text string) {
-	flags := s.files()
+	add := func(flag, value string) {
+		if value != "" && value != plan.Redact(s.preset[flag]) {
+			text += " --" + flag + " " + display.ShellWord(value)
+		}
+	}
 	switch {
 	case s.named:
 		text = " --context " + display.ShellWord(s.name)
 	case s.name == "":
-		flags = append([][2]string{{"server", plan.Redact(s.url)}}, flags...)
+		add("server", plan.Redact(s.url))
 	}
-	for _, f := range flags {
-		if name, value := f[0], f[1]; value != "" && value != plan.Redact(s.preset[name]) {
-			text += " --" + name + " " + display.ShellWord(value)
-		}
+	for _, f := range s.files() {
+		add(f.flag, *f.path)
 	}
 	return text
 }
@@ -95,22 +102,19 @@ func (s *serverFlags) check() error {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" ||
 			!isPort(u.Port()) {
-			errs.addf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port",
-				plan.Redact(one))
+			errs.addf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port", plan.Redact(one))
 		}
 	}
 	for _, f := range s.files() {
-		flag, path := f[0], f[1]
-		if path == "" {
+		if *f.path == "" {
 			continue
 		}
-		if _, err := os.ReadFile(path); err != nil {
-			errs.addf("read --%s %s: %w", flag, path, errors.Unwrap(err))
+		if _, err := os.ReadFile(*f.path); err != nil {
+			errs.addf("read --%s %s: %w", f.flag, *f.path, errors.Unwrap(err))
 		}
 	}
 	if err := s.auth().Check(); err != nil && len(errs) == 0 {
-		errs.addf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"",
-			err)
+		errs.addf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"", err)
 	}
 	return errs.join()
 }
@@ -120,43 +124,26 @@ func isPort(text string) bool {
 	return err == nil && port > 0
 }
 
-// fleet is a connection to a control plane. close also stops the processes of a local fleet.
-type fleet struct {
-	conn  *wire.Client
-	close func()
-}
-
-// connect dials the fleet. Without a server it starts a fleet with this number of agents in this process.
-func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
-	if s.url == "" {
-		return local(ctx, agents, targets, log)
-	}
-	conn, err := s.dial(ctx)
-	if err != nil {
-		return fleet{}, err
-	}
-	return fleet{conn: conn, close: conn.Close}, nil
-}
-
 // local starts a control plane, a controller and agents in this process. They use the same protocol, without a port.
-func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
+// The returned function closes the connection and ends them.
+func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (*wire.Client, func(), error) {
 	dir, remove, err := scratch(log)
 	if err != nil {
-		return fleet{}, err
+		return nil, nil, err
 	}
 	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log, Scratch: dir})
 	if err != nil {
 		remove()
-		return fleet{}, err
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	f := fleet{close: func() {
+	stop := func() {
 		cancel()
 		wg.Wait()
 		server.Close()
 		remove()
-	}}
+	}
 	serve := func(name string, run func(*wire.Conn) error) error {
 		conn, err := server.Connect(ctx)
 		if err != nil {
@@ -187,20 +174,18 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	}
 	client, err := server.Client(ctx)
 	if err = errors.Join(append(errs, err)...); err != nil {
-		f.close()
-		return fleet{}, err
+		stop()
+		return nil, nil, err
 	}
-	stop := f.close
-	f.conn, f.close = client, func() { client.Close(); stop() }
-	return f, nil
+	return client, func() { client.Close(); stop() }, nil
 }
 
 // onFleet returns a RunE function that calls do with a connection to the fleet of --server.
 func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command,
 	[]string) error {
 	return func(c *cobra.Command, args []string) error {
-		if err := s.need(); err != nil {
-			return err
+		if s.url == "" {
+			return usageErrorf("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")
 		}
 		conn, err := s.dial(c.Context())
 		if err != nil {
@@ -209,6 +194,21 @@ func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args 
 		defer conn.Close()
 		return do(c, conn, args)
 	}
+}
+
+// either calls onFleet with a connection if a fleet is selected, else here.
+func either[T any](ctx context.Context, s *serverFlags, onFleet func(*wire.Client) (T, error), here func() (T, error)) (T,
+	error) {
+	if s.url == "" {
+		return here()
+	}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer conn.Close()
+	return onFleet(conn)
 }
 
 // addChoice adds the flags of a client: those of add, and --context. Before the command runs, the first of these
@@ -246,18 +246,10 @@ func (s *serverFlags) choose(c *cobra.Command) error {
 	}
 	s.url, s.name, s.named = f.Server, name, typed("context")
 	s.preset = map[string]string{"creds": f.Creds, "ca": f.CA, "cert": f.Cert, "key": f.Key}
-	for flag, to := range map[string]*string{"creds": &s.creds, "ca": &s.ca, "cert": &s.cert, "key": &s.key} {
-		if !typed(flag) {
-			*to = s.preset[flag]
+	for _, f := range s.files() {
+		if !typed(f.flag) {
+			*f.path = s.preset[f.flag]
 		}
-	}
-	return nil
-}
-
-// need returns an error if no server is given.
-func (s *serverFlags) need() error {
-	if s.url == "" {
-		return usageErrorf("no server given: pass --server nats://host:port or --context NAME, or set LOCKSTEP_SERVER")
 	}
 	return nil
 }
