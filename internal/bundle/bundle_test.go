@@ -15,11 +15,11 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-func TestABundleIsWhatItsRunIs(t *testing.T) {
+func TestBundleEqualsItsRun(t *testing.T) {
 	run := recordedRun(t)
 	data := made(t, run)
 	if again := made(t, run); !bytes.Equal(data, again) {
-		t.Error("the same run gave other bytes")
+		t.Error("the same run gave different bytes")
 	}
 	v, err := verified(t, data, DefaultLimits())
 	if err != nil {
@@ -68,7 +68,7 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 	run := recordedRun(t)
 	for name, text := range unpacked(t, made(t, run)) {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "swordfish") {
-			t.Errorf("%s holds a secret", name)
+			t.Errorf("%s contains a secret", name)
 		}
 	}
 	// A file that Lockstep did not write into the record is rejected.
@@ -120,12 +120,12 @@ func TestAlteredFilesAreNamed(t *testing.T) {
 		text, intact := complaint(t, broken)
 		if intact {
 			if !maps.Equal(unpacked(t, broken), files) {
-				t.Errorf("byte %d of %q was altered, a file is another one, and nothing is said", i, owner)
+				t.Errorf("byte %d of %q was altered, a file differs, and no error is printed", i, owner)
 			}
 			continue
 		}
 		if owner != "" && !strings.Contains(text, owner) {
-			t.Errorf("byte %d of %s was altered: it says %s", i, owner, text)
+			t.Errorf("byte %d of %s was altered: got %s", i, owner, text)
 		}
 		named[owner] = true
 	}
@@ -137,7 +137,7 @@ func TestAlteredFilesAreNamed(t *testing.T) {
 }
 
 // complaint returns the errors of a bundle, from its digests only, which is fast.
-func complaint(t *testing.T, data []byte) (said string, intact bool) {
+func complaint(t *testing.T, data []byte) (output string, intact bool) {
 	t.Helper()
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
 	if err != nil {
@@ -220,8 +220,8 @@ func TestOtherNumbersAreFound(t *testing.T) {
 			t.Errorf("%s: %v", c.file, err)
 			continue
 		}
-		if said := strings.Join(v.Differences, "\n") + fmt.Sprint(v.Altered); !strings.Contains(said, c.want) {
-			t.Errorf("%s: %q is not said, but\n%s", c.file, c.want, said)
+		if output := strings.Join(v.Differences, "\n") + fmt.Sprint(v.Altered); !strings.Contains(output, c.want) {
+			t.Errorf("%s: no %q in\n%s", c.file, c.want, output)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 }
 
 // Repetitions that an adaptive cell did not need are not reported as missing.
-func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
+func TestUnneededRepetitionsAreNoDifference(t *testing.T) {
 	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(publish.rate) < 5% at 95%", Value: "publish.rate", Within: 0.05,
 		Confidence: 0.95})
 	for _, task := range run.Plan().Tasks()[:8] {
@@ -264,13 +264,13 @@ func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
 	if err != nil || !v.OK() || v.Outcomes != 8 || v.Manifest.Tasks != 8 {
 		t.Fatalf("%v: %+v", err, v)
 	}
-	if said := strings.Join(v.Unknown, "\n"); strings.Contains(said, "no outcome") {
-		t.Errorf("it says\n%s", said)
+	if output := strings.Join(v.Unknown, "\n"); strings.Contains(output, "no outcome") {
+		t.Errorf("got:\n%s", output)
 	}
 }
 
 // A bundle of a running run is consistent, or is rejected with the next step.
-func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
+func TestBundleOfAnActiveRunIsConsistent(t *testing.T) {
 	run := manyRun(t, 20, nil)
 	tasks := run.Plan().Tasks()
 	measured(t, run, tasks[0])
@@ -301,7 +301,7 @@ func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
 	}
 }
 
-func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
+func TestBundleOfAnotherVersion(t *testing.T) {
 	data := made(t, recordedRun(t))
 	data = repacked(t, data, "run/tasks/c0ffee-r1/outcome.json", func(s string) string {
 		return strings.Replace(s, `"values": {`, `"values": {"of.old": {"number": 1},`, 1)
@@ -314,13 +314,13 @@ func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
 	if err != nil || !v.OK() {
 		t.Errorf("%v; altered %v, different %v", err, v.Altered, v.Differences)
 	}
-	if said := strings.Join(append(v.Notes, v.Unknown...), "\n"); !strings.Contains(said, "made by Lockstep v1") ||
-		!strings.Contains(said, "of.old") {
-		t.Errorf("it says\n%s", said)
+	if output := strings.Join(append(v.Notes, v.Unknown...), "\n"); !strings.Contains(output, "made by Lockstep v1") ||
+		!strings.Contains(output, "of.old") {
+		t.Errorf("got:\n%s", output)
 	}
 }
 
-func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
+func TestDifferencesOfCellsAndOptions(t *testing.T) {
 	then := recordedRun(t).Plan()
 	now := then
 	now.Repeat, now.Cells = 3, []plan.Cell{then.Cells[0]}
@@ -353,7 +353,7 @@ func TestOnlyRegularFilesAreBundled(t *testing.T) {
 }
 
 // Payload files of a fleet's agents are not read from the same path on this host.
-func TestFilesOfAFleetAreNotTakenFromHere(t *testing.T) {
+func TestFilesOfAFleetAreNotBundled(t *testing.T) {
 	p := recordedRun(t).Plan()
 	if read := payloads(p, true); len(read) != 1 || read[0].Name == "" {
 		t.Fatalf("of a local run: %+v", read)

@@ -87,7 +87,7 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 				err = errors.Join(append(v.Altered, errors.New(strings.Join(v.Differences, "\n")))...)
 			}
 			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("want %q, it says %v", c.want, err)
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func TestShortenedTextsAreUTF8(t *testing.T) {
 }
 
 // A forged bundle may have any plan with right digests. verify reports an error and does not panic.
-func TestStrangePlansDoNotEndVerify(t *testing.T) {
+func TestUnusualPlansDoNotEndVerify(t *testing.T) {
 	data := made(t, recordedRun(t))
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
 	if err != nil {

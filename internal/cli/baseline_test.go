@@ -37,7 +37,7 @@ func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 
 // A run without comparable values cannot be a baseline. A run with some is one, with a remark. The name must be valid
 // in rules.
-func TestWhatCanBeABaseline(t *testing.T) {
+func TestBaselinesNeedAValidRepetition(t *testing.T) {
 	for name, x := range map[string]struct {
 		verdicts       []plan.Verdict
 		args           []string
@@ -67,10 +67,10 @@ func TestWhatCanBeABaseline(t *testing.T) {
 			case x.refused == "" && (err != nil || len(all) != 1):
 				t.Errorf("%v, baselines %+v", err, all)
 			case x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused) || len(all) > 0):
-				t.Errorf("%v, baselines %+v; want it to say %q", err, all, x.refused)
+				t.Errorf("%v, baselines %+v; want %q", err, all, x.refused)
 			}
 			if !strings.Contains(stderr.String(), x.about) || x.about == "" && stderr.Len() > 0 {
-				t.Errorf("it says %q, want %q", stderr.String(), x.about)
+				t.Errorf("got %q, want %q", stderr.String(), x.about)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // The first lines name the altered files, and the exit code is 6.
-func TestVerifyBeginsWithWhatWasAltered(t *testing.T) {
+func TestVerifyPrintsAlteredFilesFirst(t *testing.T) {
 	var out bytes.Buffer
 	err := printVerification(&out, "x.zip",
 		bundle.Verification{Altered: []error{errors.New("snapshots.jsonl is altered")},

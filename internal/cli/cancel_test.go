@@ -77,7 +77,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 }
 
 // A resumed run may still have the end of its earlier submission. A follower then checks again.
-func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
+func TestEndOfAnEarlierSubmission(t *testing.T) {
 	server, lease := leading(t)
 	client, err := server.Client(t.Context())
 	if err != nil {
@@ -85,7 +85,7 @@ func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
 	}
 	for _, x := range []struct {
 		state wire.RunState
-		words string
+		text  string
 		begun bool
 	}{
 		{wire.RunState{Run: "r", State: string(wire.EndInterrupted), Seq: 1}, "", false},
@@ -96,8 +96,8 @@ func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
 		if err := lease.PutRun(t.Context(), x.state); err != nil {
 			t.Fatal(err)
 		}
-		if words, begun := queue(t.Context(), client, "r"); words != x.words || begun != x.begun {
-			t.Errorf("%s: %q, begun: %v", x.state.State, words, begun)
+		if text, begun := queue(t.Context(), client, "r"); text != x.text || begun != x.begun {
+			t.Errorf("%s: %q, begun: %v", x.state.State, text, begun)
 		}
 	}
 }

@@ -35,14 +35,14 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 		"run-1", "latest")
 }
 
-func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
+func TestExportOfUnknownValuesIsAUsageError(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, showCommand(), `unknown value "nope" (docs/reference/values.md lists them`, "--runs", root, "-o",
 		"gobench", "--metric", "nope", "run-1")
 }
 
-func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
+func TestHistoryOfAnUnknownValueIsAUsageError(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, historyCommand(),
@@ -51,7 +51,7 @@ func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 }
 
 // A gate does not pass if a cell was left out, and names it. Worse values are listed first.
-func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
+func TestFailOnRegressionListsOmittedCells(t *testing.T) {
 	for _, x := range []struct {
 		found  compare.Finding
 		left   bool

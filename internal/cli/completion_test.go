@@ -23,7 +23,7 @@ cell: {publishers: count: 1, warmup: "0s", skew: "1m"}
 		t.Fatal(err)
 	}
 	if code, text := ctl(t, "run", "--runs", folder, file); code != cli.ExitOK {
-		t.Fatalf("run left with %d: %s", code, text)
+		t.Fatalf("run: exit code %d: %s", code, text)
 	}
 	for _, x := range []struct{ command, want string }{
 		{"plan " + file + " --filter ", "mode= threads= :6"},

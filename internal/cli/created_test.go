@@ -12,9 +12,9 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// TestTheRecordOfASubmittedRunIsKnown proves that ctl recognises the record of a run that it submitted, also after the
+// TestCreatedRunsAreRecognised proves that ctl recognises the record of a run that it submitted, also after the
 // transfer and without secrets. A record with any other plan is foreign.
-func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
+func TestCreatedRunsAreRecognised(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	text := `brokers: b: options: {url: "amqp://u:p&w<d@h/?a=1&b=2", password: "hunter2", token: "${env:T}"} // "token": "x\"y"`
 	run := plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "n", Repeat: 2, Started: time.Now(),

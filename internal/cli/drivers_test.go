@@ -58,7 +58,7 @@ func TestDocumentedExternalDriver(t *testing.T) {
 	code := Ctl(t.Context(), append(fields[:1:1], args...), strings.NewReader(""), &out, &errs)
 	t.Logf("%s\n%s", out.String(), errs.String())
 	if code != ExitOK {
-		t.Errorf("left with %d, want %d", code, ExitOK)
+		t.Errorf("exit code %d, want %d", code, ExitOK)
 	}
 	if rows := regexp.MustCompile(`(?m)^.*python\s.*\d`).FindAllString(out.String(), -1); len(rows) < 2 {
 		t.Errorf("the table has %d rows of the driver in Python, want 2", len(rows))
@@ -66,7 +66,7 @@ func TestDocumentedExternalDriver(t *testing.T) {
 }
 
 // Every error of the drivers file is reported with a remedy.
-func TestDriversFlagFaults(t *testing.T) {
+func TestErrorsOfDriversFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
@@ -90,7 +90,7 @@ func TestDriversFlagFaults(t *testing.T) {
 		var out, errs bytes.Buffer
 		code := Ctl(t.Context(), []string{"explain", "--drivers", file}, strings.NewReader(""), &out, &errs)
 		if code != ExitBadMatrix || !strings.Contains(errs.String(), want) {
-			t.Errorf("%s: left with %d, want %d; %q is not in %s", filepath.Base(file), code, ExitBadMatrix, want,
+			t.Errorf("%s: exit code %d, want %d; %q is not in %s", filepath.Base(file), code, ExitBadMatrix, want,
 				errs.String())
 		}
 	}

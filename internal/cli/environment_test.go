@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func TestDaemonsTakeTheirFlagsFromTheEnvironment(t *testing.T) {
+func TestFlagsOfDaemonsFromTheEnvironment(t *testing.T) {
 	t.Setenv("LOCKSTEP_NATS_CONFIG", "/etc/nats.conf")
 	t.Setenv("LOCKSTEP_LABELS", "zone=a, role=load")
 	t.Setenv("LOCKSTEP_VERBOSE", "true")
@@ -27,7 +27,7 @@ func TestDaemonsTakeTheirFlagsFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config != "/etc/nats.conf" || strings.Join(labels, " ") != "zone=a role=load" || !verbose {
-		t.Errorf("got nats-config %q, labels %q, verbose %v: not what the environment says", config, labels, verbose)
+		t.Errorf("got nats-config %q, labels %q, verbose %v: not the values of the environment", config, labels, verbose)
 	}
 	if name != "mine" {
 		t.Errorf("name is %q: the command line goes before the environment", name)
@@ -38,7 +38,7 @@ func TestDaemonsTakeTheirFlagsFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestBadVariablesAreAllNamed(t *testing.T) {
+func TestErrorsListAllInvalidVariables(t *testing.T) {
 	t.Setenv("LOCKSTEP_VERBOSE", "perhaps")
 	t.Setenv("LOCKSTEP_MANY", "x")
 	c := &cobra.Command{Use: "daemon", SilenceErrors: true, SilenceUsage: true,
@@ -56,7 +56,7 @@ func TestBadVariablesAreAllNamed(t *testing.T) {
 }
 
 // An invalid flag value is rejected with the valid values, without wording of a Go package.
-func TestBadFlagsSayWhatIsWanted(t *testing.T) {
+func TestErrorsOfInvalidFlags(t *testing.T) {
 	t.Setenv("LOCKSTEP_REPLICAS", "")
 	t.Setenv("LOCKSTEP_STOP_WITHIN", "")
 	for _, x := range []struct{ flag, variable, value, want string }{

@@ -56,8 +56,8 @@ func (hostileSession) Cleanup(context.Context, []drivers.Leftover) error {
 	return errors.New(hostileText)
 }
 
-// TestOutputHoldsNoControlCharacters proves that commands escape foreign texts on a terminal.
-func TestOutputHoldsNoControlCharacters(t *testing.T) {
+// TestControlCharactersOfOutput proves that commands escape foreign texts on a terminal.
+func TestControlCharactersOfOutput(t *testing.T) {
 	remove, err := drivers.Add(hostile{})
 	if err != nil {
 		t.Fatal(err)

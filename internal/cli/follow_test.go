@@ -14,40 +14,40 @@ import (
 	_ "example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
-// words is the output of a program so far.
-type words struct {
+// programOutput is the output of a program so far.
+type programOutput struct {
 	mu  sync.Mutex
 	all bytes.Buffer
 }
 
-func (w *words) Write(p []byte) (int, error) {
+func (w *programOutput) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all.Write(p)
 }
 
-func (w *words) String() string {
+func (w *programOutput) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all.String()
 }
 
-func (w *words) await(t *testing.T, text string) {
+func (w *programOutput) await(t *testing.T, text string) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		said := w.String()
-		if strings.Contains(said, text) {
+		output := w.String()
+		if strings.Contains(output, text) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("it did not say %q, but\n%s", text, said)
+			t.Fatalf("no %q in the output:\n%s", text, output)
 		}
 	}
 }
 
 // A follower of a queued run is told which run it waits for, also without attaching. Resuming a running run is reported
 // at once, with the commands to follow and cancel it. After it was cancelled, earlier events are not printed.
-func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
+func TestQueuedRunsPrintTheirReason(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	defer end()
 	following, follower, leave := start() // before the daemons start
 	defer leave()
-	var log words
+	var log programOutput
 	daemon(func() int { return Controller(ctx, []string{"--open", "--listen", at}, nil, &log, &log) })
 	daemon(func() int {
 		return Agent(ctx, []string{"--server", "nats://" + at, "--name", "a", "--slots", "2"}, nil, &log, &log)
@@ -76,25 +76,25 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		[]byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1h\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctl := func(args ...string) (said *words) {
-		said = &words{}
+	ctl := func(args ...string) (output *programOutput) {
+		output = &programOutput{}
 		follower(func() int {
-			return Ctl(following, append(args, "--server", "nats://"+at), nil, said, said)
+			return Ctl(following, append(args, "--server", "nats://"+at), nil, output, output)
 		})
-		return said
+		return output
 	}
 	ctl("run", "--detach", file).await(t, "-x-")
 	log.await(t, "run started")
 	defer func() {
 		if code := Ctl(ctx, []string{"runs", "cancel", "--server", "nats://" + at, id(log.String())}, nil, &log,
 			&log); code != ExitOK {
-			t.Errorf("cancel left with %d", code)
+			t.Errorf("cancel: exit code %d", code)
 		}
 	}()
-	said := ctl("run", "--runs", filepath.Join(dir, "runs"), file)
-	said.await(t, "is queued: broker loop, used by run ")
-	if text := said.String(); strings.Count(text, "is queued") != 1 {
-		t.Errorf("it says it more than once:\n%s", text)
+	output := ctl("run", "--runs", filepath.Join(dir, "runs"), file)
+	output.await(t, "is queued: broker loop, used by run ")
+	if text := output.String(); strings.Count(text, "is queued") != 1 {
+		t.Errorf("a line is printed more than once:\n%s", text)
 	}
 	ctl("runs", "attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
 		"is queued: broker loop, used by run ")
@@ -106,7 +106,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	resumed.await(t, "stop it: ctl runs cancel "+executed+" --server nats://"+at)
 	if want := "submit run " + executed + ": it is already queued or active; follow it: ctl runs attach " +
 		flags; !strings.Contains(resumed.String(), want) {
-		t.Errorf("it says\n%swant\n%s", resumed, want)
+		t.Errorf("got\n%swant\n%s", resumed, want)
 	}
 	ctl("runs", "cancel", executed).await(t, "has ended: interrupted")
 	resumed = ctl("run", "--runs", copies, "--resume", executed)

@@ -11,8 +11,8 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// TestTheAnswerOnATerminalCounts proves that a foreign record is used only after the answer "yes".
-func TestTheAnswerOnATerminalCounts(t *testing.T) {
+// TestConfirmationOnATerminal proves that a foreign record is used only after the answer "yes".
+func TestConfirmationOnATerminal(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
 	key := filepath.Join(t.TempDir(), "private.key")
 	if err := os.WriteFile(key, []byte("canary"), 0o600); err != nil {
@@ -26,7 +26,7 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 		code := cli.Ctl(t.Context(), []string{"runs", "cleanup", "--runs", folder, r.ID}, terminal(t, typed), &out, &out)
 		if !strings.Contains(out.String(), "Use all of these? [y/N]") || (dialled.Load() > 0) != yes || !yes &&
 			(code != cli.ExitBadMatrix || !strings.Contains(out.String(), "nothing opened")) {
-			t.Errorf("%q: left with %d after %d connections:\n%s", typed, code, dialled.Load(), &out)
+			t.Errorf("%q: exit code %d after %d connections:\n%s", typed, code, dialled.Load(), &out)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func listener(t *testing.T) (address string, dialled *atomic.Int64) {
 }
 
 // ctl runs ctl without a terminal.
-func ctl(t *testing.T, args ...string) (code int, said string) {
+func ctl(t *testing.T, args ...string) (code int, output string) {
 	t.Helper()
 	var out bytes.Buffer
 	code = cli.Ctl(t.Context(), args, strings.NewReader("y\n"), &out, &out)
@@ -87,9 +87,9 @@ cell: {
 `, address, key, payload)
 }
 
-// TestRecordsOfOthersAreUsedAfterAQuestion proves that rerun, resume and cleanup of a foreign record list what they
+// TestRecordsOfOthersNeedConsent proves that rerun, resume and cleanup of a foreign record list what they
 // would use, and use nothing without --yes.
-func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
+func TestRecordsOfOthersNeedConsent(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
 	key, payload := filepath.Join(t.TempDir(), "private.key"), filepath.Join(t.TempDir(), "payload")
 	for _, name := range []string{key, payload} {
@@ -103,47 +103,47 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 			folder := t.TempDir()
 			r := foreign(t, folder, foreignMatrix(address, key, payload), nil)
 			file := filepath.Join(folder, "foreign.zip")
-			if code, said := ctl(t, "bundle", "create", "--runs", folder, "-f", file, r.ID); code != cli.ExitOK {
-				t.Fatalf("bundle left with %d:\n%s", code, said)
+			if code, output := ctl(t, "bundle", "create", "--runs", folder, "-f", file, r.ID); code != cli.ExitOK {
+				t.Fatalf("bundle: exit code %d:\n%s", code, output)
 			}
 			args := map[string][]string{
 				"rerun":   {"bundle", "rerun", "--runs", filepath.Join(folder, "again"), file},
 				"resume":  {"run", "--runs", folder, "--resume", r.ID},
 				"cleanup": {"runs", "cleanup", "--runs", folder, r.ID},
 			}[command]
-			code, said := ctl(t, args...)
-			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this user") ||
-				!strings.Contains(said, "pass --yes") {
-				t.Errorf("left with %d:\n%s", code, said)
+			code, output := ctl(t, args...)
+			if code != cli.ExitBadMatrix || !strings.Contains(output, "was not created by this user") ||
+				!strings.Contains(output, "pass --yes") {
+				t.Errorf("exit code %d:\n%s", code, output)
 			}
 			for _, want := range []string{address, "secret ${env:CANARY}", "secret ${file:" + key + "}",
 				"payload file " + payload} {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q is not listed:\n%s", want, said)
+				if !strings.Contains(output, want) {
+					t.Errorf("%q is not listed:\n%s", want, output)
 				}
 			}
-			if strings.Contains(said, "canary-secret") {
-				t.Errorf("a secret was resolved:\n%s", said)
+			if strings.Contains(output, "canary-secret") {
+				t.Errorf("a secret was resolved:\n%s", output)
 			}
 			if n := dialled.Load(); n > 0 {
 				t.Errorf("the broker was dialled %d times before the answer", n)
 			}
-			if _, said = ctl(t, append(args, "--yes")...); dialled.Load() == 0 {
-				t.Errorf("with --yes it did not go on:\n%s", said)
+			if _, output = ctl(t, append(args, "--yes")...); dialled.Load() == 0 {
+				t.Errorf("with --yes, nothing was used:\n%s", output)
 			}
 		})
 	}
 }
 
-// TestFilesThatForeignRecordsNameAreNotRead covers a record whose matrix has passwords, which is read from its original
+// TestFilesOfForeignRecordsAreNotRead covers a record whose matrix has passwords, which is read from its original
 // file.
-func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
+func TestFilesOfForeignRecordsAreNotRead(t *testing.T) {
 	folder := t.TempDir()
 	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"),
 		func(r *plan.Run) { r.Source.SHA256 = strings.Repeat("0", 64) })
-	if code, said := ctl(t, "run", "--runs", folder, "--resume", r.ID, "--yes"); code != cli.ExitError ||
-		!strings.Contains(said, "is not read") {
-		t.Errorf("left with %d:\n%s", code, said)
+	if code, output := ctl(t, "run", "--runs", folder, "--resume", r.ID, "--yes"); code != cli.ExitError ||
+		!strings.Contains(output, "is not read") {
+		t.Errorf("exit code %d:\n%s", code, output)
 	}
 }
 
@@ -159,11 +159,11 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bundled := func(folder, run string) (said string, has bool) {
+	bundled := func(folder, run string) (output string, has bool) {
 		out := filepath.Join(t.TempDir(), "b.zip")
-		code, said := ctl(t, "bundle", "create", "--runs", folder, "-f", out, run)
+		code, output := ctl(t, "bundle", "create", "--runs", folder, "-f", out, run)
 		if code != cli.ExitOK {
-			t.Fatalf("bundle left with %d:\n%s", code, said)
+			t.Fatalf("bundle: exit code %d:\n%s", code, output)
 		}
 		z, err := zip.OpenReader(out)
 		if err != nil {
@@ -181,24 +181,24 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 			}
 			has = has || strings.Contains(string(data), "canary-payload")
 		}
-		return said, has
+		return output, has
 	}
 	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
-	if said, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has ||
-		!strings.Contains(said, "was not created by the user") {
-		t.Errorf("the bundle of another's run has a file of this host: %v\n%s", has, said)
+	if output, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has ||
+		!strings.Contains(output, "was not created by the user") {
+		t.Errorf("the bundle of a foreign run has a file of this host: %v\n%s", has, output)
 	}
-	if code, said := ctl(t, "run", "--runs", ours, file); code != cli.ExitOK {
-		t.Fatalf("left with %d:\n%s", code, said)
+	if code, output := ctl(t, "run", "--runs", ours, file); code != cli.ExitOK {
+		t.Fatalf("exit code %d:\n%s", code, output)
 	}
-	if said, has := bundled(ours, "latest"); !has {
-		t.Errorf("the bundle of an own run does not have its payload:\n%s", said)
+	if output, has := bundled(ours, "latest"); !has {
+		t.Errorf("the bundle of an own run does not have its payload:\n%s", output)
 	}
 }
 
-// TestPointsOfARecordGoWhereFlagsSay proves that the InfluxDB of a foreign record receives no points and no secret of
+// TestPointsOfARecordFollowTheFlags proves that the InfluxDB of a foreign record receives no points and no secret of
 // this host.
-func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
+func TestPointsOfARecordFollowTheFlags(t *testing.T) {
 	address, dialled := listener(t)
 	folder := t.TempDir()
 	key := filepath.Join(t.TempDir(), "private.key")
@@ -208,9 +208,9 @@ func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
 	r := foreign(t, folder, once, func(r *plan.Run) {
 		r.Influx = &plan.Influx{URL: "http://" + address, Org: "o", Bucket: "b", Token: "${file:" + key + "}"}
 	})
-	code, said := ctl(t, "runs", "replay", "--runs", folder, r.ID)
-	if code != cli.ExitBadMatrix || !strings.Contains(said, "pass --influx FILE") {
-		t.Errorf("left with %d:\n%s", code, said)
+	code, output := ctl(t, "runs", "replay", "--runs", folder, r.ID)
+	if code != cli.ExitBadMatrix || !strings.Contains(output, "pass --influx FILE") {
+		t.Errorf("exit code %d:\n%s", code, output)
 	}
 	if n := dialled.Load(); n > 0 {
 		t.Errorf("the record's InfluxDB was dialled %d times", n)

@@ -164,7 +164,7 @@ func golden(t *testing.T, path, got string) {
 }
 
 // A matrix without axes has one cell without a name.
-func TestACellWithoutANameLeavesNoGap(t *testing.T) {
+func TestFrameOfACellWithoutName(t *testing.T) {
 	e := controller.Progress{N: 1, Of: 7, Task: plan.Task{}}
 	if got := taskOf(e); got != "[1/7]" {
 		t.Errorf("%q", got)

@@ -50,7 +50,7 @@ func scheduledRuns() plan.HistoryAnswer {
 	return a
 }
 
-func TestHistoryAsPeopleReadIt(t *testing.T) {
+func TestHistoryFormats(t *testing.T) {
 	one, several, cells := scheduledRuns(), scheduledRuns(), scheduledRuns()
 	second := several.Cells[0]
 	second.ID, second.Coordinates, second.Points = "81d0aa073f9c",
@@ -104,7 +104,7 @@ func TestSparkline(t *testing.T) {
 }
 
 // A history with a truncated file is rebuilt with one command, which the error names.
-func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
+func TestTruncatedHistoryNamesTheRemedy(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	if err := os.WriteFile(filepath.Join(root, history.File), make([]byte, 5000), 0o600); err != nil {
@@ -113,7 +113,7 @@ func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
 	err := remember(t.Context(), root, "run-1")
 	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --rebuild") ||
 		strings.Contains(err.Error(), "later") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got %v", err)
 	}
 	if _, err := history.Of(root).Reindex(t.Context(), true); err != nil {
 		t.Fatal(err)

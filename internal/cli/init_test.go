@@ -17,15 +17,15 @@ func TestInitWritesAValidMatrix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "m.cue")
 			if code, text := ctl(t, "init", name, "-f", file); code != cli.ExitOK {
-				t.Fatalf("init left with %d: %s", code, text)
+				t.Fatalf("init: exit code %d: %s", code, text)
 			}
 			if code, text := ctl(t, "vet", file); code != cli.ExitOK {
-				t.Fatalf("vet left with %d: %s", code, text)
+				t.Fatalf("vet: exit code %d: %s", code, text)
 			}
 			code, text := ctl(t, "plan", "-o", "json", file)
 			var run plan.Run
 			if err := json.Unmarshal([]byte(text), &run); err != nil || code != cli.ExitOK {
-				t.Fatalf("plan left with %d: %v\n%s", code, err, text)
+				t.Fatalf("plan: exit code %d: %v\n%s", code, err, text)
 			}
 			modes := map[string]bool{}
 			for _, c := range run.Cells {
@@ -42,7 +42,7 @@ func TestInitWritesAValidMatrix(t *testing.T) {
 			code, text = ctl(t, "init", name, "-f", file)
 			after, err := os.ReadFile(file)
 			if code != cli.ExitError || !strings.Contains(text, "already exists") || err != nil || string(after) != string(before) {
-				t.Errorf("a second init left with %d: %s, %v", code, text, err)
+				t.Errorf("a second init: exit code %d: %s, %v", code, text, err)
 			}
 		})
 	}
@@ -50,6 +50,6 @@ func TestInitWritesAValidMatrix(t *testing.T) {
 
 func TestInitSuggestsADriver(t *testing.T) {
 	if code, text := ctl(t, "init", "loopbak"); code != cli.ExitBadMatrix || !strings.Contains(text, `did you mean "loopback"?`) {
-		t.Errorf("init left with %d: %s", code, text)
+		t.Errorf("init: exit code %d: %s", code, text)
 	}
 }

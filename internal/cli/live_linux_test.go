@@ -169,8 +169,8 @@ func TestLiveView(t *testing.T) {
 	restored(t, text)
 }
 
-// TestLiveViewIsTakenAway proves that the live view is removed after Ctrl-C, and that the message about it stays.
-func TestLiveViewIsTakenAway(t *testing.T) {
+// TestLiveViewIsRemoved proves that the live view is removed after Ctrl-C, and that the message about it stays.
+func TestLiveViewIsRemoved(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "1")
 	p := newPTY(t, 80)
@@ -186,7 +186,7 @@ func TestLiveViewIsTakenAway(t *testing.T) {
 		t.Errorf("colours, though NO_COLOR is set: %q", text)
 	}
 	if !strings.Contains(text, "stopping:") {
-		t.Errorf("nothing is said of stopping: %q", text)
+		t.Errorf("the stop was not announced: %q", text)
 	}
 	restored(t, text)
 }

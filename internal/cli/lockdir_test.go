@@ -36,7 +36,7 @@ func TestAFolderHasOneDaemon(t *testing.T) {
 }
 
 // A daemon whose folder is in use ends before it opens anything, with the exit code of command-line errors.
-func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
+func TestDaemonsLockTheirFolderFirst(t *testing.T) {
 	dir := t.TempDir()
 	release, err := lockDir("--dir", dir)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
+func TestMissingFilesEndADaemon(t *testing.T) {
 	for _, flag := range []string{"--creds", "--ca"} {
 		var out strings.Builder
 		code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", flag, "nosuch.file"}, nil,
@@ -90,7 +90,7 @@ func TestFilesOfCommandsThatEveryUserCanWriteAreRefused(t *testing.T) {
 }
 
 // All invalid permissions for matrices are reported at once, from the command line and the environment.
-func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
+func TestErrorsOfAgentAccess(t *testing.T) {
 	t.Setenv("LOCKSTEP_ENV", "BROKER_PASSWORD, LOCKSTEP_TOKEN")
 	var out strings.Builder
 	code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--files", "relative",
@@ -103,7 +103,7 @@ func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
+func TestCommandLineHasPriorityOverTheEnvironment(t *testing.T) {
 	t.Setenv("LOCKSTEP_CREDS", "")
 	for _, c := range []struct {
 		name, variable, value string
@@ -128,7 +128,7 @@ func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
+func TestRemediesOfConnectionErrors(t *testing.T) {
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
 	if err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreOfAnotherKindAreRefused proves that this happens at once, independent of --server.
-func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
+// TestFilesOfAnotherKindAreRejected proves that this happens at once, independent of --server.
+func TestFilesOfAnotherKindAreRejected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(file, []byte("neither a key nor a certificate\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -179,9 +179,9 @@ func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 	}
 }
 
-// TestDaemonsSayWhatIsMissing proves that daemons report missing credentials like ctl, while they try again: the
+// TestDaemonsReportMissingCredentials proves that daemons report missing credentials like ctl, while they try again: the
 // control plane may accept them later.
-func TestDaemonsSayWhatIsMissing(t *testing.T) {
+func TestDaemonsReportMissingCredentials(t *testing.T) {
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestDaemonsSayWhatIsMissing(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		out := &untilSaid{text: "requires credentials: pass --creds", said: cancel}
+		out := &untilWritten{text: "requires credentials: pass --creds", then: cancel}
 		program(ctx, out)
 		if !strings.Contains(out.String(), out.text) {
 			t.Errorf("%s: %s", name, out.String())
@@ -205,23 +205,23 @@ func TestDaemonsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// untilSaid calls said after a text was written.
-type untilSaid struct {
+// untilWritten calls then after a text was written.
+type untilWritten struct {
 	strings.Builder
 	text string
-	said func()
+	then func()
 }
 
-func (u *untilSaid) Write(p []byte) (int, error) {
+func (u *untilWritten) Write(p []byte) (int, error) {
 	n, err := u.Builder.Write(p)
 	if strings.Contains(u.String(), u.text) {
-		u.said()
+		u.then()
 	}
 	return n, err
 }
 
 // An invalid --server ends every program at once, from the command line and from the environment.
-func TestServersThatAreNoURLAreRefused(t *testing.T) {
+func TestInvalidServerURLsAreRejected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.cue")
 	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\n"),
 		0o600); err != nil {
@@ -259,7 +259,7 @@ func TestServersThatAreNoURLAreRefused(t *testing.T) {
 }
 
 // Credentials together with --open are rejected, because they contradict each other.
-func TestOpenWithCredentialsIsRefused(t *testing.T) {
+func TestOpenWithCredentialsIsRejected(t *testing.T) {
 	for name, set := range map[string]func(*testing.T) []string{
 		"token":  func(t *testing.T) []string { t.Setenv("LOCKSTEP_TOKEN", "x"); return nil },
 		"user":   func(t *testing.T) []string { t.Setenv("LOCKSTEP_USER", "x"); return nil },
@@ -279,7 +279,7 @@ func TestOpenWithCredentialsIsRefused(t *testing.T) {
 }
 
 // A daemon that fails to start removes a folder that it created, and leaves other folders unchanged.
-func TestARefusedDaemonLeavesNoFolder(t *testing.T) {
+func TestRejectedDaemonsLeaveNoFolder(t *testing.T) {
 	there := t.TempDir()
 	made := filepath.Join(there, "new")
 	for _, dir := range []string{made, there} {

@@ -63,19 +63,19 @@ tables: [{rows: [], values: ["sent", "broker.segments.mean", "broker.page_faults
 		}
 	}
 	write(strings.Replace(text, "broker.segments.mean", "broker.segment.mean", 1))
-	if code, said := ctl(t, "plan", matrix); code != cli.ExitBadMatrix ||
-		!strings.Contains(said, `did you mean "broker.segments.mean"?`) {
-		t.Errorf("code %d: %s", code, said)
+	if code, output := ctl(t, "plan", matrix); code != cli.ExitBadMatrix ||
+		!strings.Contains(output, `did you mean "broker.segments.mean"?`) {
+		t.Errorf("code %d: %s", code, output)
 	}
 	write(text)
-	if code, said := ctl(t, "run", "--runs", runs, matrix); code != 0 {
-		t.Fatalf("code %d: %s", code, said)
+	if code, output := ctl(t, "run", "--runs", runs, matrix); code != 0 {
+		t.Fatalf("code %d: %s", code, output)
 	}
-	if code, said := ctl(t, "explain", "broker.page_faults.max"); code != 0 || !strings.Contains(said, "unit pages") {
-		t.Errorf("code %d: %s", code, said)
+	if code, output := ctl(t, "explain", "broker.page_faults.max"); code != 0 || !strings.Contains(output, "unit pages") {
+		t.Errorf("code %d: %s", code, output)
 	}
-	if code, said := ctl(t, "drivers", "segmented"); code != 0 || !strings.Contains(said, "open segments") {
-		t.Errorf("code %d: %s", code, said)
+	if code, output := ctl(t, "drivers", "segmented"); code != 0 || !strings.Contains(output, "open segments") {
+		t.Errorf("code %d: %s", code, output)
 	}
 	remove()
 	for _, x := range []struct {
@@ -87,10 +87,10 @@ tables: [{rows: [], values: ["sent", "broker.segments.mean", "broker.page_faults
 		{[]string{"show", "latest", "-o", "gobench"}, []string{"7 broker-segments-mean"}},
 		{[]string{"history", "--metric", "broker.page_faults.max"}, []string{"Broker page faults max", "12 pages"}},
 	} {
-		code, said := ctl(t, append(x.args, "--runs", runs)...)
+		code, output := ctl(t, append(x.args, "--runs", runs)...)
 		for _, want := range x.want {
-			if code != 0 || !strings.Contains(said, want) {
-				t.Errorf("%v: code %d, want %q in\n%s", x.args, code, want, said)
+			if code != 0 || !strings.Contains(output, want) {
+				t.Errorf("%v: code %d, want %q in\n%s", x.args, code, want, output)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func TestObserve(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "write NAME=port:5672") || !strings.Contains(err.Error(), "1 to 65535") ||
 		!strings.Contains(err.Error(), "given twice") {
-		t.Errorf("%v: does not say what is right", err)
+		t.Errorf("%v: no remedy", err)
 	}
 }
 

@@ -50,13 +50,13 @@ func TestPlanOfManyCells(t *testing.T) {
 		t.Errorf("%d lines for 1,500 cells and 1,200 combinations that are left out", n)
 	}
 	if strings.ContainsRune(all.String(), '\x1b') {
-		t.Error("what others wrote reaches the terminal as it is")
+		t.Error("control characters of a record reach the terminal")
 	}
 }
 
-// TestTheTimeOfEnoughRepetitions proves that the note about too few repetitions uses the minimum number of adaptive
+// TestTimeOfEnoughRepetitions proves that the note about too few repetitions uses the minimum number of adaptive
 // repetitions.
-func TestTheTimeOfEnoughRepetitions(t *testing.T) {
+func TestTimeOfEnoughRepetitions(t *testing.T) {
 	until, err := rules.ParseStopRule("ci < 5%", nil)
 	if err != nil {
 		t.Fatal(err)

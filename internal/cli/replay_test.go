@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// TestRefusedReplayNamesTheRemedy proves that a replay that InfluxDB rejects fails with a remedy.
-func TestRefusedReplayNamesTheRemedy(t *testing.T) {
+// TestErrorsOfReplay proves that a replay that InfluxDB rejects fails with a remedy.
+func TestErrorsOfReplay(t *testing.T) {
 	status := 0
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer db.Close()
@@ -45,7 +45,7 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.want) ||
 			!strings.Contains(err.Error(), "then run: ctl runs replay run-1") ||
 			strings.Contains(err.Error(), "start InfluxDB") {
-			t.Errorf("%d: %v, want it to say %q", x.status, err, x.want)
+			t.Errorf("%d: %v, want %q", x.status, err, x.want)
 		}
 		all := record.Deliveries()
 		if d := all[len(all)-1]; len(all) != i+1 || d.Dropped != 0 || d.Left != 1 || d.Points != 1 ||
@@ -55,9 +55,9 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	}
 }
 
-// TestReplayBesideTheRun proves that a run can be replayed while it is running and after its end. InfluxDB then has
+// TestReplayDuringARun proves that a run can be replayed while it is running and after its end. InfluxDB then has
 // each point once.
-func TestReplayBesideTheRun(t *testing.T) {
+func TestReplayDuringARun(t *testing.T) {
 	points := map[string]int{}
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := gzip.NewReader(r.Body)
@@ -95,7 +95,7 @@ func TestReplayBesideTheRun(t *testing.T) {
 			t.Error(err)
 		}
 		if len(points) != want || !strings.Contains(out.String(), fmt.Sprintf("InfluxDB: %d points written", want)) {
-			t.Errorf("replay %d: InfluxDB has %d points, want %d; ctl says %q", i+1, len(points), want, out.String())
+			t.Errorf("replay %d: InfluxDB has %d points, want %d; output %q", i+1, len(points), want, out.String())
 		}
 		all := record.Deliveries()
 		if d := all[len(all)-1]; len(all) != i+1 || !d.Replayed || d.Written != int64(want) || d.Left != 0 {

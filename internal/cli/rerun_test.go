@@ -11,7 +11,7 @@ import (
 )
 
 // A foreign bundle names files that agents read. The commands that ctl prints quote them for a shell.
-func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
+func TestCommandsForForeignFilesAreQuoted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	evil := "/nowhere/x; touch " + ran + "; echo it"
 	r := rerun{path: "a b.zip", manifest: bundle.Manifest{Read: []bundle.Read{{Path: evil,
@@ -35,10 +35,10 @@ func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 }
 
 // Files that are not regular, and may never end, are not read.
-func TestOnlyRegularFilesOfAStrangerAreRead(t *testing.T) {
+func TestOnlyRegularForeignFilesAreRead(t *testing.T) {
 	r := rerun{manifest: bundle.Manifest{Read: []bundle.Read{{Path: "/dev/zero", Name: "files/1/zero"}}}}
 	var all []string
 	if err := r.payloads(true, &all); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got %v", err)
 	}
 }

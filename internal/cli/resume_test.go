@@ -23,19 +23,19 @@ cell: {
 }
 `
 
-func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
+func TestResumeInTheFolderOfTheRun(t *testing.T) {
 	dir := t.TempDir()
 	file, folder, other := filepath.Join(dir, "once.cue"), filepath.Join(dir, "runs"), filepath.Join(dir, "other")
 	if err := os.WriteFile(file, []byte(once), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctl := func(args ...string) (code int, said string) {
+	ctl := func(args ...string) (code int, output string) {
 		var out bytes.Buffer
 		code = cli.Ctl(t.Context(), args, strings.NewReader(""), &out, &out)
 		return code, out.String()
 	}
-	if code, said := ctl("run", "--runs", folder, file); code != cli.ExitOK {
-		t.Fatalf("left with %d:\n%s", code, said)
+	if code, output := ctl("run", "--runs", folder, file); code != cli.ExitOK {
+		t.Fatalf("exit code %d:\n%s", code, output)
 	}
 	running, err := runs.Open(folder, filepath.Join(folder, "latest"))
 	if err != nil {
@@ -44,9 +44,9 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err := running.Hold(); err != nil { // as the ctl that runs it
 		t.Fatal(err)
 	}
-	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
-		!strings.Contains(said, "another process is running it; wait until it ends") {
-		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
+	if code, output := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
+		!strings.Contains(output, "another process is running it; wait until it ends") {
+		t.Errorf("resume of an active run: exit code %d, output %q", code, output)
 	}
 	running.Close()
 	outcomes, err := filepath.Glob(filepath.Join(folder, "latest", "tasks", "*", "outcome.json"))
@@ -57,16 +57,16 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	code, said := ctl("run", "--runs", other, "--resume", filepath.Join(folder, "latest"))
-	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") ||
-		!strings.Contains(said, "record: "+folder) {
-		t.Errorf("left with %d:\n%s", code, said)
+	code, output := ctl("run", "--runs", other, "--resume", filepath.Join(folder, "latest"))
+	if code != cli.ExitOK || !strings.Contains(output, "\n1 task: 1 valid") ||
+		!strings.Contains(output, "record: "+folder) {
+		t.Errorf("exit code %d:\n%s", code, output)
 	}
 	if _, err := os.Stat(outcomes[0]); err != nil {
-		t.Errorf("it did not go on where it is: %v", err)
+		t.Errorf("not resumed in its own folder: %v", err)
 	}
 	if _, err := os.Stat(other); err == nil {
-		t.Error("it went on in the folder of --runs, where it is not")
+		t.Error("resumed in the folder of --runs")
 	}
 
 	// A complete run is not executed again, and its timeline does not change.
@@ -75,10 +75,10 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, said = ctl("run", "--runs", folder, "--resume", "latest")
-	if code != cli.ExitOK || !strings.Contains(said, "nothing to run") ||
-		!strings.Contains(said, "\n1 task: 1 valid") {
-		t.Errorf("a complete run: left with %d:\n%s", code, said)
+	code, output = ctl("run", "--runs", folder, "--resume", "latest")
+	if code != cli.ExitOK || !strings.Contains(output, "nothing to run") ||
+		!strings.Contains(output, "\n1 task: 1 valid") {
+		t.Errorf("a complete run: exit code %d:\n%s", code, output)
 	}
 	if after, err := os.ReadFile(marks); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a complete run was run: %v\n%s", err, after)
@@ -92,8 +92,8 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err := os.Rename(whole, unpacked); err != nil {
 		t.Fatal(err)
 	}
-	code, said = ctl("run", "--resume", unpacked)
-	if code != cli.ExitBadMatrix || !strings.Contains(said, "rename the folder") {
-		t.Errorf("a folder of another name: left with %d and said %q", code, said)
+	code, output = ctl("run", "--resume", unpacked)
+	if code != cli.ExitBadMatrix || !strings.Contains(output, "rename the folder") {
+		t.Errorf("a folder of another name: exit code %d, output %q", code, output)
 	}
 }

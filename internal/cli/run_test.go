@@ -43,7 +43,7 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 
 // A run that the control plane no longer has cannot be continued there. It is resumed from its copy, with the same
 // flags.
-func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
+func TestDeletedRunsAreResumed(t *testing.T) {
 	o := runOptions{runs: "my", server: serverFlags{url: "nats://bench-1:4222"}}
 	const want = "run r is no longer on the control plane, which may have been restarted without its data; " +
 		"resume from the copy: ctl run --resume r --runs my --server nats://bench-1:4222"
@@ -73,7 +73,7 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 }
 
 // A run of a fleet without a record on this host must be pulled before it is resumed.
-func TestResumeWithoutARecordNamesPull(t *testing.T) {
+func TestResumeWithoutARecordSuggestsPull(t *testing.T) {
 	runs := t.TempDir()
 	var out strings.Builder
 	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil,

@@ -10,7 +10,7 @@ import (
 )
 
 // The reason why a run ended early is printed with its tables, until it is resumed.
-func TestShowSaysWhyTheRunEnded(t *testing.T) {
+func TestShowPrintsTheEndOfTheRun(t *testing.T) {
 	root := t.TempDir()
 	run := plan.Run{ID: "r", Name: "x", Repeat: 1, Started: time.Now().UTC(), Cells: []plan.Cell{{ID: "c"}}}
 	record, err := runs.Create(root, run)

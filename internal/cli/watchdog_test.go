@@ -12,7 +12,7 @@ import (
 )
 
 // systemd is notified when a daemon is ready, and of progress only while there is progress.
-func TestTheWatchdogIsToldOfProgressOnly(t *testing.T) {
+func TestWatchdogReportsProgressOnly(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {

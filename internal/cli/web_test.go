@@ -34,17 +34,17 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"),
 			[]string{"a login is required beyond loopback", "--metrics-users FILE"}},
 	} {
-		code, said := c.program(c.args)
+		code, output := c.program(c.args)
 		if code != ExitBadMatrix {
-			t.Errorf("%q left with %d, want %d:\n%s", c.args, code, ExitBadMatrix, said)
+			t.Errorf("%q: exit code %d, want %d:\n%s", c.args, code, ExitBadMatrix, output)
 		}
 		for _, want := range c.want {
-			if !strings.Contains(said, want) {
-				t.Errorf("%q does not say %q:\n%s", c.args, want, said)
+			if !strings.Contains(output, want) {
+				t.Errorf("%q: no %q in\n%s", c.args, want, output)
 			}
 		}
-		if strings.Contains(said, "secret") {
-			t.Errorf("%q shows a password:\n%s", c.args, said)
+		if strings.Contains(output, "secret") {
+			t.Errorf("%q shows a password:\n%s", c.args, output)
 		}
 	}
 }
@@ -53,17 +53,17 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 func calls(ctx context.Context, program func(context.Context, []string, io.Reader, io.Writer,
 	io.Writer) int) func([]string) (int, string) {
 	return func(args []string) (int, string) {
-		var said bytes.Buffer
-		code := program(ctx, args, strings.NewReader(""), &said, &said)
-		return code, said.String()
+		var output bytes.Buffer
+		code := program(ctx, args, strings.NewReader(""), &output, &output)
+		return code, output.String()
 	}
 }
 
 func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
-	var out, said bytes.Buffer
+	var out, output bytes.Buffer
 	if code := Ctl(t.Context(), []string{"fleet", "hash-password", "alice"}, strings.NewReader("correct horse\n"), &out,
-		&said); code != 0 {
-		t.Fatalf("it left with %d: %s", code, &said)
+		&output); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &output)
 	}
 	file := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
@@ -74,7 +74,7 @@ func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 		t.Errorf("what it made is not taken: %v", err)
 	}
 	if code := Ctl(t.Context(), []string{"fleet", "hash-password", "alice"}, strings.NewReader("short"), &out,
-		&said); code != ExitBadMatrix {
-		t.Errorf("a short password: left with %d", code)
+		&output); code != ExitBadMatrix {
+		t.Errorf("a short password: exit code %d", code)
 	}
 }

@@ -59,7 +59,7 @@ func TestWrapKeepsWordsWhole(t *testing.T) {
 }
 
 // A table cell with a foreign text is one line without control characters.
-func TestTablesHoldNoControlCharacters(t *testing.T) {
+func TestControlCharactersOfTables(t *testing.T) {
 	var b strings.Builder
 	if err := NewTable([]string{"A\x1b[1m", "B"}, [][]string{{"one\ntwo", "\x1b[2J"}, {"x", "\u202e"}}).Write(&b,
 		0); err != nil {

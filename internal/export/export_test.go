@@ -156,8 +156,8 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	}
 }
 
-// TestParquetIsWhatCSVIs compares the Parquet file, read with the library's reader, with the CSV file.
-func TestParquetIsWhatCSVIs(t *testing.T) {
+// TestParquetEqualsCSV compares the Parquet file, read with the library's reader, with the CSV file.
+func TestParquetEqualsCSV(t *testing.T) {
 	run := recordedRun(t)
 	for name, table := range map[string]func(*runs.Run) (Table, error){"values": Values, "windows": Windows} {
 		x, err := table(run)
@@ -169,7 +169,7 @@ func TestParquetIsWhatCSVIs(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(b.Bytes(), again.Bytes()) {
-			t.Errorf("%s: the same record gave other bytes", name)
+			t.Errorf("%s: the same record gave different bytes", name)
 		}
 		got := read(t, b.Bytes())
 		if len(got) != len(want) {
@@ -281,17 +281,17 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 	}
 }
 
-func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
+func TestGoBenchListsUnknownValues(t *testing.T) {
 	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"publish.rat", "p99"})
 	if err == nil || !strings.Contains(err.Error(), `"publish.rat"`) || !strings.Contains(err.Error(), `"p99"`) ||
 		!strings.Contains(err.Error(), `did you mean "publish.rate"`) || len(err.Error()) > 300 ||
 		!errors.Is(err, ErrUnknown) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got %v", err)
 	}
 }
 
-// TestBenchstatReadsIt runs benchstat in the version of go.mod.
-func TestBenchstatReadsIt(t *testing.T) {
+// TestBenchstatReadsGoBench runs benchstat in the version of go.mod.
+func TestBenchstatReadsGoBench(t *testing.T) {
 	run := recordedRun(t)
 	text, _ := goBench(t, run)
 	file := filepath.Join(t.TempDir(), "run.txt")
@@ -339,7 +339,7 @@ func TestBenchstatComparesTwoRuns(t *testing.T) {
 		t.Fatalf("benchstat: %v\n%s", err, out)
 	}
 	if !strings.Contains(string(out), "vs base") {
-		t.Errorf("nothing is compared:\n%s", out)
+		t.Errorf("no comparison:\n%s", out)
 	}
 }
 

@@ -27,8 +27,8 @@ func (s *slow) Write(p []byte) (int, error) {
 
 var fixed = Terminal{Size: func() (int, int) { return 80, 24 }}
 
-// TestBoardHoldsNobodyUp proves that writers to a blocked terminal continue at once, and that nothing is lost.
-func TestBoardHoldsNobodyUp(t *testing.T) {
+// TestBoardDoesNotBlockWriters proves that writers to a blocked terminal continue at once, and that nothing is lost.
+func TestBoardDoesNotBlockWriters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &slow{held: make(chan struct{})}
@@ -53,8 +53,8 @@ func TestBoardHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestBoardDrawsWhatChanges proves that the block is drawn at most four times per second, and only after changes.
-func TestBoardDrawsWhatChanges(t *testing.T) {
+// TestBoardDrawsChangesOnly proves that the block is drawn at most four times per second, and only after changes.
+func TestBoardDrawsChangesOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &slow{held: make(chan struct{})}
