@@ -2,14 +2,8 @@
 package main
 
 import (
-	"os"
-
 	"example.org/lockstep/lockstep/internal/cli"
 	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
-func main() {
-	ctx, stop := cli.Interruptible(os.Stderr, 3)
-	defer stop()
-	os.Exit(cli.Controller(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { cli.Main(cli.Controller, 3) }

@@ -2,14 +2,8 @@
 package main
 
 import (
-	"os"
-
 	"example.org/lockstep/lockstep/internal/cli"
 	_ "example.org/lockstep/lockstep/pkg/drivers/all"
 )
 
-func main() {
-	ctx, stop := cli.Interruptible(os.Stderr, 2)
-	defer stop()
-	os.Exit(cli.Ctl(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { cli.Main(cli.Ctl, 2) }
