@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,7 +123,17 @@ func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) 
 		fmt.Fprintf(out, "nothing to remove: no broker that answered has an object whose name begins with %s\n", prefix)
 		return false, nil
 	}
-	if err := list(out, found); err != nil {
+	var rows [][]string
+	for _, t := range found {
+		if t.blind {
+			rows = append(rows, []string{t.broker.Name, "topologies",
+				fmt.Sprintf("of %d attempts of the run; the broker cannot list which of them exist", len(t.attempts))})
+		}
+		for _, x := range t.found {
+			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
+		}
+	}
+	if err := tabulate(out, []string{"BROKER", "KIND", "NAME"}, rows); err != nil {
 		return false, err
 	}
 	return ask(c, o.yes, "Remove all of these? Active runs use such objects.",
@@ -153,20 +163,6 @@ func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
 	}
 }
 
-func list(out io.Writer, found []*target) error {
-	var rows [][]string
-	for _, t := range found {
-		if t.blind {
-			rows = append(rows, []string{t.broker.Name, "topologies",
-				fmt.Sprintf("of %d attempts of the run; the broker cannot list which of them exist", len(t.attempts))})
-		}
-		for _, x := range t.found {
-			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
-		}
-	}
-	return tabulate(out, []string{"BROKER", "KIND", "NAME"}, rows)
-}
-
 // look opens the broker and lists its leftovers whose names begin with prefix. Without support for listing, it sets
 // blind if the record has attempts.
 func (t *target) look(ctx context.Context, prefix string) error {
@@ -182,14 +178,10 @@ func (t *target) look(ctx context.Context, prefix string) error {
 		t.blind = true
 		return nil
 	case errors.Is(err, drivers.ErrUnsupported):
-		return fmt.Errorf("%w: run cleanup with the record of the run, which removes its topologies by name",
-			err)
+		return fmt.Errorf("%w: run cleanup with the record of the run, which removes its topologies by name", err)
 	}
-	for _, x := range all {
-		if strings.HasPrefix(x.Name, prefix) { // the driver may list more; only names with the prefix are removed
-			t.found = append(t.found, x)
-		}
-	}
+	// the driver may list more; only names with the prefix are removed
+	t.found = slices.DeleteFunc(all, func(x drivers.Leftover) bool { return !strings.HasPrefix(x.Name, prefix) })
 	return err
 }
 
@@ -202,9 +194,7 @@ func (t *target) remove(ctx context.Context) error {
 	}
 	var errs []error
 	for _, task := range t.attempts {
-		if err := t.cleanup.Teardown(ctx, task); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, t.cleanup.Teardown(ctx, task))
 		if ctx.Err() != nil {
 			break
 		}

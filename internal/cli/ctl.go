@@ -116,9 +116,6 @@ func vetCommand() *cobra.Command {
 				if err == nil {
 					err = executable(file, run)
 				}
-				if err == nil && len(run.Cells) == 0 {
-					err = nothingLeft(run)
-				}
 				if err := c.Context().Err(); err != nil {
 					return err
 				}

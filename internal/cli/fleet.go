@@ -71,7 +71,7 @@ func fleetInit() *cobra.Command {
 			if err := creds.AddAgents(1, agents...); err != nil {
 				return err
 			}
-			return showCredentials(c, args[0], creds)
+			return showCredentials(c, creds, args)
 		},
 	}
 	c.Flags().StringSliceVar(&hosts, "host", nil,
@@ -92,6 +92,18 @@ func agentNames(names []string) error {
 		}
 	}
 	return errs.join()
+}
+
+// onCredentials returns a RunE function that calls do with the credentials in the folder that is the first argument.
+func onCredentials(do func(c *cobra.Command, creds *keys.Credentials, args []string) error) func(*cobra.Command,
+	[]string) error {
+	return func(c *cobra.Command, args []string) error {
+		creds, err := keys.Open(args[0])
+		if err != nil {
+			return err
+		}
+		return do(c, creds, args)
+	}
 }
 
 func fleetAdd() *cobra.Command {
@@ -134,17 +146,13 @@ func fleetChange(verb, short, then string, change func(*keys.Credentials, ...str
 		Long:    short + ". After the control plane has reloaded its configuration, " + then + ".",
 		Example: "  ctl fleet " + verb + " creds load-3",
 		Args:    arguments(cobra.MinimumNArgs(2)),
-		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := keys.Open(args[0])
-			if err != nil {
-				return err
-			}
+		RunE: onCredentials(func(c *cobra.Command, creds *keys.Credentials, args []string) error {
 			if err := change(creds, args[1:]...); err != nil {
 				return err
 			}
 			fmt.Fprint(c.ErrOrStderr(), reloaded)
 			return nil
-		},
+		}),
 	}
 }
 
@@ -169,17 +177,13 @@ func fleetRenew() *cobra.Command {
 		Short:   "Renew the certificate of the control plane's servers, with the same authority",
 		Example: "  ctl fleet renew creds",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := keys.Open(args[0])
-			if err != nil {
-				return err
-			}
+		RunE: onCredentials(func(c *cobra.Command, creds *keys.Credentials, args []string) error {
 			if err := creds.Renew(); err != nil {
 				return err
 			}
 			fmt.Fprint(c.ErrOrStderr(), renewed)
-			return showCredentials(c, args[0], creds)
-		},
+			return showCredentials(c, creds, args)
+		}),
 	}
 }
 
@@ -189,17 +193,12 @@ func fleetShow() *cobra.Command {
 		Short:   "List the users of a fleet, and when its certificate expires",
 		Example: "  ctl fleet show creds",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := keys.Open(args[0])
-			if err != nil {
-				return err
-			}
-			return showCredentials(c, args[0], creds)
-		},
+		RunE:    onCredentials(showCredentials),
 	}
 }
 
-func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) error {
+// showCredentials prints the users of the credentials in the folder that is the first argument.
+func showCredentials(c *cobra.Command, creds *keys.Credentials, args []string) error {
 	until, err := creds.Expires()
 	if err != nil {
 		return err
@@ -210,7 +209,7 @@ func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) erro
 		if u.Slots > 1 {
 			name = fmt.Sprintf("%s (%d slots)", name, u.Slots)
 		}
-		rows = append(rows, []string{string(u.Role), name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File())})
+		rows = append(rows, []string{string(u.Role), name, u.Made.Format(time.DateOnly), filepath.Join(args[0], u.File())})
 	}
 	err = tabulate(c.OutOrStdout(), []string{"ROLE", "NAME", "MADE", "FILE"}, rows)
 	if err == nil {

@@ -76,15 +76,7 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	if o.days > 0 {
 		o.query.Since = time.Now().AddDate(0, 0, -o.days)
 	}
-	answer, err := o.ask(c)
-	if err != nil {
-		return err
-	}
-	return write(newHistoryPage(c.OutOrStdout(), width(c.OutOrStdout()), o.query.Value, answer))
-}
-
-func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
-	return either(c.Context(), &o.server, func(conn *wire.Client) (plan.HistoryAnswer, error) {
+	answer, err := either(c.Context(), &o.server, func(conn *wire.Client) (plan.HistoryAnswer, error) {
 		return conn.History(c.Context(), o.query)
 	}, func() (plan.HistoryAnswer, error) {
 		store := history.Of(o.runs)
@@ -97,6 +89,10 @@ func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
 		}
 		return answer, err
 	})
+	if err != nil {
+		return err
+	}
+	return write(newHistoryPage(c.OutOrStdout(), width(c.OutOrStdout()), o.query.Value, answer))
 }
 
 // freshen reads records that are not in the history yet. A history without write permission is used as it is.

@@ -28,14 +28,16 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 	return m.Run(ctx)
 }
 
-// executable returns an error if controllers would reject the run of a matrix file, because it exceeds a limit.
+// executable returns an error if the run of a matrix file has no cells, or if controllers would reject it, because it
+// exceeds a limit.
 func executable(file string, run plan.Run) error {
-	err := run.Bounded()
-	switch {
+	switch err := run.Bounded(); {
 	case errors.Is(err, plan.ErrTooLarge):
 		return usageErrorf("%s: %w; narrow it with --filter, or split it", file, err)
 	case err != nil:
 		return usageErrorf("%s: %w", file, err)
+	case len(run.Cells) == 0:
+		return nothingLeft(run)
 	}
 	return nil
 }

@@ -96,9 +96,6 @@ func (o *addOptions) add(c *cobra.Command, conn *wire.Client, args []string) err
 	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url),
 		Text: string(text), Quick: o.narrow.Quick, Set: o.narrow.Set, Filter: o.narrow.Filter}
 	m, run, wrong := expandText(ctx, file, text, o.narrow)
-	if wrong == nil && len(run.Cells) == 0 {
-		wrong = nothingLeft(run)
-	}
 	d.Name = cmp.Or(d.Name, run.Name, "unknown") // an unreadable matrix has no name
 	hooks := unknownHooks(ctx, conn, d.Hooks)
 	if err := ctx.Err(); err != nil {
