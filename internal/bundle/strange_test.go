@@ -85,7 +85,7 @@ func TestUnusualPlansDoNotEndVerify(t *testing.T) {
 				t.Errorf("%s: %v\n%s", where, r, debug.Stack())
 			}
 		}()
-		c := check{Verification: &Verification{Manifest: b.Manifest}, dir: dir}
+		c := check{v: &Verification{Manifest: b.Manifest}, dir: dir}
 		if err := c.run(t.Context(), b); err != nil && !errors.Is(err, ErrAltered) {
 			t.Errorf("%s: %v", where, err)
 		}

@@ -40,7 +40,7 @@ func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, 
 		v.Notes = append(v.Notes, "no task was recomputed: the record is altered")
 		return v, nil
 	}
-	c := &check{Verification: &v, dir: dir, other: b.Manifest.Harness != harness}
+	c := &check{v: &v, dir: dir, other: b.Manifest.Harness != harness}
 	if c.other {
 		v.Notes = append(v.Notes,
 			fmt.Sprintf("made by Lockstep %s, recomputed by %s; if values differ, verify with the version that made it", clip(b.Manifest.Harness), harness))
@@ -59,17 +59,17 @@ func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, 
 
 // check judges the record of an unpacked bundle again.
 type check struct {
-	*Verification
+	v     *Verification
 	dir   string
 	other bool // another version of Lockstep made the bundle
 }
 
 func (c *check) differ(format string, args ...any) {
-	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
+	c.v.Differences = append(c.v.Differences, fmt.Sprintf(format, args...))
 }
 
 func (c *check) unknown(format string, args ...any) {
-	c.Unknown = append(c.Unknown, fmt.Sprintf(format, args...))
+	c.v.Unknown = append(c.v.Unknown, fmt.Sprintf(format, args...))
 }
 
 func (c *check) run(ctx context.Context, b *Bundle) error {
@@ -94,17 +94,17 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 			outcomes = append(outcomes, o)
 		}
 	}
-	c.Outcomes = len(outcomes)
+	c.v.Outcomes = len(outcomes)
 	for _, w := range run.Warnings() {
 		c.unknown("%s/%s", runDir, w)
 	}
-	if m, n := c.Manifest, rounds.Tasks(); m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) ||
+	if m, n := c.v.Manifest, rounds.Tasks(); m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) ||
 		m.Tasks != n {
 		c.differ("%s: run %s (%s, %d tasks), the record is of run %s (%s, %d tasks)", manifestName, clip(m.Run),
 			clip(m.Name), m.Tasks, clip(p.ID), clip(p.Name), n)
 	}
-	if c.Manifest.Done != c.Outcomes && !c.other {
-		c.differ("%s: %d tasks with an outcome, the record has %d", manifestName, c.Manifest.Done, c.Outcomes)
+	if c.v.Manifest.Done != c.v.Outcomes && !c.other {
+		c.differ("%s: %d tasks with an outcome, the record has %d", manifestName, c.v.Manifest.Done, c.v.Outcomes)
 	}
 	if digest(p.Source.Text) != p.Source.SHA256 {
 		c.unknown("the digest of the original matrix: its text was redacted")

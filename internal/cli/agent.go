@@ -26,7 +26,6 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// agentOptions are the flags of the agent.
 type agentOptions struct {
 	server      serverFlags
 	metrics     webFlags

@@ -23,7 +23,6 @@ import (
 // brokerTimeout limits the opening of a broker and the listing of its leftovers together, and their removal.
 const brokerTimeout = 30 * time.Second
 
-// cleanupOptions are the flags of ctl runs cleanup.
 type cleanupOptions struct {
 	narrow matrix.Narrow
 	runs   string

@@ -20,9 +20,8 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-// compareOptions are the flags of ctl compare.
 type compareOptions struct {
-	compare.Options
+	options           compare.Options
 	runs, format, out string
 	failOn            bool
 	effect            string
@@ -63,16 +62,16 @@ Exit codes:
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringSliceVar(&o.Values, "metric", nil,
+	f.StringSliceVar(&o.options.Values, "metric", nil,
 		"compare the comma-separated metric `names` (docs/reference/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
-	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
-	f.StringVar(&o.Base, "base", "", "with --by: use this `value` of the axis as the base (default: the first)")
-	f.StringSliceVar(&o.Match, "match", nil,
+	f.StringVar(&o.options.By, "by", "", "compare the values of this `axis` within one run")
+	f.StringVar(&o.options.Base, "base", "", "with --by: use this `value` of the axis as the base (default: the first)")
+	f.StringSliceVar(&o.options.Match, "match", nil,
 		"match cells by these comma-separated `axes` (default: cell ids; with --by, all other axes)")
 	f.StringArrayVar(&o.filter, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
 	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least this `ratio`, such as 5% or 0.05")
-	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
+	f.Float64Var(&o.options.Alpha, "alpha", compare.DefaultAlpha,
 		"set the maximum `probability` of reporting any difference where there is none")
 	completeFlag(c, "metric", completeMetrics)
 	completeFlag(c, "by", completeAxes(&o.runs))
@@ -96,9 +95,9 @@ func (o *compareOptions) check() error {
 	if err != nil || !(effect > 0 && effect < 10) {
 		errs.addf("--effect %q: out of range; pass a change of more than 0 and less than 1000%%, such as 5%% or 0.05", o.effect)
 	}
-	o.Effect = effect
-	if !(o.Alpha > 0 && o.Alpha < 1) {
-		errs.addf("--alpha %v: out of range; pass a probability between 0 and 1", o.Alpha)
+	o.options.Effect = effect
+	if !(o.options.Alpha > 0 && o.options.Alpha < 1) {
+		errs.addf("--alpha %v: out of range; pass a probability between 0 and 1", o.options.Alpha)
 	}
 	for _, filter := range o.filter {
 		if axis, values, found := strings.Cut(filter, "="); !found || axis == "" || values == "" {
@@ -126,17 +125,17 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		}
 		all = append(all, r)
 	}
-	if o.By == "" {
+	if o.options.By == "" {
 		store := history.Of(root)
 		err := freshen(c, store)
 		if err == nil {
-			o.Spread, err = store.SpreadsOf(all, o.Values)
+			o.options.Spread, err = store.SpreadsOf(all, o.options.Values)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	found, err := compare.Compare(all, o.Options)
+	found, err := compare.Compare(all, o.options)
 	if err = errors.Join(duplicate, err); err != nil {
 		return exit{ExitBadMatrix, err}
 	}

@@ -26,15 +26,16 @@ func completeDrivers(_ *cobra.Command, _ []string, start string) ([]string, cobr
 }
 
 func completeMetrics(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, v := range valueInfos() {
-		names = append(names, v.Name)
-	}
-	return startingWith(start, names), cobra.ShellCompDirectiveNoFileComp
+	return startingWith(start, valueNames()), cobra.ShellCompDirectiveNoFileComp
 }
 
-// valueInfos returns the values of tables, with those of the metrics of all drivers.
-func valueInfos() []plan.ValueInfo { return plan.Metrics(nil).Join(drivers.Metrics()...).Values() }
+// valueNames returns the names of the values of tables, with those of the metrics of all drivers.
+func valueNames() (names []string) {
+	for _, v := range plan.Metrics(nil).Join(drivers.Metrics()...).Values() {
+		names = append(names, v.Name)
+	}
+	return names
+}
 
 func startingWith(start string, names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, start) })

@@ -28,7 +28,6 @@ import (
 // maxBeside limits --max-parallel-runs.
 const maxBeside = 64
 
-// controllerOptions are the flags of the controller.
 type controllerOptions struct {
 	server      serverFlags
 	pages       webFlags

@@ -20,7 +20,6 @@ import (
 	"example.org/lockstep/lockstep/internal/sink"
 )
 
-// digestOptions are the flags of ctl history digest.
 type digestOptions struct {
 	runs   *string // the folder
 	format string

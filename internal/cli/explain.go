@@ -66,10 +66,8 @@ options of every driver.`,
 }
 
 // explained returns the names of all values and flags.
-func explained() (names []string) {
-	for _, v := range valueInfos() {
-		names = append(names, v.Name)
-	}
+func explained() []string {
+	names := valueNames()
 	for _, f := range plan.Flags() {
 		names = append(names, string(f))
 	}

@@ -15,7 +15,6 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// historyOptions are the flags of ctl history.
 type historyOptions struct {
 	server serverFlags
 	runs   string

@@ -43,11 +43,9 @@ func executable(file string, run plan.Run) error {
 }
 
 func planCommand() *cobra.Command {
-	var (
-		n      matrix.Narrow
-		format string
-		all    bool
-	)
+	var n matrix.Narrow
+	var format string
+	var all bool
 	c := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Dry run: show the cells, exclusions, agents and estimated duration",

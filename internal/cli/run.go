@@ -46,8 +46,7 @@ type runOptions struct {
 	yes         bool
 	rerun       *rerun    // nil: the matrix is a file, or the record of a run to resume
 	origin      *plan.Run // the recorded plan of the run to repeat or resume; nil: the matrix is a file
-	// complete is true if the run to resume has all its outcomes.
-	complete bool
+	complete    bool      // whether the run to resume has all its outcomes
 }
 
 func runCommand() *cobra.Command {
@@ -595,24 +594,22 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 		s.By = submitter()
 		return s, err
 	}
-	run, err := o.expand(ctx, args[0])
-	if err != nil {
-		return wire.Submission{}, err
+	var run plan.Run
+	var err error
+	if o.rerun != nil {
+		run, err = o.rerun.expand(ctx, o.narrow, o.server.url == "")
+	} else {
+		run, err = expand(ctx, args[0], o.narrow)
 	}
-	if err := executable(args[0], run); err != nil {
+	if err == nil {
+		err = executable(args[0], run)
+	}
+	if err != nil {
 		return wire.Submission{}, err
 	}
 	run.ID, run.Version, run.Started = newRunID(run.Name), plan.RecordFormat, time.Now().UTC()
 	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
 	return wire.Submission{Run: run, By: submitter()}, nil
-}
-
-// expand expands the matrix of a file or of a bundle.
-func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) {
-	if o.rerun != nil {
-		return o.rerun.expand(ctx, o.narrow, o.server.url == "")
-	}
-	return expand(ctx, file, o.narrow)
 }
 
 // resumption expands the matrix of a recorded run again, because the record contains no secrets. It uses the copy in

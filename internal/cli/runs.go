@@ -370,11 +370,9 @@ func withCopy(ctx context.Context, conn *wire.Client, run string, err error) err
 }
 
 func runsReplay() *cobra.Command {
-	var (
-		folder  string
-		to      = influxFlags{needed: true}
-		verbose bool
-	)
+	var folder string
+	var verbose bool
+	to := influxFlags{needed: true}
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Write the points of a recorded run to InfluxDB again",

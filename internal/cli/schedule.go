@@ -44,7 +44,6 @@ docs/reference/schedules.md describes clock changes, missed runs, overlapping ru
 		scheduleEdit("remove", "Remove a schedule with its history; an active run continues", removeSchedule))
 }
 
-// addOptions are the flags of ctl schedule add.
 type addOptions struct {
 	server  serverFlags
 	narrow  matrix.Narrow

@@ -21,7 +21,6 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// showOptions are the flags of ctl show.
 type showOptions struct {
 	runs, format, file string
 	all                bool
