@@ -179,8 +179,8 @@ func TestFilesOfAnotherKindAreRejected(t *testing.T) {
 	}
 }
 
-// TestDaemonsReportMissingCredentials proves that daemons report missing credentials like ctl, while they try again: the
-// control plane may accept them later.
+// TestDaemonsReportMissingCredentials proves that daemons report missing credentials like ctl, while they try again:
+// the control plane may accept them later.
 func TestDaemonsReportMissingCredentials(t *testing.T) {
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
 	if err != nil {

@@ -204,8 +204,8 @@ var metricColumns = []struct {
 	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 
-// cells returns the texts of a flow, in the order of metricColumns. A dash is shown for a metric that is not known yet or
-// does not apply.
+// cells returns the texts of a flow, in the order of metricColumns. A dash is shown for a metric that is not known yet
+// or does not apply.
 func cells(f runview.Flow) []metric {
 	out := make([]metric, len(metricColumns))
 	for i := range out {
