@@ -339,9 +339,9 @@ func (k *keeper) await(ctx context.Context, run string) {
 	}
 }
 
-func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error) {
+// follow reads the record of a run to its end, and returns the result as Schedule.End records it.
+func (k *keeper) follow(ctx context.Context, run string) (e schedule.Entry, err error) {
 	state := runview.New(plan.Run{})
-	var e schedule.Entry // collects the first problems
 	ruled := false
 	var outcomes []plan.Outcome // only for plans with rules
 	end, err := k.store.Read(ctx, wire.RecordQuery{Run: run, Summary: true, Wait: true}, func(entry wire.Entry) error {
@@ -364,20 +364,21 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		return nil
 	})
 	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
-		return schedule.Result{State: schedule.Gone, Ended: k.cfg.Clock.Now(),
+		return schedule.Entry{State: schedule.Gone, Ended: k.cfg.Clock.Now(),
 			Why: "the run is no longer on the control plane; a controller with --dir may have a copy"}, nil
 	}
 	if err != nil {
-		return schedule.Result{}, err
+		return e, err
 	}
 	for _, rule := range report.Rulings(state.Run, outcomes) {
 		if rule.Failed() {
 			e.Problem(plan.Redact(rule.String()))
 		}
 	}
-	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended,
-		Problems: e.Problems, Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid),
-			Unknown: state.Count(plan.Unknown)}}, nil
+	e.State, e.Why, e.Ended = schedule.State(end.Reason), plan.Redact(end.Detail), state.Ended
+	e.Tasks = schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid),
+		Unknown: state.Count(plan.Unknown)}
+	return e, nil
 }
 
 // tell calls the next hook of an entry. Hooks that compare come first.

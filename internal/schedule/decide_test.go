@@ -37,7 +37,7 @@ func fixture(t testing.TB, change func(*Definition)) (*Schedule, *Timetable) {
 func ran(t testing.TB, s *Schedule, now time.Time) string {
 	t.Helper()
 	run := s.Current.Run
-	if !s.Begin(run, 1, now) || !s.Submit(run) || !s.End(run, Result{State: Done, Ended: now, Tasks: Tasks{Valid: 3}}) {
+	if !s.Begin(run, 1, now) || !s.Submit(run) || !s.End(run, Entry{State: Done, Ended: now, Tasks: Tasks{Valid: 3}}) {
 		t.Fatalf("%+v did not run through", s.Current)
 	}
 	return run
@@ -242,7 +242,7 @@ func TestStaleChanges(t *testing.T) {
 		"Begin":  func() bool { return s.Begin(run, 1, now) },
 		"Submit": func() bool { return s.Submit(run) },
 		"Fail":   func() bool { return s.Fail(run, "x", now) },
-		"End":    func() bool { return s.End(run, Result{State: Done}) },
+		"End":    func() bool { return s.End(run, Entry{State: Done}) },
 		"Called": func() bool { return s.Called(run, Call{Hook: "mail", State: CallFailed}, nil) },
 	} {
 		if late() {
@@ -272,7 +272,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		for i := range problems {
 			problems[i] = strings.Repeat("ü", 1000)
 		}
-		s.End(run, Result{State: Done, Tasks: Tasks{Valid: 1}, Problems: problems, Why: strings.Repeat("w", 1e6)})
+		s.End(run, Entry{State: Done, Tasks: Tasks{Valid: 1}, Problems: problems, Why: strings.Repeat("w", 1e6)})
 		s.Called(run, Call{Hook: "a", State: CallDone}, big)
 		for _, hook := range s.Hooks[1:] {
 			s.Called(run, Call{Hook: hook, State: CallFailed, Why: strings.Repeat("w", 1e6)}, nil)

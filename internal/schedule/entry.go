@@ -87,16 +87,6 @@ func (e *Entry) Problem(text string) {
 	}
 }
 
-// pending returns the name of the first hook that was not called yet.
-func (e *Entry) pending() (hook string, is bool) {
-	for _, c := range e.Hooks {
-		if c.State == CallPending {
-			return c.Hook, true
-		}
-	}
-	return "", false
-}
-
 // compare stores the output of a comparison hook: unchanged if it is JSON, else as a text. It reports whether there was
 // space.
 func (e *Entry) compare(hook string, output []byte) bool {
@@ -130,4 +120,28 @@ func Cut(text string, n int) string {
 func (e Entry) clone() Entry {
 	e.Problems, e.Hooks = slices.Clone(e.Problems), slices.Clone(e.Hooks)
 	return e
+}
+
+// Notice is the JSON that a hook receives. docs/reference/schedules.md documents it for the authors of hooks.
+type Notice struct {
+	Version  int    `json:"version"` // of this format: 1
+	Key      string `json:"key"`     // the same for every call of the same hook about the same run
+	Hook     string `json:"hook"`
+	Schedule string `json:"schedule"`
+	Slot     string `json:"slot"` // RFC 3339, in the schedule's time zone
+	Asked    bool   `json:"asked"`
+	Missed   int    `json:"missed"`
+	Run      string `json:"run"`
+	State    State  `json:"state"`
+	Why      string `json:"why,omitempty"`
+
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Tasks   Tasks     `json:"tasks"`
+
+	Problems          []string        `json:"problems"`
+	Previous          string          `json:"previous,omitempty"`
+	Directory         string          `json:"directory,omitempty"`
+	PreviousDirectory string          `json:"previousDirectory,omitempty"`
+	Comparison        json.RawMessage `json:"comparison,omitempty"`
 }

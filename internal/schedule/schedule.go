@@ -95,10 +95,10 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // Check returns all errors of a definition, one per line; nil: none. It does not check the contents of the matrix.
 func (d Definition) Check() error {
-	var faults []error
+	var errs []error
 	report := func(wrong bool, format string, args ...any) {
 		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
 	report(!plainName.MatchString(d.Name), "name %.80q: invalid; use up to 64 letters, digits, \".\", \"_\" and \"-\"",
@@ -121,7 +121,7 @@ func (d Definition) Check() error {
 	report(len(flags) > maxFlags, "too many --set and --filter flags (%d); use at most %d", len(flags), maxFlags)
 	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }),
 		"a --set or --filter is too long; use at most %d bytes", maxFlag)
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 // Read reads a stored schedule. The error is the reason why it cannot be used.
@@ -223,16 +223,6 @@ func (s *Schedule) RunID(slot Slot) string {
 	return slot.At.UTC().Format("20060102-150405") + "-" + name[:min(len(name), 24)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// last returns the newest entry of the history whose run has outcomes; nil: none.
-func (s *Schedule) last() *Entry {
-	for i := len(s.History) - 1; i >= 0; i-- {
-		if s.History[i].Tasks.Total() > 0 {
-			return &s.History[i]
-		}
-	}
-	return nil
-}
-
 // Clone returns a deep copy.
 func (s Schedule) Clone() Schedule {
 	copied := func(x *Slot) *Slot {
@@ -300,7 +290,7 @@ func (s *Schedule) take(t *Timetable, now time.Time) bool {
 	s.Since = last
 	late := now.Sub(last)
 	slot := Slot{At: last, Missed: n}
-	if late <= OnTime {
+	if late <= onTime {
 		slot.Missed--
 		s.arrive(slot)
 		return true
@@ -367,8 +357,11 @@ func (s *Schedule) arrive(slot Slot) {
 
 func (s *Schedule) begin(slot Slot) {
 	e := Entry{Slot: slot, Run: s.RunID(slot), State: Starting}
-	if last := s.last(); last != nil {
-		e.Previous = last.Run
+	for _, earlier := range slices.Backward(s.History) {
+		if earlier.Tasks.Total() > 0 {
+			e.Previous = earlier.Run
+			break
+		}
 	}
 	s.Current = &e
 }
@@ -414,8 +407,8 @@ func (s *Schedule) Fail(run, why string, now time.Time) bool {
 	return true
 }
 
-// End records the result of Current's run. Its hooks are then pending.
-func (s *Schedule) End(run string, r Result) bool {
+// End records the result of Current's run: State, Why, Ended, Tasks and Problems of r. Its hooks are then pending.
+func (s *Schedule) End(run string, r Entry) bool {
 	e := s.Current
 	if e == nil || e.Run != run {
 		return false
@@ -464,12 +457,12 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 
 // Uncalled returns the oldest entry with pending hooks; nil: none.
 func (s *Schedule) Uncalled() *Entry {
-	for i := range s.History {
-		if _, is := s.History[i].pending(); is {
-			return &s.History[i]
-		}
+	pending := func(c Call) bool { return c.State == CallPending }
+	i := slices.IndexFunc(s.History, func(e Entry) bool { return slices.ContainsFunc(e.Hooks, pending) })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &s.History[i]
 }
 
 // close adds an entry to the history and enforces the history's limits.
@@ -502,15 +495,6 @@ func (s *Schedule) Notice(e Entry, hook string) Notice {
 	return n
 }
 
-// OnTime is how late a slot may be handled without counting as missed: another controller takes the lead within
+// onTime is how late a slot may be handled without counting as missed: another controller takes the lead within
 // seconds.
-const OnTime = time.Minute
-
-// Result describes how the run of a slot ended.
-type Result struct {
-	State    State
-	Why      string
-	Ended    time.Time
-	Tasks    Tasks
-	Problems []string
-}
+const onTime = time.Minute
