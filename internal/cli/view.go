@@ -25,7 +25,7 @@ func newView(s wire.Submission) view {
 
 // heading returns the line that announces the run.
 func (v *view) heading() string {
-	return fmt.Sprintf("%s: %s%s, about %v, run %s", v.run.Run.Name, display.AtMost(v.run.Pace.AtMost()),
+	return fmt.Sprintf("%s: %s%s, about %v, run %s", v.run.Run.Name, display.AtMost(v.run.Rounds.Open()),
 		display.Count(v.run.Pace.Tasks(), "task"), v.run.Pace.Planned().Round(time.Second), v.run.Run.ID)
 }
 
@@ -145,7 +145,7 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 // progressText returns the progress of the run as text.
 func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 	done, of := v.run.Pace.All()
-	text := fmt.Sprintf("%d of %s%d tasks", done, display.AtMost(v.run.Pace.AtMost()), of)
+	text := fmt.Sprintf("%d of %s%d tasks", done, display.AtMost(v.run.Rounds.Open()), of)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict
@@ -165,7 +165,7 @@ func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 // shortProgress is progressText for terminals with few columns.
 func (v *view) shortProgress(now time.Time) string {
 	done, of := v.run.Pace.All()
-	text := fmt.Sprintf("%d/%s%d", done, bound(v.run.Pace.AtMost()), of)
+	text := fmt.Sprintf("%d/%s%d", done, bound(v.run.Rounds.Open()), of)
 	if v.run.Pace.Tasks() > 0 {
 		text += ", " + v.remaining(now)
 	}

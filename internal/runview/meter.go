@@ -123,12 +123,20 @@ func (m *meter) reportedUntil(group string, latest int64) int64 {
 	return until - int64(handOver)
 }
 
-// flowSecond has the counts of a group in one second.
+// flowSecond has the counts of a group in one second, or the sums of several.
 type flowSecond struct {
 	length                 int64
 	sent, refused, settled int64 // settled: confirmed, refused or given up
 	received, unique       int64
 	confirms, processing   record.Hist
+}
+
+func (t *flowSecond) add(o *flowSecond) {
+	t.length += o.length
+	t.sent, t.refused, t.settled = t.sent+o.sent, t.refused+o.refused, t.settled+o.settled
+	t.received, t.unique = t.received+o.received, t.unique+o.unique
+	t.confirms.Merge(&o.confirms)
+	t.processing.Merge(&o.processing)
 }
 
 // flowMeter has the last seconds of a group, and the lag before them.
@@ -173,21 +181,23 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 	whole := f.whole(until)
 	out.Known = len(whole) > 0 || f.kept != 0
 	out.Lag = f.before
-	var r recent
+	var recent flowSecond
+	seconds := 0
 	for _, start := range whole {
 		t := f.seconds[start]
 		out.Lag += f.lag(t.sent, t.refused, t.unique)
 		if until-start <= (RecentSeconds+1)*int64(time.Second) {
-			r.add(t)
+			recent.add(t)
+			seconds++
 		}
 		if until-start-t.length < int64(time.Second) { // the last second
 			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
 			out.Receive = float64(t.received) / time.Duration(t.length).Seconds()
 		}
 	}
-	out.Behind = r.seconds > 1 && out.Consumes && f.behind(r)
+	out.Behind = seconds > 1 && out.Consumes && f.behind(&recent)
 	out.Lag = max(0, out.Lag) // clocks differ, and a delivery may be reported before its message
-	out.Confirm, out.Processing = latencyOf(&r.confirms), latencyOf(&r.processing)
+	out.Confirm, out.Processing = latencyOf(&recent.confirms), latencyOf(&recent.processing)
 	return out
 }
 
@@ -210,34 +220,16 @@ func (f *flowMeter) whole(until int64) []int64 {
 	return whole[old:]
 }
 
-// recent is the sum of several seconds.
-type recent struct {
-	seconds                int
-	length                 int64
-	due, unique, unsettled int64
-	confirms, processing   record.Hist
-}
-
-func (r *recent) add(t *flowSecond) {
-	r.seconds++
-	r.length += t.length
-	r.due += t.sent - t.refused
-	r.unique += t.unique
-	r.unsettled += t.sent - t.settled
-	r.confirms.Merge(&t.confirms)
-	r.processing.Merge(&t.processing)
-}
-
 // behind reports whether consumers fell behind publishers by more than the judgement tolerates.
-func (f *flowMeter) behind(r recent) bool {
+func (f *flowMeter) behind(recent *flowSecond) bool {
 	w := f.part.Cell.Workload
 	subs := float64(max(1, w.Topology.Subscriptions))
-	due := float64(r.due) * subs
-	slack := due * (tolerance + (stall+w.Network.Latency.D()).Seconds()/time.Duration(r.length).Seconds())
-	if r.unsettled > 0 && w.Publishers.Confirmed() {
-		slack += min(float64(r.unsettled)*subs, due/10)
+	due := float64(recent.sent-recent.refused) * subs
+	slack := due * (tolerance + (stall+w.Network.Latency.D()).Seconds()/time.Duration(recent.length).Seconds())
+	if unsettled := recent.sent - recent.settled; unsettled > 0 && w.Publishers.Confirmed() {
+		slack += min(float64(unsettled)*subs, due/10)
 	}
-	return due-float64(r.unique) > slack
+	return due-float64(recent.unique) > slack
 }
 
 func latencyOf(h *record.Hist) Latency {

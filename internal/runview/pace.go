@@ -47,13 +47,6 @@ func (p *Pace) drop(task string) (planned time.Duration, was bool) {
 	return planned, was
 }
 
-// dropNotNeeded removes the tasks of all cells that are not needed.
-func (p *Pace) dropNotNeeded() {
-	for id := range p.cells {
-		p.spare(id)
-	}
-}
-
 // spare removes the tasks of a cell that are not needed.
 func (p *Pace) spare(cell string) {
 	for _, t := range p.cells[cell] {
@@ -72,11 +65,7 @@ func (p *Pace) ended(o plan.Outcome) {
 	p.spare(o.Cell)
 }
 
-// AtMost reports whether there may be fewer tasks: cells are repeated until they are known well enough.
-func (p *Pace) AtMost() bool { return p.rounds.Open() }
-
-// All returns the number of tasks with an outcome, and the number of all tasks, which is a maximum while AtMost is
-// true.
+// All returns the number of tasks with an outcome, and the number of all tasks, a maximum while State.Rounds is open.
 func (p *Pace) All() (done, of int) { return p.over, p.over + len(p.rest) }
 
 // Tasks returns the number of tasks without an outcome.

@@ -22,8 +22,8 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	s, resumed, numbers := New(run), New(run), map[string]float64{}
 	var had []string
 	p := s.Pace
-	if done, of := p.All(); done != 0 || of != 20 || !p.AtMost() {
-		t.Errorf("%d of %d, at max: %v", done, of, p.AtMost())
+	if done, of := p.All(); done != 0 || of != 20 || !p.rounds.Open() {
+		t.Errorf("%d of %d, at max: %v", done, of, p.rounds.Open())
 	}
 	for n := 1; n <= 6; n++ {
 		id := fmt.Sprintf("a-r%d", n)
@@ -35,7 +35,7 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	}
 	resumed.AddDone(had, numbers)
 	for _, p := range []*Pace{p, resumed.Pace} {
-		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() ||
+		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.rounds.Open() ||
 			p.Planned() != 10*plan.Estimate(w) {
 			t.Errorf("%d of %d, %d left, which take %v", done, of, p.Tasks(), p.Planned())
 		}

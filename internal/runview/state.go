@@ -100,13 +100,15 @@ func (s *State) AddDone(tasks []string, numbers map[string]float64) {
 		}
 		s.done[id] = ""
 		s.Pace.done(id)
+		var number *float64
 		if n, has := numbers[id]; has {
-			s.Rounds.AddDone(t, &n)
-		} else {
-			s.Rounds.AddDone(t, nil)
+			number = &n
 		}
+		s.Rounds.AddDone(t, number)
 	}
-	s.Pace.dropNotNeeded()
+	for cell := range s.Pace.cells {
+		s.Pace.spare(cell)
+	}
 }
 
 // TaskOf returns the task with an id; false: the run has no such task.
@@ -212,7 +214,7 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 	case wire.TakenOver:
 		s.Note = e.Detail
 		if s.Attempt != nil {
-			s.Attempt.abandon()
+			s.Attempt.Abandoned, s.Attempt.Series = true, nil
 		}
 	case wire.RunEnded:
 		s.Accepted, s.Attempt, s.inFlight = false, nil, ""

@@ -106,7 +106,7 @@ func (l *runInfo) view(now time.Time) liveView {
 	if l.state.Run.Until == nil {
 		of = max(l.state.Of, l.state.Tasks())
 	}
-	v := liveView{Done: l.state.Outcomes(), Of: of, AtMost: l.state.Pace.AtMost(), N: l.state.TaskN, Note: l.state.Note}
+	v := liveView{Done: l.state.Outcomes(), Of: of, AtMost: l.state.Rounds.Open(), N: l.state.TaskN, Note: l.state.Note}
 	if !l.state.Began.IsZero() {
 		v.Elapsed = display.Elapsed(now.Sub(l.state.Began))
 	}
