@@ -77,10 +77,12 @@ func (a *Attempt) Newest() *Metrics {
 
 // Takes reports whether a snapshot belongs to this attempt and to an agent with a part in it. The receiver may be nil.
 func (a *Attempt) Takes(ref wire.Ref, s *record.Snapshot) bool {
-	return a != nil && !a.Abandoned && ref == a.Ref && a.Started.CheckSnapshot(a.Task, s) == nil
+	if a == nil || a.Abandoned || ref != a.Ref || wire.CheckData(a.Task, s) != nil {
+		return false
+	}
+	observes := func(o wire.Observer) bool { return o.Agent == s.Agent }
+	return slices.Contains(a.Started.Agents, s.Agent) || slices.ContainsFunc(a.Started.Observers, observes)
 }
-
-func (a *Attempt) abandon() { a.Abandoned, a.Series = true, nil }
 
 // add adds a snapshot. It reports whether there are new metrics, which are at least one second of the load apart. The
 // interval is measured on the agents' time, so a late reader gets the earlier metrics at once.

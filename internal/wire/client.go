@@ -175,15 +175,13 @@ func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.History
 	return serviceHistory.call(ctx, c, "read the history", q)
 }
 
-func (c *Client) read(ctx context.Context, q RecordQuery) (batch, error) {
-	return serviceRead.call(ctx, c, "", q)
-}
-
 // Read passes the record of a run to handle: see Store.Read. It continues after losses of the link and of the leader. A
 // local run has only one follower: snapshots that a reader from its start with q.Wait has handled are deleted.
 func (c *Client) Read(ctx context.Context, q RecordQuery, handle func(Entry) error) (*End, error) {
 	q.Delete = q.Wait && !q.Summary && q.Behind == (Cursor{}) && c.Local()
-	return readRecord(ctx, c, q, handle)
+	return readRecord(ctx, c.connection, func(ctx context.Context, q RecordQuery) (batch, error) {
+		return serviceRead.call(ctx, c, "", q)
+	}, q, handle)
 }
 
 // PutSchedule replaces a revision of a schedule; 0: it is new. The error wraps ErrChanged if there is another one.

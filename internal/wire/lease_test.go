@@ -185,7 +185,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said []string
-		_, err = readRecord(t.Context(), recordReader{store: agent},
+		_, err = agent.Read(t.Context(),
 			RecordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
 				said = append(said, e.Event.Detail)
 				return e.Err

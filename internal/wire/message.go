@@ -257,15 +257,6 @@ type Load struct {
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckSnapshot is CheckData that also requires that the snapshot's agent has a part in the attempt that began with e.
-func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
-	observes := func(o Observer) bool { return o.Agent == s.Agent }
-	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
-		return fmt.Errorf("agent %s has no role in task %s", s.Agent, t.ID)
-	}
-	return CheckData(t, s)
-}
-
 // CheckData returns an error unless t can have the group and the times of a snapshot, which all use memory.
 func CheckData(t plan.Task, s *record.Snapshot) error {
 	named := func(g plan.Group) bool { return g.Name == s.Group }

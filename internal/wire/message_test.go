@@ -230,7 +230,7 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 				stop()
 			}
 		}, func() {})
-		if _, err := readRecord(t.Context(), recordReader{store: c}, RecordQuery{Run: name},
+		if _, err := c.Read(t.Context(), RecordQuery{Run: name},
 			func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}

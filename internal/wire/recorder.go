@@ -83,7 +83,7 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 			if m.Seq == 0 || m.Seq >= r.events.fence {
 				return nil
 			}
-			handle(entryOf(reader.connection(), m))
+			handle(entriesOf(reader.store.conn, m)[0])
 		}
 	}
 	return fmt.Errorf("read the record of run %s: %w", r.run, err)

@@ -101,19 +101,11 @@ const (
 // batchPause is the pause of a reader that has read all messages.
 const batchPause = 250 * time.Millisecond
 
-// source reads batches: a recordReader from the streams, a Client from the leader.
-type source interface {
-	read(ctx context.Context, q RecordQuery) (batch, error)
-	connection() *Conn // for decoding
-}
-
 // recordReader reads the records of runs from their streams.
 type recordReader struct {
 	store *Store
 	slots *semaphore.Weighted // bounds the batches in memory until they are sent; nil: unbounded
 }
-
-func (r recordReader) connection() *Conn { return r.store.conn }
 
 // read reads a batch. The error wraps ErrNoRun if the run is not known, or no longer. It wraps ErrNoRecord if the
 // record was deleted since its last message was read, or, without Wait, if there is no record.
@@ -200,7 +192,7 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 		if m.Subject != subject.Event(q.Run) {
 			continue
 		}
-		e := entryOf(r.store.conn, m).Event
+		e := entriesOf(r.store.conn, m)[0].Event
 		if e == nil || e.Kind != RunEnded || e.End == nil {
 			continue
 		}
@@ -243,7 +235,9 @@ func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint6
 }
 
 // readRecord passes the entries of a record to handle: see Store.Read. It survives losses of the link and the leader.
-func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Entry) error) (*End, error) {
+// read returns a batch from the streams or from the leader. The current connection decodes it.
+func readRecord(ctx context.Context, conn func() *Conn, read func(context.Context, RecordQuery) (batch, error),
+	q RecordQuery, handle func(Entry) error) (*End, error) {
 	what := "copy run "
 	switch {
 	case q.Wait:
@@ -254,7 +248,7 @@ func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Ent
 	failed := func(err error) (*End, error) { return nil, fmt.Errorf("%s%s: %w", what, q.Run, err) }
 	again := retryWait
 	for {
-		b, err := from.read(ctx, q)
+		b, err := read(ctx, q)
 		if err != nil {
 			if !q.Wait || ctx.Err() != nil || lasting(err) {
 				return failed(err)
@@ -268,7 +262,7 @@ func readRecord(ctx context.Context, from source, q RecordQuery, handle func(Ent
 		again = retryWait
 		for i, m := range b.Messages {
 			q.Behind = q.Behind.behind(m)
-			entries := entriesOf(from.connection(), m)
+			entries := entriesOf(conn(), m)
 			for j, e := range entries {
 				e.At = q.Behind
 				e.Last = !b.More && i == len(b.Messages)-1 && j == len(entries)-1
@@ -305,74 +299,63 @@ type Entry struct {
 	Err      error // the message is invalid, or of another format; Ref identifies it as far as possible
 	Agent    string
 	Last     bool // no further entry is available at present
-
-	snapshots []record.Snapshot // of one message: see entriesOf
 }
 
 // entriesOf decodes one message of a run's record: to one entry, or one entry per snapshot.
 func entriesOf(c *Conn, m stored) []Entry {
-	e := entryOf(c, m)
-	if len(e.snapshots) == 0 {
-		return []Entry{e}
-	}
-	all := make([]Entry, len(e.snapshots))
-	for i := range e.snapshots {
-		s := &e.snapshots[i]
-		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
-		if s.Task != e.Ref.Task {
-			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
-		}
-	}
-	return all
-}
-
-// entryOf decodes one message of a run's record. Snapshots of one message stay together.
-func entryOf(c *Conn, m stored) (e Entry) {
+	var e Entry
 	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Attempt} {
 		if to == nil || i >= len(words) {
 			continue
 		}
 		if *to, e.Err = subject.DecodeToken(words[i]); e.Err != nil {
-			return e
+			return []Entry{e}
 		}
 	}
-	if len(words) < 2 {
-		e.Err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
-		return e
-	}
-	if err := Guard(c.log, m.Subject, func() error { return readBody(c, &e, words[1], m) }); err != nil {
-		e = Entry{Ref: e.Ref, Err: err}
-	}
-	return e
-}
-
-func readBody(c *Conn, e *Entry, kind string, m stored) (err error) {
-	const who = "the controller"
-	switch kind {
-	case "epoch": // the fence of a leadership
-		return nil
-	case "plan":
-		e.Plan = &plan.Run{}
-		if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
-			err = e.Plan.CheckTasks()
+	var snapshots []record.Snapshot
+	err := Guard(c.log, m.Subject, func() (err error) {
+		const who = "the controller"
+		switch append(words, "")[1] {
+		case "epoch": // the fence of a leadership
+			return nil
+		case "plan":
+			e.Plan = &plan.Run{}
+			if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
+				err = e.Plan.CheckTasks()
+			}
+		case "event":
+			if err = c.codec.decode(m.Header, m.Body, who, &e.Event); err == nil && e.Event != nil {
+				err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
+			}
+		case "outcome":
+			err = c.codec.decode(m.Header, m.Body, who, &e.Outcome)
+			if o := e.Outcome; err == nil && o != nil && (o.Run != e.Ref.Run || o.Task != e.Ref.Task) {
+				err = fmt.Errorf("read message of %s: it belongs to another task", who)
+			}
+		case "snapshot":
+			err = c.codec.decode(m.Header, m.Body, who, &snapshots)
+		default:
+			err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 		}
-	case "event":
-		if err = c.codec.decode(m.Header, m.Body, who, &e.Event); err == nil && e.Event != nil {
-			err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
+		if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && snapshots == nil {
+			err = fmt.Errorf("read message of %s: empty", who)
 		}
-	case "outcome":
-		err = c.codec.decode(m.Header, m.Body, who, &e.Outcome)
-		if o := e.Outcome; err == nil && o != nil && (o.Run != e.Ref.Run || o.Task != e.Ref.Task) {
-			err = fmt.Errorf("read message of %s: it belongs to another task", who)
+		return err
+	})
+	if err != nil {
+		return []Entry{{Ref: e.Ref, Err: err}}
+	}
+	if len(snapshots) == 0 {
+		return []Entry{e}
+	}
+	all := make([]Entry, len(snapshots))
+	for i := range snapshots {
+		s := &snapshots[i]
+		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
+		if s.Task != e.Ref.Task {
+			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
 		}
-	case "snapshot":
-		err = c.codec.decode(m.Header, m.Body, who, &e.snapshots)
-	default:
-		err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 	}
-	if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && e.snapshots == nil {
-		err = fmt.Errorf("read message of %s: empty", who)
-	}
-	return err
+	return all
 }

@@ -102,12 +102,22 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	log := serverLog{log: s.cfg.Log, fatal: make(chan string, 1), broken: s.broken}
 	s.ns.SetLoggerV2(log, false, false, false)
 	s.ns.Start()
-	if err := s.ready(ctx, log.fatal); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
+		select {
+		case why := <-log.fatal:
+			err = fmt.Errorf("%s; stop the program that listens there, or pass another --listen", why)
+		case <-ctx.Done():
+			err = ctx.Err()
+		default:
+			continue
+		}
 		s.Close()
-		return nil, err
+		return nil, fmt.Errorf("start control plane on %q: %w", cfg.Listen, err)
 	}
 	select {
-	case log.fatal <- "": // ready no longer reads: later errors are logged
+	case log.fatal <- "": // nothing reads it any more: later errors are logged
 	default:
 	}
 	return s, nil
@@ -192,23 +202,6 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ready waits for the server, for at most startTimeout. It returns an error if the server cannot listen.
-func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
-		select {
-		case why := <-fatal:
-			return fmt.Errorf("start control plane on %q: %s; stop the program that listens there, or pass another --listen",
-				s.cfg.Listen, why)
-		case <-ctx.Done():
-			return fmt.Errorf("start control plane on %q: %w", s.cfg.Listen, ctx.Err())
-		default:
-		}
-	}
-	return nil
-}
-
 // Broken receives the reason if the control plane can no longer store messages, as its disk is full or fails.
 // Acknowledged messages are not lost. A restart repairs it when there is space again. It is for one reader.
 func (s *Server) Broken() <-chan error { return s.broken }
@@ -271,15 +264,15 @@ func (s *Server) Close() {
 	s.conns = nil
 	s.mu.Unlock()
 	if s.ns != nil {
-		s.shut(func() { s.ns.Shutdown(); s.ns.WaitForShutdown() }, stopTimeout)
+		s.shut(func() { s.ns.Shutdown(); s.ns.WaitForShutdown() })
 	}
 	if s.scratch != "" {
 		_ = os.RemoveAll(s.scratch) // an error is ignored: it is a temporary folder
 	}
 }
 
-// shut calls shutdown and waits for it, but no longer than limit.
-func (s *Server) shut(shutdown func(), limit time.Duration) {
+// shut calls shutdown and waits for it, but no longer than stopTimeout.
+func (s *Server) shut(shutdown func()) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -287,8 +280,8 @@ func (s *Server) shut(shutdown func(), limit time.Duration) {
 	}()
 	select {
 	case <-gone:
-	case <-time.After(limit):
-		s.cfg.Log.Error("the control plane does not stop; exiting without waiting for it", "waited", limit)
+	case <-time.After(stopTimeout):
+		s.cfg.Log.Error("the control plane does not stop; exiting without waiting for it", "waited", stopTimeout)
 	}
 }
 
@@ -324,7 +317,7 @@ func (l serverLog) Errorf(format string, v ...any) {
 // Fatalf reports the error. It does not end the process, unlike the server's own logger.
 func (l serverLog) Fatalf(format string, v ...any) {
 	select {
-	case l.fatal <- fmt.Sprintf(format, v...): // ready returns the first one
+	case l.fatal <- fmt.Sprintf(format, v...): // Embedded returns the first one
 	default:
 		l.log.Error("control plane: " + fmt.Sprintf(format, v...))
 	}

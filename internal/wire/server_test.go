@@ -115,7 +115,7 @@ func TestAServerThatIsStuckIsLeft(t *testing.T) {
 		s := &Server{cfg: ServerConfig{Log: slog.New(slog.NewTextHandler(&said, nil))}}
 		free := make(chan struct{})
 		begin := time.Now()
-		s.shut(func() { <-free }, stopTimeout)
+		s.shut(func() { <-free })
 		if d := time.Since(begin); d != stopTimeout || !strings.Contains(said.String(), "does not stop") {
 			t.Errorf("left after %v, saying %q: want %v and a line", d, said.String(), stopTimeout)
 		}

@@ -311,7 +311,7 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 // the run has not ended since its last submission. The error wraps ErrNoRun if the run is not known, and ErrNoRecord if
 // its record was deleted. One goroutine calls handle.
 func (s *Store) Read(ctx context.Context, q RecordQuery, handle func(Entry) error) (*End, error) {
-	return readRecord(ctx, recordReader{store: s}, q, handle)
+	return readRecord(ctx, func() *Conn { return s.conn }, recordReader{store: s}.read, q, handle)
 }
 
 // PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if the revision is no

@@ -256,15 +256,14 @@ const (
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create certificate %s: %w", name, err)
+	var der, secret []byte
+	if err == nil {
+		by = cmp.Or(by, &tls.Certificate{Leaf: template, PrivateKey: key})
+		der, err = x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	}
-	by = cmp.Or(by, &tls.Certificate{Leaf: template, PrivateKey: key})
-	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
-	if err != nil {
-		return fmt.Errorf("create certificate %s: %w", name, err)
+	if err == nil {
+		secret, err = x509.MarshalECPrivateKey(key)
 	}
-	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
