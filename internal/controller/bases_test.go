@@ -32,7 +32,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 			rule := "axis: _\n\trequire: \"publish.rate no worse than baseline by 99.9% at 80%\""
 			d.Matrix.Text = strings.NewReplacer(`, "confirm-each"`, "", "axis: _", rule).Replace(tiny) + "repeat: 4\n"
 		})
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		first := l.schedule("nightly", "the first run", entries(1)).History[0]
 		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 1 ||
 			!strings.Contains(text, `inconclusive: mode=confirm-window: publish.rate no worse`) ||
@@ -46,7 +46,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		}
 		var last schedule.Entry
 		for n := 2; n <= 6; n++ {
-			l.clock().advance(time.Hour)
+			l.clock.advance(time.Hour)
 			last = l.schedule("nightly", fmt.Sprintf("run %d", n), entries(n)).History[n-1]
 			want := fmt.Sprintf("the run-to-run spread is unknown: %d of 5 earlier runs", n-1)
 			if text := strings.Join(last.Problems, "\n"); last.State != schedule.Done ||

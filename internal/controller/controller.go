@@ -44,8 +44,8 @@ type Config struct {
 	Copies string
 	// Points opens a sink for each run that the leader copies, so that InfluxDB gets its points. nil: none are written.
 	Points func() *sink.Sink
-	// Clock is the clock of schedules. nil: the host's clock. Hooks are called after runs of schedules. nil: none.
-	Clock Clock
+	// Clock is the clock of schedules. nil: time.Now. Hooks are called after runs of schedules. nil: none.
+	Clock func() time.Time
 	Hooks *Hooks
 	// Expand expands the matrix of a schedule to a run. Every user who may edit schedules writes such matrices, so a
 	// daemon evaluates them in a separate process with limits of time and memory. nil: the function Expand, in this
@@ -100,7 +100,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Gather, cfg.SideBySide = cmp.Or(cfg.Gather, 3*time.Second), cmp.Or(cfg.SideBySide, 4)
 	cfg.Status, cfg.Hooks = cmp.Or(cfg.Status, &Status{}), cmp.Or(cfg.Hooks, &Hooks{})
-	cfg.Clock = cmp.Or[Clock](cfg.Clock, hostClock{})
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
 	if cfg.Expand == nil {
 		cfg.Expand = Expand
 	}

@@ -49,6 +49,7 @@ type lab struct {
 	stop   context.CancelFunc
 	points *sink.Sink // for the next run; nil: none
 	config controller.Config
+	clock  *handClock // of schedules; nil: the host's
 	leads  *wire.Conn // of the latest controller
 }
 

@@ -29,24 +29,8 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// Clock is the clock that schedules use. See Config.Clock for the default.
-type Clock interface {
-	Now() time.Time
-	// After sends a value once d has passed. stop ends the wait and must be called.
-	After(d time.Duration) (c <-chan time.Time, stop func())
-}
-
-type hostClock struct{}
-
-func (hostClock) Now() time.Time { return time.Now() }
-
-func (hostClock) After(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
-}
-
-// slotLook is the maximum interval at which a schedule reads the clock: wall clocks are set, and hosts sleep.
-const slotLook = 20 * time.Second
+// schedulesEvery is the maximum interval at which the schedules are read.
+const schedulesEvery = 20 * time.Second
 
 // scheduler fires schedules while its controller leads. Every change of a schedule is stored by compare-and-set before
 // it takes effect. So another scheduler can continue at any point, and two schedulers at the same time do no harm.
@@ -65,7 +49,7 @@ func (s *scheduler) run(ctx context.Context) {
 	defer stop()
 	var known []wire.KeptSchedule
 	for ctx.Err() == nil {
-		again := time.NewTimer(slotLook)
+		again := time.NewTimer(schedulesEvery)
 		all, err := s.store.Schedules(ctx, known)
 		if err == nil {
 			known = all
@@ -98,7 +82,7 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 		k := s.keepers[kept.Name]
 		if k == nil {
 			ctx, stop := context.WithCancel(ctx)
-			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop,
+			k = &keeper{store: s.store, lease: s.lease, cfg: s.cfg, name: kept.Name, id: kept.Schedule.ID, stop: stop,
 				inbox: make(chan wire.KeptSchedule, 1), results: make(chan func(context.Context), 2),
 				log: s.cfg.Log.With("schedule", kept.Name)}
 			s.keepers[kept.Name] = k
@@ -120,8 +104,11 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 	}
 }
 
+// keeper fires one schedule.
 type keeper struct {
-	*scheduler
+	store   *wire.Store
+	lease   *wire.Leader
+	cfg     Config
 	name    string
 	id      string // of the schedule; a later schedule of the same name has another
 	handed  uint64 // revision last sent to inbox; used by the scheduler only
@@ -142,25 +129,18 @@ func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
 	ctx, unwatch := k.cfg.Status.watch(ctx, "schedule "+k.name)
 	defer unwatch()
-	report := time.NewTicker(reportEvery)
-	defer report.Stop()
 	for ctx.Err() == nil {
 		wire.Progress(ctx, 0)
-		wait := slotLook
-		if k.kept.Revision > 0 && k.kept.Err == nil {
-			wait = k.look(ctx)
-		}
-		tick, stop := k.cfg.Clock.After(wait)
+		tick := time.NewTimer(k.look(ctx))
 		select {
 		case kept := <-k.inbox:
 			k.take(kept)
 		case store := <-k.results:
 			store(ctx)
-		case <-tick:
-		case <-report.C:
+		case <-tick.C:
 		case <-ctx.Done():
 		}
-		stop()
+		tick.Stop()
 	}
 }
 
@@ -212,9 +192,13 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 	}
 }
 
-// look performs the actions that are due, and returns the time until the next one.
+// look performs the actions that are due, and returns the time until it is called again. That is at most reportEvery, as
+// wall clocks are set, and hosts sleep.
 func (k *keeper) look(ctx context.Context) time.Duration {
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.cfg.Clock.Now()) })
+	if k.kept.Revision == 0 || k.kept.Err != nil {
+		return reportEvery
+	}
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.cfg.Clock()) })
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Starting {
 		k.fire(ctx, *e)
 	}
@@ -225,16 +209,16 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		k.wg.Go(func() { k.await(beside, run) })
 	}
 	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {
-		k.tell(ctx, *e)
+		k.callHook(ctx, *e)
 	}
 	if k.kept.Revision == 0 {
-		return slotLook
+		return reportEvery
 	}
 	next := k.kept.Schedule.Wake(k.table)
 	if next.IsZero() {
-		return slotLook
+		return reportEvery
 	}
-	return min(max(next.Sub(k.cfg.Clock.Now()), 0), slotLook)
+	return min(next.Sub(k.cfg.Clock()), reportEvery)
 }
 
 // awaitCopy waits for the complete copy of an entry's run and returns its directory; empty: this host has none.
@@ -273,7 +257,7 @@ func (k *keeper) directory(run string) string {
 
 // fire expands and submits the run of a slot whose entry is stored as the current one.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.lease.Epoch(), k.cfg.Clock.Now()) })
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.lease.Epoch(), k.cfg.Clock()) })
 	s := k.kept.Schedule
 	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting ||
 		c.Epoch != k.lease.Epoch() {
@@ -283,7 +267,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	wire.Progress(ctx, 12*time.Hour) // more than Config.Expand takes, with the calls of all other schedules before it
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name,
 		func() (err error) { run, err = k.cfg.Expand(ctx, s.Matrix); return err })
-	run.ID, run.Started = e.Run, k.cfg.Clock.Now().UTC()
+	run.ID, run.Started = e.Run, k.cfg.Clock().UTC()
 	submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
 	if err == nil {
 		err = check(&submission)
@@ -307,7 +291,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		_ = wire.Wait(ctx, wait) // the loop checks ctx
 	default:
 		k.log.Error("slot without a run", "slot", e.At, "err", err)
-		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.cfg.Clock.Now()) })
+		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.cfg.Clock()) })
 	}
 }
 
@@ -345,7 +329,7 @@ func (k *keeper) follow(ctx context.Context, run string) (e schedule.Entry, err 
 	ruled := false
 	var outcomes []plan.Outcome // only for plans with rules
 	end, err := k.store.Read(ctx, wire.RecordQuery{Run: run, Summary: true, Wait: true}, func(entry wire.Entry) error {
-		state.Apply(entry, k.cfg.Clock.Now())
+		state.Apply(entry, k.cfg.Clock())
 		if entry.Plan != nil {
 			ruled = slices.ContainsFunc(entry.Plan.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
 		}
@@ -364,7 +348,7 @@ func (k *keeper) follow(ctx context.Context, run string) (e schedule.Entry, err 
 		return nil
 	})
 	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
-		return schedule.Entry{State: schedule.Gone, Ended: k.cfg.Clock.Now(),
+		return schedule.Entry{State: schedule.Gone, Ended: k.cfg.Clock(),
 			Why: "the run is no longer on the control plane; a controller with --dir may have a copy"}, nil
 	}
 	if err != nil {
@@ -381,9 +365,17 @@ func (k *keeper) follow(ctx context.Context, run string) (e schedule.Entry, err 
 	return e, nil
 }
 
-// tell calls the next hook of an entry. Hooks that compare come first.
-func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
-	name, hook, err := k.nextHook(e)
+// callHook calls the next pending hook of an entry. Hooks that compare come first.
+func (k *keeper) callHook(ctx context.Context, e schedule.Entry) {
+	var name string
+	var hook plan.Hook
+	var err error // this controller has no such hook
+	for _, c := range e.Hooks {
+		h, missing := k.cfg.Hooks.find(c.Hook)
+		if c.State == schedule.CallPending && (name == "" || h.Compare && !hook.Compare) {
+			name, hook, err = c.Hook, h, missing
+		}
+	}
 	k.calling = e.Run
 	n := k.kept.Schedule.Notice(e, name)
 	ctx = wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
@@ -406,26 +398,12 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		if !hook.Compare || err != nil {
 			printed = nil
 		}
-		call.At = k.cfg.Clock.Now()
+		call.At = k.cfg.Clock()
 		k.report(ctx, func(ctx context.Context) {
 			k.calling = ""
 			k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(e.Run, call, printed) })
 		})
 	})
-}
-
-// nextHook returns the next pending hook of an entry. The error means that this controller has no such hook.
-func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err error) {
-	for _, c := range e.Hooks {
-		if c.State != schedule.CallPending {
-			continue
-		}
-		h, missing := k.cfg.Hooks.find(c.Hook)
-		if name == "" || h.Compare && !hook.Compare {
-			name, hook, err = c.Hook, h, missing
-		}
-	}
-	return name, hook, err
 }
 
 // Expand expands the matrix of a schedule to a run, in this process. It ignores ctx while CUE evaluates the matrix,

@@ -26,11 +26,10 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// handClock is a clock that the test sets. Waiters check it after each change.
+// handClock is a clock that the test sets.
 type handClock struct {
-	mu    sync.Mutex
-	now   time.Time
-	moved chan struct{}
+	mu  sync.Mutex
+	now time.Time
 }
 
 func newHandClock(now string) *handClock {
@@ -38,7 +37,7 @@ func newHandClock(now string) *handClock {
 	if err != nil {
 		panic(err)
 	}
-	return &handClock{now: t, moved: make(chan struct{})}
+	return &handClock{now: t}
 }
 
 func (c *handClock) Now() time.Time {
@@ -51,32 +50,6 @@ func (c *handClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-	close(c.moved)
-	c.moved = make(chan struct{})
-}
-
-func (c *handClock) After(d time.Duration) (<-chan time.Time, func()) {
-	c.mu.Lock()
-	moved, until := c.moved, c.now.Add(d)
-	c.mu.Unlock()
-	fire, done := make(chan time.Time, 1), make(chan struct{})
-	go func() {
-		for {
-			if now := c.Now(); !now.Before(until) {
-				fire <- now
-				return
-			}
-			select {
-			case <-moved:
-			case <-done:
-				return
-			}
-			c.mu.Lock()
-			moved = c.moved
-			c.mu.Unlock()
-		}
-	}()
-	return fire, sync.OnceFunc(func() { close(done) })
 }
 
 const tiny = `
@@ -97,15 +70,14 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 func newScheduleLab(t *testing.T, agents ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, cfg: wire.ServerConfig{Shared: true}, agents: map[string]*labAgent{}, dir: t.TempDir()}
-	l.config.Clock = newHandClock("2026-11-21T00:00:00Z")
+	l.clock = newHandClock("2026-11-21T00:00:00Z")
+	l.config.Clock = l.clock.Now
 	l.open()
 	for _, name := range agents {
 		l.start(name)
 	}
 	return l
 }
-
-func (l *lab) clock() *handClock { return l.config.Clock.(*handClock) }
 
 // add adds an hourly schedule.
 func (l *lab) add(name string, change func(*schedule.Definition)) {
@@ -119,7 +91,7 @@ func (l *lab) add(name string, change func(*schedule.Definition)) {
 	if err := d.Check(); err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.store.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock().Now()),
+	if _, err := l.store.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock.Now()),
 		0); err != nil {
 		l.t.Fatal(err)
 	}
@@ -227,14 +199,14 @@ func TestScheduleFires(t *testing.T) {
 		l.add("nightly", func(d *schedule.Definition) {
 			d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
 		})
-		l.clock().advance(30 * time.Minute)
+		l.clock.advance(30 * time.Minute)
 		l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool {
 			return s.Current == nil &&
 				len(s.History) == 0
 		})
-		l.clock().advance(30 * time.Minute)
+		l.clock.advance(30 * time.Minute)
 		first := l.schedule("nightly", "the first run", entries(1)).History[0]
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		s := l.schedule("nightly", "the second run", entries(2))
 		second := s.History[1]
 
@@ -296,7 +268,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 			l.add(name, func(d *schedule.Definition) { d.Hooks = []string{"count"} })
 			run := ""
 			l.edit(name, func(s *schedule.Schedule) {
-				s.Due(slots, l.clock().Now().Add(time.Hour))
+				s.Due(slots, l.clock.Now().Add(time.Hour))
 				run = s.Current.Run
 			})
 			return run
@@ -315,7 +287,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 		}
 		runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"),
 			"noted": begun("noted"), "given-up": begun("given-up")}
-		now := l.clock().Now()
+		now := l.clock.Now()
 		l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
 		submit(runs["submitted"], "submitted") // killed before that was stored
 		submit(runs["noted"], "noted")
@@ -328,7 +300,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
 		l.config.Hooks = hooks(t, plan.Hook{Name: "count",
 			Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		lease.Resign(t.Context())
 		l.control()
 		for name, run := range runs {
@@ -386,7 +358,7 @@ func TestScheduleOutlivesControllers(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
 		const slots = 3
 		for n := 1; n <= slots; n++ {
-			l.clock().advance(time.Hour)
+			l.clock.advance(time.Hour)
 			// after three that ended while creating a run, the matrix would be rejected
 			for range map[bool]int{true: 1, false: 2}[n == 2] {
 				l.control()
@@ -435,7 +407,7 @@ func TestScheduleOverlaps(t *testing.T) {
 		for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
 			l.add(policy, func(d *schedule.Definition) { d.Overlap, d.Matrix.Text = policy, long })
 		}
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
 			l.schedule(policy, "its run", func(s schedule.Schedule) bool {
 				return s.Current != nil &&
@@ -443,8 +415,8 @@ func TestScheduleOverlaps(t *testing.T) {
 			})
 		}
 		for range 2 {
-			l.clock().advance(time.Hour)
-			now := l.clock().Now()
+			l.clock.advance(time.Hour)
+			now := l.clock.Now()
 			for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
 				l.schedule(policy, "the next slot", func(s schedule.Schedule) bool { return s.Since.Equal(now) })
 			}
@@ -460,7 +432,7 @@ func TestScheduleOverlaps(t *testing.T) {
 				!strings.Contains(s.History[0].Why, s.Current.Run) {
 				t.Errorf("%s: waiting %+v, history %+v", policy, s.Waiting, s.History)
 			}
-			l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock().Now()) })
+			l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock.Now()) })
 			if err := l.client.Cancel(t.Context(), s.Current.Run, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -490,7 +462,7 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 			l.add(name, func(d *schedule.Definition) { d.Matrix.Text = text })
 		}
 		l.add("too-many-agents", func(d *schedule.Definition) { d.Matrix.Set = []string{"cell.publishers.nodes=7"} })
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		for name := range faulty {
 			s := l.schedule(name, "its entry", entries(1))
 			if e := s.History[0]; e.State != schedule.Faulty || e.Why == "" || strings.Contains(e.Why, "hunter2") {
@@ -504,7 +476,7 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 		l.edit("nonsense", func(s *schedule.Schedule) { s.Matrix.Text, s.Matrix.Set = tiny, nil })
 		l.start("a2")
 		l.await(2)
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		if s := l.schedule("nonsense", "the next slot", entries(2)); s.History[1].State != schedule.Done {
 			t.Errorf("%+v, want done", s.History[1])
 		}
@@ -520,8 +492,8 @@ func TestScheduleRemovedAndBroken(t *testing.T) {
 		l.add("good", nil)
 		l.add("asked", func(d *schedule.Definition) { d.Cron = "0 0 1 1 *" })
 		l.edit("asked", func(s *schedule.Schedule) {
-			s.Pause("me", l.clock().Now())
-			if err := s.Ask("me", l.clock().Now()); err != nil {
+			s.Pause("me", l.clock.Now())
+			if err := s.Ask("me", l.clock.Now()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -543,7 +515,7 @@ func TestScheduleRemovedAndBroken(t *testing.T) {
 		if _, err := l.store.PutSchedule(t.Context(), newer, 0); err != nil {
 			t.Fatal(err)
 		}
-		l.clock().advance(time.Hour)
+		l.clock.advance(time.Hour)
 		l.schedule("good", "its run", entries(1))
 		all, err := l.client.Schedules(t.Context())
 		if err != nil || len(all) != 3 || all[0].Name != "asked" || all[2].Name != "newer" || all[2].Err == nil {
