@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,13 +30,14 @@ type Conn struct {
 	local bool // the control plane ends with this process and has one follower
 	files bool // streams are stored on disk
 
-	refused *permissionErrors
-	holder  string // user of the credentials; empty: unknown
+	requests sync.Map // the context.CancelCauseFunc of each waiting *nats.Msg
+	holder   string   // user of the credentials; empty: unknown
 	// unread returns the bytes that clients of the server in this process have not read yet; nil: another process.
 	unread func() int64
 
 	log      *slog.Logger
-	relinked chan struct{} // has a value after a reconnect
+	links    atomic.Pointer[slog.Logger] // the log of links; nothing is logged before LogTo
+	relinked chan struct{}               // has a value after a reconnect
 	again    *reconnects
 }
 
@@ -64,48 +66,48 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
-	refused, relinked, again := &permissionErrors{}, make(chan struct{}, 1), &reconnects{}
-	again.report()
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
 	}
+	c := &Conn{local: local, files: files, holder: keys.Holder(auth.Creds), log: slog.Default(),
+		relinked: make(chan struct{}, 1), again: &reconnects{}}
+	c.again.report()
+	c.links.Store(slog.New(slog.DiscardHandler))
+	logged := "" // the last error; the library calls one handler at a time
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		nats.ErrorHandler(refused.hear), nats.ReconnectHandler(func(*nats.Conn) {
-			signal(relinked)
-			again.report()
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				c.endRefused(err)
+			} else if err.Error() != logged {
+				logged = err.Error()
+				c.links.Load().Warn("error on the connection to the control plane", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			signal(c.relinked)
+			c.again.report()
+			logged = ""
+			c.links.Load().Info("reconnected to the control plane", "url", plan.Redact(nc.ConnectedUrl()))
+		}),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() {
+				c.links.Load().Warn("connection to the control plane lost; reconnecting", "error", err)
+			}
 		})}, more...)
-	nc, err := nats.Connect(url, append(opts, shown...)...)
-	if err != nil {
+	if c.nc, err = nats.Connect(url, append(opts, shown...)...); err != nil {
 		return nil, err
 	}
-	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files,
-		refused: refused, holder: keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
+	c.codec = codec{protocol: plan.Protocol, maxPayload: c.nc.MaxPayload}
+	return c, nil
 }
 
 // LogTo sets the log for lost and restored links, errors of links, and panics in message handlers. It must be called
 // before any other use. A closed connection logs nothing.
 func (c *Conn) LogTo(log *slog.Logger) {
 	c.log = log
-	back, logged := c.nc.ReconnectHandler(), "" // the last error; the library calls one handler at a time
-	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
-		back(nc)
-		logged = ""
-		log.Info("reconnected to the control plane", "url", plan.Redact(nc.ConnectedUrl()))
-	})
-	c.nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
-		c.refused.hear(nc, s, err)
-		if err.Error() != logged && !errors.Is(err, nats.ErrPermissionViolation) { // that one ends a request
-			logged = err.Error()
-			log.Warn("error on the connection to the control plane", "error", err)
-		}
-	})
-	c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
-		if !nc.IsClosed() {
-			log.Warn("connection to the control plane lost; reconnecting", "error", err)
-		}
-	})
+	c.links.Store(log)
 }
 
 // Close closes the connection at once.
@@ -146,8 +148,8 @@ func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	c.refused.requests.Store(m, end)
-	defer c.refused.requests.Delete(m)
+	c.requests.Store(m, end)
+	defer c.requests.Delete(m)
 	answer, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil && errors.Is(context.Cause(ctx), errNotAllowed) {
 		return nil, fmt.Errorf("send request on %s: %w", m.Subject, errNotAllowed)
@@ -316,16 +318,9 @@ func credentials(path string) ([]nats.Option, error) {
 // errNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
 var errNotAllowed = fmt.Errorf("the credentials of this program do not allow this: %w", nats.ErrPermissionViolation)
 
-// permissionErrors ends requests whose refusal the server reports, which is no answer. Safe for concurrent use.
-type permissionErrors struct {
-	requests sync.Map // the context.CancelCauseFunc of each waiting *nats.Msg
-}
-
-func (p *permissionErrors) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return
-	}
-	p.requests.Range(func(m, end any) bool {
+// endRefused ends the waiting requests that a permission error of the server names. The server sends no answer to them.
+func (c *Conn) endRefused(err error) {
+	c.requests.Range(func(m, end any) bool {
 		if strings.Contains(err.Error(), strconv.Quote(m.(*nats.Msg).Subject)) {
 			end.(context.CancelCauseFunc)(errNotAllowed)
 		}
