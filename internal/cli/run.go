@@ -215,7 +215,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		if o.server.name != "" && !o.quiet {
 			fmt.Fprintf(stderr, "using the fleet of context %s, %s\n", o.server.name, plan.Redact(o.server.url))
 		}
-		if _, limit, err := conn.RecordRoom(ctx); err == nil { // else Submit returns the error
+		if _, limit, err := conn.StorageQuota(ctx); err == nil { // else Submit returns the error
 			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
 		}
 	}

@@ -287,7 +287,7 @@ func (l *leader) lead(ctx context.Context) error {
 	keeping.Go(func() { // delete streams of old runs while other runs execute
 		for wire.Wait(ctx, freeStorageEvery) == nil {
 			l.purging.Lock()
-			_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
+			_, err := l.lease.FreeStorage(ctx, "", l.queue.holds)
 			l.purging.Unlock()
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn("cannot free storage on the control plane", "err", err)
@@ -524,7 +524,7 @@ func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recor
 	defer l.purging.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if waiting, err = l.lease.MakeRoom(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
+	if waiting, err = l.lease.FreeStorage(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
 		return nil, waiting, err
 	}
 	record, err = l.lease.Acquire(ctx, run)

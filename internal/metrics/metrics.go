@@ -158,7 +158,7 @@ func (c *controllerCollector) collect(s sheet) {
 		return
 	}
 	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents,
-		"room": c.storage} {
+		"storage": c.storage} {
 		err := ask(ctx, s)
 		if err != nil {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
@@ -206,9 +206,9 @@ func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	return nil
 }
 
-// storage reports the size and the limit of the record.
+// storage reports the size and the limit of the streams of runs.
 func (c *controllerCollector) storage(ctx context.Context, s sheet) error {
-	used, limit, err := c.conn.RecordRoom(ctx)
+	used, limit, err := c.conn.StorageQuota(ctx)
 	if err != nil {
 		return err
 	}

@@ -474,7 +474,7 @@ func TestFiguresForPrometheus(t *testing.T) {
 		`lockstep_agents{state="free"} 2`, `lockstep_agents{state="leaves"} 0`,
 		"lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ",
 		`lockstep_build_info{version="test"} 1`,
-		`lockstep_controller_metrics_known{of="room"} 1`, `lockstep_sink_points_total{outcome="written"} 0`,
+		`lockstep_controller_metrics_known{of="storage"} 1`, `lockstep_sink_points_total{outcome="written"} 0`,
 		`lockstep_sink_points_total{outcome="left"} 0`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q:\n%s", want, text)

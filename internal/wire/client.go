@@ -164,9 +164,9 @@ func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
 	return serviceRun.call(ctx, c, "read the state of run "+run, named{run})
 }
 
-// RecordRoom returns the size of the streams of all runs, and their limit, in bytes.
-func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
-	r, err := serviceRoom.call(ctx, c, "read the streams of runs", empty{})
+// StorageQuota returns the size of the streams of all runs, and their limit, in bytes.
+func (c *Client) StorageQuota(ctx context.Context) (used, limit uint64, err error) {
+	r, err := serviceStorage.call(ctx, c, "read the streams of runs", empty{})
 	return r.Used, r.Limit, err
 }
 

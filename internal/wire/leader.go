@@ -106,9 +106,9 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 
 // handleRequest decodes a message of the queue and passes it to handle. If that panics, the submission is refused.
 func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) {
-	words := strings.Split(m.Subject, ".")
-	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
-	if r.Run, r.Err = subject.DecodeToken(words[len(words)-1]); r.Err != nil {
+	tokens := strings.Split(m.Subject, ".")
+	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(tokens) == 4 && tokens[2] == "submit"}
+	if r.Run, r.Err = subject.DecodeToken(tokens[len(tokens)-1]); r.Err != nil {
 		return // no run to report it for
 	}
 	err := Guard(l.conn.log, m.Subject, func() error {
@@ -160,17 +160,17 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
 	refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return l.conn.subscribe(subject.Heartbeat("*"), pendingBytes, func(m *nats.Msg) (answer *nats.Msg, _ error) {
-		word := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+		token := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var h Heartbeat
-		refuse := l.conn.codec.check(m.Header, "agent "+word)
+		refuse := l.conn.codec.check(m.Header, "agent "+token)
 		if len(m.Data) > maxHeartbeat {
 			refuse = fmt.Errorf("a heartbeat of %d bytes exceeds the limit of %d; use fewer labels and targets",
 				len(m.Data), maxHeartbeat)
 		} else if err := json.Unmarshal(m.Data, &h); refuse == nil {
-			refuse = wrap(err, "read message of agent %s", word)
+			refuse = wrap(err, "read message of agent %s", token)
 		}
 		if refuse == nil && subject.Heartbeat(h.Agent) != m.Subject {
-			refuse = fmt.Errorf("agent %s sent the name of another agent", word)
+			refuse = fmt.Errorf("agent %s sent the name of another agent", token)
 		}
 		if refuse == nil {
 			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Attempt.Run, h.Attempt.Task, h.Attempt.Attempt)
@@ -183,7 +183,7 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 			answer, refuse = l.conn.codec.encode(m.Reply, HeartbeatAnswer{Over: over})
 		}
 		if refuse != nil {
-			name, err := subject.DecodeToken(word)
+			name, err := subject.DecodeToken(token)
 			if err != nil {
 				name = "?"
 			}
@@ -310,9 +310,9 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		}
 		return recordReader{l.store, slots}.read(ctx, q)
 	})
-	serviceRoom.offer(s, func(ctx context.Context, _ empty) (roomAnswer, error) {
+	serviceStorage.offer(s, func(ctx context.Context, _ empty) (storageAnswer, error) {
 		streams, err := l.store.runStreams(ctx)
-		answer := roomAnswer{Limit: uint64(l.store.recordLimit)}
+		answer := storageAnswer{Limit: uint64(l.store.recordLimit)}
 		for _, s := range streams {
 			answer.Used += s.bytes()
 		}
@@ -471,14 +471,14 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	}
 }
 
-// MakeRoom deletes the streams of the oldest runs that have ended and were copied. It stops when the total size is
+// FreeStorage deletes the streams of the oldest runs that have ended and were copied. It stops when the total size is
 // below the limit, and the number of runs with streams is at most maxRuns. run is a run that is about to begin and
-// counts, too; empty: none. Runs for which needed is true are kept. Without run, MakeRoom also deletes the states of
+// counts, too; empty: none. Runs for which needed is true are kept. Without run, FreeStorage also deletes the states of
 // the oldest ended runs without streams, beyond the newest 1,000.
 //
-// MakeRoom returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
+// FreeStorage returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
 // streams of other ended runs are reduced to the size of their contents.
-func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
+func (l *Leader) FreeStorage(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
 	ctx, late := context.WithTimeout(ctx, storeTimeout) // no other controller leads before

@@ -444,7 +444,7 @@ var ErrTooLarge = errors.New("message is too large for the control plane")
 // ErrUnreadable is wrapped by the error of stored data that can never be read.
 var ErrUnreadable = errors.New("stored data cannot be decoded")
 
-// wrap puts words before an error, unless it is nil.
+// wrap puts text before an error, unless it is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

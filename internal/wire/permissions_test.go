@@ -34,7 +34,7 @@ var listed = []permission{
 	{"find the leader", false, []string{serviceLeader.subject}},
 	{"list agents", false, []string{serviceAgents.subject}},
 	{"list runs, read the state of one", false, []string{serviceRuns.subject, serviceRun.subject}},
-	{"read a record, and the size of all records", false, []string{serviceRead.subject, serviceRoom.subject}},
+	{"read a record, and the size of all records", false, []string{serviceRead.subject, serviceStorage.subject}},
 	{"read the history", false, []string{serviceHistory.subject}},
 	{"list and read schedules, list baselines", false,
 		[]string{serviceSchedules.subject, serviceSchedule.subject, serviceBaselines.subject}},

@@ -38,9 +38,9 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, making := leader.MakeRoom(t.Context(), "", none)
+	_, freeing := leader.FreeStorage(t.Context(), "", none)
 	for what, err := range map[string]error{
-		"delete a submission": leader.Dequeue(t.Context(), "r", 99), "make room": making,
+		"delete a submission": leader.Dequeue(t.Context(), "r", 99), "free storage": freeing,
 		"store a baseline": leader.PutBaseline(t.Context(), plan.BaselineRecord{Baseline: plan.Baseline{Name: "b"}}),
 	} {
 		if !errors.Is(err, lease.ErrFenced) && !errors.Is(err, lease.ErrLost) {

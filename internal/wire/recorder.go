@@ -155,7 +155,7 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 // runStream is one of the two streams of a run, as used by the leader.
 type runStream struct {
 	store        *Store
-	holds        string // its contents, in words
+	holds        string // "events" or "snapshots"
 	config       jetstream.StreamConfig
 	other        *runStream // of the run
 	fenceSubject string

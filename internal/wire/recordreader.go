@@ -304,19 +304,19 @@ type Entry struct {
 // entriesOf decodes one message of a run's record: to one entry, or one entry per snapshot.
 func entriesOf(c *Conn, m stored) []Entry {
 	var e Entry
-	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
+	tokens := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Attempt} {
-		if to == nil || i >= len(words) {
+		if to == nil || i >= len(tokens) {
 			continue
 		}
-		if *to, e.Err = subject.DecodeToken(words[i]); e.Err != nil {
+		if *to, e.Err = subject.DecodeToken(tokens[i]); e.Err != nil {
 			return []Entry{e}
 		}
 	}
 	var snapshots []record.Snapshot
 	err := Guard(c.log, m.Subject, func() (err error) {
 		const who = "the controller"
-		switch append(words, "")[1] {
+		switch append(tokens, "")[1] {
 		case "epoch": // the fence of a leadership
 			return nil
 		case "plan":

@@ -327,7 +327,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Fatalf("%s gets %d cells of history, want one", who, len(h.Cells))
 		}
 		if n := len(h.Cells[0].Points); n < minPoints || n >= longPoints {
-			t.Errorf("%s gets %d points: want what has room", who, n)
+			t.Errorf("%s gets %d points: want as many as the answer can contain", who, n)
 		}
 		if _, err = c.History(ctx, plan.HistoryQuery{Cells: []string{"x"}}); err == nil ||
 			!strings.Contains(err.Error(), "no such cell") {

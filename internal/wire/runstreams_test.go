@@ -243,13 +243,13 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 			100)
 	}
 	needed := func(run string) bool { return run == "r2" }
-	if waiting, err := leader.MakeRoom(t.Context(), "", needed); err != nil || waiting != "" {
+	if waiting, err := leader.FreeStorage(t.Context(), "", needed); err != nil || waiting != "" {
 		t.Fatalf("%q, %v", waiting, err)
 	}
 	if have := runsWithStreams(t, c, "r3"); len(have) != 1 {
 		t.Error("of 50 runs one was deleted")
 	}
-	if waiting, err := leader.MakeRoom(t.Context(), "new", needed); err != nil || waiting != "" {
+	if waiting, err := leader.FreeStorage(t.Context(), "new", needed); err != nil || waiting != "" {
 		t.Fatalf("the 51st waits for %q, %v", waiting, err)
 	}
 	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2", "r3", "r4")); have != "[r0 r1 r2 r4]" {
@@ -262,9 +262,9 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 1<<20)
-	room := func(run string) string {
+	waits := func(run string) string {
 		t.Helper()
-		waiting, err := leader.MakeRoom(t.Context(), run, none)
+		waiting, err := leader.FreeStorage(t.Context(), run, none)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,18 +273,18 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	for i := range 18 { // 1,080,000 bytes
 		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
 	}
-	if why := room("new"); !strings.Contains(why, "18 runs use 1.1 MiB of at most 1.0 MiB") ||
+	if why := waits("new"); !strings.Contains(why, "18 runs use 1.1 MiB of at most 1.0 MiB") ||
 		!strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
 		t.Errorf("it waits for %q", why)
 	}
-	if why := room("r3"); why != "" {
+	if why := waits("r3"); why != "" {
 		t.Errorf("a run that is submitted again waits for %q", why)
 	}
 	if err := leader.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone),
 		Copied: true}); err != nil {
 		t.Fatal(err)
 	}
-	if why := room("new"); why != "" {
+	if why := waits("new"); why != "" {
 		t.Errorf("it waits for %q, and one was copied", why)
 	}
 	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2")); have != "[r0 r2]" {
@@ -294,7 +294,7 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 		endRun(t, leader, RunState{Run: fmt.Sprint("q", i), Seq: uint64(i) + 20, State: string(EndDone)}, 10)
 	}
 	c.recordLimit = 64 << 20
-	if why := room("new"); !strings.Contains(why, "the streams of 50 runs") {
+	if why := waits("new"); !strings.Contains(why, "the streams of 50 runs") {
 		t.Errorf("it waits for %q", why)
 	}
 }
@@ -313,7 +313,7 @@ func TestARunWaitsForRunsThatHaveNotEnded(t *testing.T) {
 	queued := func(run string) bool { return run == "r0" }
 	check := func(limit string) {
 		t.Helper()
-		why, err := leader.MakeRoom(t.Context(), "new", queued)
+		why, err := leader.FreeStorage(t.Context(), "new", queued)
 		if err != nil || !strings.Contains(why, limit) || strings.Contains(why, "--dir") ||
 			!strings.Contains(why, "are queued or executed") {
 			t.Errorf("it waits for %q, %v", why, err)
@@ -349,7 +349,7 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{4 << 20, 8 << 20}) {
 		t.Errorf("limits %s: want a quarter and half", got)
 	}
-	if _, err := leader.MakeRoom(t.Context(), "", none); err != nil {
+	if _, err := leader.FreeStorage(t.Context(), "", none); err != nil {
 		t.Fatal(err)
 	}
 	if got := limits(); got[0] > 4000 || got[1] > 1000 {
@@ -374,7 +374,7 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := leader.MakeRoom(t.Context(), "", none); err != nil {
+	if _, err := leader.FreeStorage(t.Context(), "", none); err != nil {
 		t.Fatal(err)
 	}
 	for run, want := range map[string]bool{"r0": true, "r1": false, "r2": true} {

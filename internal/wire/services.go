@@ -33,7 +33,7 @@ var (
 	serviceRun    = clientService[named, RunState]{subject: subject.ViewServices + "run"}
 	serviceRead   = clientService[RecordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
 		timeout: slowTimeout}
-	serviceRoom    = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
+	serviceStorage = clientService[empty, storageAnswer]{subject: subject.ViewServices + "storage"}
 	serviceHistory = clientService[plan.HistoryQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history",
 		parallel: 1, timeout: slowTimeout}
 	serviceSchedules = clientService[empty, []string]{subject: subject.ViewServices + "schedules"}
@@ -54,7 +54,7 @@ type (
 		Submission []byte // compressed by pack
 	}
 	cancelQuery    struct{ Run, By string } // By: user@host
-	roomAnswer     struct{ Used, Limit uint64 }
+	storageAnswer  struct{ Used, Limit uint64 }
 	storedSchedule struct {
 		Name     string
 		Revision uint64
@@ -266,7 +266,7 @@ func afterAnswer(ctx context.Context, do func()) {
 }
 
 // serve answers requests until stop is called. stop ends the context of the requests in progress and waits for them.
-// handle is called from several goroutines. Its subject is that of the request: words of it may name the sender, as the
+// handle is called from several goroutines. Its subject is that of the request: tokens of it may name the sender, as the
 // server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
 func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(),
 	err error) {

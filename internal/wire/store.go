@@ -205,8 +205,8 @@ func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstre
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
 		Progress(ctx, storeTimeout)
-		try, cancel := context.WithTimeout(ctx, storeTimeout)
-		ack, err := s.js.PublishMsg(try, m, opts...)
+		attempt, cancel := context.WithTimeout(ctx, storeTimeout)
+		ack, err := s.js.PublishMsg(attempt, m, opts...)
 		cancel()
 		switch {
 		case err == nil:
@@ -259,8 +259,8 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 		if !strings.HasPrefix(name, subject.EventsStream) && !strings.HasPrefix(name, subject.SnapshotsStream) {
 			continue
 		}
-		words := strings.Split(strings.Join(info.Config.Subjects, "."), ".")
-		if run, err := subject.DecodeToken(words[min(2, len(words)-1)]); err == nil {
+		tokens := strings.Split(strings.Join(info.Config.Subjects, "."), ".")
+		if run, err := subject.DecodeToken(tokens[min(2, len(tokens)-1)]); err == nil {
 			all[run] = append(all[run], info)
 		}
 	}
@@ -296,7 +296,7 @@ func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error
 }
 
 // MarkCopied notes in the state of an ended run that a controller's folder has a complete copy. If the state has
-// changed since r was read, nothing happens: the caller tries again with the new state.
+// changed since r was read, nothing happens: the caller retries with the new state.
 func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	r.Copied = true
 	value, _ := json.Marshal(r) // plain data always marshals

@@ -61,7 +61,7 @@ type Ref struct {
 	Attempt string `json:"attempt"`
 }
 
-// String returns the name as three words joined by dots. Words consist of letters, digits, "-", "_" and "=".
+// String returns the name as three tokens joined by dots. Tokens consist of letters, digits, "-", "_" and "=".
 func (r Ref) String() string {
 	return subject.EncodeToken(r.Run) + "." + subject.EncodeToken(r.Task) + "." + subject.EncodeToken(r.Attempt)
 }

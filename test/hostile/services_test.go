@@ -29,7 +29,7 @@ var (
 		"lockstep.client.schedule.remove",
 		"lockstep.client.baseline.set", "lockstep.client.baseline.remove"}
 	viewServices = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run",
-		"lockstep.view.read", "lockstep.view.room",
+		"lockstep.view.read", "lockstep.view.storage",
 		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks",
 		"lockstep.view.baselines"}
 )

@@ -114,7 +114,7 @@ type Lease struct {
 func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 	c := candidate{cfg: cfg}
 	for {
-		l, err := c.try(ctx)
+		l, err := c.acquire(ctx)
 		if l != nil {
 			cfg.Log.Info("leading", "epoch", l.who.Epoch)
 			return l, nil
@@ -142,8 +142,8 @@ type candidate struct {
 	logged   string    // the last logged error
 }
 
-// try takes the lease if it is free. It returns nil and no error while another controller holds it, or was faster.
-func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
+// acquire takes the lease if it is free. It returns nil and no error while another controller holds it, or was faster.
+func (c *candidate) acquire(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
 	defer func() {
 		// the holder could not renew the lease either, so it gets the full time again

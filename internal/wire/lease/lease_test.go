@@ -264,7 +264,7 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 		two := candidate{cfg: config(looks, "two")}
 		wait := func(when string) {
 			t.Helper()
-			if l, err := two.try(t.Context()); l != nil || err != nil {
+			if l, err := two.acquire(t.Context()); l != nil || err != nil {
 				t.Errorf("%s: %v, %v: want that it waits for the leader", when, l, err)
 			}
 		}
@@ -273,7 +273,7 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 		looks.hold()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*TakenAfter)
 		defer cancel()
-		if _, err := two.try(ctx); err == nil {
+		if _, err := two.acquire(ctx); err == nil {
 			t.Fatal("the control plane answers through a closed link")
 		}
 		time.AfterFunc(takeTimeout-time.Second, looks.release) // within the timeout of a request
@@ -281,7 +281,7 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 		time.Sleep(TakenAfter - time.Second)
 		wait("after the outage")
 		time.Sleep(time.Second)
-		if l, err := two.try(t.Context()); l == nil || err != nil {
+		if l, err := two.acquire(t.Context()); l == nil || err != nil {
 			t.Errorf("the leader did not come back: %v", err)
 		} else {
 			l.Resign(t.Context())

@@ -54,8 +54,8 @@ func Outcome(run, task string) string {
 func Fence(first, run string) string { return first + EncodeToken(run) + ".epoch" }
 
 // AttemptSnapshots returns the subject of the snapshots of an attempt. A message has several snapshots.
-func AttemptSnapshots(run, task, try string) string {
-	return Snapshots + EncodeToken(run) + ".snapshot." + EncodeToken(task) + "." + EncodeToken(try)
+func AttemptSnapshots(run, task, attempt string) string {
+	return Snapshots + EncodeToken(run) + ".snapshot." + EncodeToken(task) + "." + EncodeToken(attempt)
 }
 
 // Heartbeat, Clock, Arrive and Report return the subjects of services of the leader for agents. Command is the service
@@ -106,7 +106,7 @@ func EncodeToken(name string) string {
 }
 
 // MaxName is the maximum length in bytes of names of runs, tasks, attempts, agents, processes and schedules. The names
-// are words of NATS subjects, and a server closes connections that use subjects of more than 4,096 bytes.
+// are tokens of NATS subjects, and a server closes connections that use subjects of more than 4,096 bytes.
 const MaxName = 200
 
 // CheckNames returns an error if a name is too long.
