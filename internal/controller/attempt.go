@@ -83,11 +83,11 @@ type part struct {
 }
 
 type failure struct {
-	kind  plan.FailureKind // empty: unknown
-	words string
+	kind plan.FailureKind // empty: unknown
+	text string
 }
 
-func (f *failure) Error() string { return f.words }
+func (f *failure) Error() string { return f.text }
 
 // result is the result of an attempt that has ended or could not begin.
 type result struct {
@@ -301,8 +301,11 @@ func (a *attempt) assign() error {
 		a.parts[i].Group, assignment.Targets = assignment.Task.Group, targets[assignment.Agent]
 		a.mailbox.command(a.parts[i].agent, wire.Command{Assignment: &assignment})
 	}
-	for _, o := range a.observers {
-		a.mailbox.command(o.agent, wire.Command{Assignment: a.observerAssignment(o, longest)})
+	t := plan.Task{Run: a.task.Run, ID: a.task.ID, Attempt: a.task.Attempt, Repetition: a.task.Repetition,
+		Cell: plan.Cell{ID: a.task.Cell.ID, Workload: plan.Workload{Warmup: a.work.Warmup, Measure: a.work.Measure}}}
+	for _, o := range a.observers { // without options of brokers, as these may contain secrets
+		a.mailbox.command(o.agent, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
+			Agent: o.Agent, Observe: o.observe, Deadline: longest}})
 	}
 	return nil
 }
@@ -318,7 +321,7 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 			continue
 		}
 		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
-			return &failure{words: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes; "+
+			return &failure{text: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes; "+
 				"set a server in its options, start one agent with enough slots (lockstep-agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
 		}
 	}
@@ -387,14 +390,14 @@ const (
 // warmUp waits until the load is steady on all agents together, but at most Steady.Max. Then it begins the measurement
 // at a whole second of the load, which lies ahead and which every agent must confirm.
 func (a *attempt) warmUp(ctx context.Context) error {
-	least, most := a.work.Steady.Min.D(), a.work.Steady.Max.D()
-	for next := least; ; next += lookEvery {
-		until := a.zero + min(next, most).Nanoseconds()
+	longest := a.work.Steady.Max.D()
+	for next := a.work.Steady.Min.D(); ; next += lookEvery {
+		until := a.zero + min(next, longest).Nanoseconds()
 		err := a.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), trouble(a.parts) })
 		if err != nil {
 			return err
 		}
-		if why := a.notSteady(); why == "" || next >= most {
+		if why := a.notSteady(); why == "" || next >= longest {
 			a.facts.NotSteady = why
 			return a.beginMeasurement(ctx)
 		}
@@ -502,12 +505,12 @@ const maxTeardowns = 3
 // teardown makes one agent of each group remove its topology: the first that has finished, or the next after a failure.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
-		tries := 0
+		attempts := 0
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
-			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || tries == maxTeardowns {
+			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || attempts == maxTeardowns {
 				return false
 			}
-			tries++
+			attempts++
 			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
 			_ = a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
 			return p.at[wire.StepTeardown] && p.arrival.Error == ""
@@ -541,18 +544,18 @@ func judged(log *slog.Logger, maxEntry int, t plan.Task, m *record.Merged, f jud
 }
 
 // outcomeWithout returns the outcome of a task without an attempt: for lack of agents, or of a reachable broker.
-func outcomeWithout(t plan.Task, kind plan.FailureKind, words string) plan.Outcome {
+func outcomeWithout(t plan.Task, kind plan.FailureKind, why string) plan.Outcome {
 	now := time.Now()
-	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Kind: kind, Started: now, Ended: now})
+	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: why, Kind: kind, Started: now, Ended: now})
 }
 
 // failureOf returns the kind and the reason of an attempt's failure; empty: it did not fail, or broke a guarantee.
-func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
+func failureOf(o plan.Outcome, reason string) (plan.FailureKind, string) {
 	switch {
 	case o.Verdict == plan.Invalid:
 		return "", ""
 	case o.Failure != "":
-		return o.Failure, cmp.Or(words, strings.Join(o.Reasons, "; "))
+		return o.Failure, cmp.Or(reason, strings.Join(o.Reasons, "; "))
 	}
 	for _, v := range o.Values {
 		if slices.Contains(v.Flags, plan.Skewed) {
@@ -694,8 +697,14 @@ func (a *attempt) handle(r agentReport) {
 	p := a.byName[r.agent]
 	a.agents.alive(p.agent)
 	switch {
-	case p.observe != nil:
-		a.takeObserver(p, r)
+	case p.observe != nil && r.err != nil:
+		a.dropObserver(p, r.err.Error())
+	case p.observe != nil && r.arrival != nil:
+		if p.arrival = *r.arrival; r.arrival.Error != "" {
+			a.dropObserver(p, r.arrival.Error)
+		}
+		p.at[r.arrival.Step] = true
+	case p.observe != nil: // its snapshot is stored
 	case r.err != nil:
 		p.failed, p.Error = true, r.err.Error()
 		if !p.at[wire.StepOpen] {
@@ -836,26 +845,6 @@ func (a *attempt) findObservers() {
 // notObserved adds an event to the outcome: an observer does not measure a broker.
 func (a *attempt) notObserved(broker, observer, why string) {
 	a.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
-}
-
-// observerAssignment returns the assignment of an observer. It has no options of brokers, as these may hold secrets.
-func (a *attempt) observerAssignment(p *part, deadline plan.Duration) *plan.Assignment {
-	work := a.task.Cell.Workload
-	t := plan.Task{Run: a.task.Run, ID: a.task.ID, Attempt: a.task.Attempt, Repetition: a.task.Repetition,
-		Cell: plan.Cell{ID: a.task.Cell.ID, Workload: plan.Workload{Warmup: work.Warmup, Measure: work.Measure}}}
-	return &plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: p.Agent, Observe: p.observe, Deadline: deadline}
-}
-
-func (a *attempt) takeObserver(p *part, r agentReport) {
-	switch {
-	case r.err != nil:
-		a.dropObserver(p, r.err.Error())
-	case r.arrival != nil:
-		if p.arrival = *r.arrival; r.arrival.Error != "" {
-			a.dropObserver(p, r.arrival.Error)
-		}
-		p.at[r.arrival.Step] = true
-	}
 }
 
 // dropObserver excludes an observer from the attempt and adds the reason to the outcome.

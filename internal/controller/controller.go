@@ -35,8 +35,6 @@ import (
 // Config configures a controller. The zero value is valid.
 type Config struct {
 	Log *slog.Logger
-	// Gather is how long a run at its turn waits for missing agents before it is refused. 0: 3 s.
-	Gather time.Duration
 	// Name and Version identify the leader to people and to other controllers. An empty Name: the host's.
 	Name, Version string
 	// Copies is the folder of this controller's copies of all runs. A standby controller copies, too. The control plane
@@ -98,7 +96,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 // A run that is not complete stays in the queue. The next leader continues it, as far as its data are kept.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	cfg.Gather, cfg.SideBySide = cmp.Or(cfg.Gather, 3*time.Second), cmp.Or(cfg.SideBySide, 4)
+	cfg.SideBySide = cmp.Or(cfg.SideBySide, 4)
 	cfg.Status, cfg.Hooks = cmp.Or(cfg.Status, &Status{}), cmp.Or(cfg.Hooks, &Hooks{})
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -144,8 +142,8 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			l := &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: leading, copies: k, stopping: stopping,
 				ownership: &runOwnership{agents: agents},
 				history:   &runHistory{store: store, lease: leading, dir: cfg.Copies, log: cfg.Log},
-				queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
-					lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}}
+				queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, lookup: net.DefaultResolver.LookupNetIP,
+					changed: make(chan struct{}, 1)}}
 			err = l.lead(ctx)
 			cfg.Status.epoch.Store(0)
 		}

@@ -261,7 +261,12 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 				return a.Task.Group == part.Group && a.Publishers.Count > 0
 			})
 			if len(publishers) > 0 {
-				key := ceilingKey(shape, publishers)
+				hosts := make([]string, len(publishers))
+				for i, p := range publishers {
+					hosts[i] = fmt.Sprintf("%s %d %s", p.agent.Version, p.agent.Cores, p.agent.Host)
+				}
+				slices.Sort(hosts)
+				key := fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
 				limits, known, unread := store.get(key)
 				var err error
 				if !known && measured < maxCeilings && x.between.Err() == nil {
@@ -309,15 +314,6 @@ func probes(t plan.Task, fit []wire.AgentInfo, change func(*plan.Assignment) boo
 	return all
 }
 
-func ceilingKey(shape plan.LoadShape, probes []probe) string {
-	hosts := make([]string, len(probes))
-	for i, p := range probes {
-		hosts[i] = fmt.Sprintf("%s %d %s", p.agent.Version, p.agent.Cores, p.agent.Host)
-	}
-	slices.Sort(hosts)
-	return fmt.Sprintf("%+v on %s", shape, strings.Join(hosts, ", "))
-}
-
 // errNoCeiling means that an agent did not respond.
 var errNoCeiling = errors.New("an agent did not report its ceiling")
 
@@ -351,8 +347,8 @@ func (x *execution) measureCeiling(publishers []probe) (plan.Limits, error) {
 const (
 	// maxContacts limits the number of brokers, with different options, that are contacted at the same time.
 	maxContacts = 16
-	// maxContactTries is the number of agents that try to reach a broker: after a failure, of different hosts.
-	maxContactTries = 2
+	// maxContactAttempts is the number of agents that contact a broker: after a failure, of different hosts.
+	maxContactAttempts = 2
 )
 
 // contact is the contact with one broker before the first task of a run.
@@ -415,18 +411,18 @@ func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []w
 	return events
 }
 
-// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactTries have
-// tried. It returns the last failure; empty: one succeeded, or none reported a result.
+// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactAttempts
+// have failed. It returns the last failure; empty: one succeeded, or none reported a result.
 func (x *execution) reach(c *contact) (failure string) {
-	tries, failed := 0, map[string]bool{} // by host
+	attempts, failed := 0, map[string]bool{} // by host
 	for _, p := range c.probes {
 		if failed[p.agent.Host] {
 			continue
 		}
-		if tries == maxContactTries || x.between.Err() != nil {
+		if attempts == maxContactAttempts || x.between.Err() != nil {
 			break
 		}
-		tries++
+		attempts++
 		arrival, err := x.open(p)
 		switch {
 		case err != nil:
@@ -514,7 +510,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
 	found, again := x.searches[t.ID], x.retries[t.ID]
-	few := "" // in words: too few agents for a step
+	few := "" // why there are too few agents for a step
 	for {
 		m, more := newCapacitySearch(s, found.Steps).next()
 		if !more {

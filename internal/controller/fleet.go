@@ -320,9 +320,9 @@ func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, mi
 	if len(unfilled) > 0 {
 		return nil, shortage(c, there)
 	}
-	all, _, words := faultAgents(c.Workload, chosen, there)
-	if words != "" {
-		return nil, &wire.End{Reason: wire.EndNoTarget, Detail: words}
+	all, _, why := faultAgents(c.Workload, chosen, there)
+	if why != "" {
+		return nil, &wire.End{Reason: wire.EndNoTarget, Detail: why}
 	}
 	return all, nil
 }

@@ -106,7 +106,7 @@ func (l *lab) control() {
 	}
 	l.leads = conn
 	cfg := l.config
-	cfg.Log, cfg.Gather = cmp.Or(cfg.Log, l.log()), 3*time.Second
+	cfg.Log = cmp.Or(cfg.Log, l.log())
 	l.wg.Go(func() {
 		if err := controller.Serve(ctx, conn, cfg); err != nil && !conn.Closed() {
 			l.t.Errorf("controller: %v", err)

@@ -86,7 +86,7 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 func TestNamesDelayNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
-		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second,
+		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4,
 			lookup: dead, changed: make(chan struct{}, 1)}
 		begin := time.Now()
 		for i := range 20 {
@@ -107,7 +107,7 @@ func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 		for i := range 4 {
 			f.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
 		}
-		q := &runQueue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
+		q := &runQueue{agents: f, maxRuns: 4, changed: make(chan struct{}, 1)}
 		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1,
 			Agents: []string{"a0", "a1", "gone"}}
 		q.add(t.Context(), requestOf("former", 1, aCell("done", 5, `{"name":"x"}`), aCell("left", 2, `{"name":"x"}`)),

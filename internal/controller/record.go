@@ -226,7 +226,7 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 		p.Task, p.Agents = f.state.Attempt.Task, e.Agents
 		err = f.begin(e)
 	case wire.AttemptEnded:
-		err = f.endTry(e)
+		err = f.endAttempt(e)
 	case wire.TaskInterrupted:
 		err = f.giveUp(e)
 	case wire.RunEnded:
@@ -279,8 +279,8 @@ func (f *recorder) giveUp(e wire.RunEvent) error {
 	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Attempt, Text: e.Detail})
 }
 
-// endTry stores an attempt that does not count.
-func (f *recorder) endTry(e wire.RunEvent) error {
+// endAttempt stores an attempt that does not count.
+func (f *recorder) endAttempt(e wire.RunEvent) error {
 	if e.Outcome == nil || f.dir.Done(e.Task) {
 		return nil
 	}

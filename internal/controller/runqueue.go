@@ -19,8 +19,7 @@ import (
 // runQueue holds the queued and the executed runs in the order of submission. Safe for concurrent use.
 type runQueue struct {
 	agents  *fleet
-	maxRuns int           // maximum of executed runs
-	gather  time.Duration // how long a run at its turn waits for missing agents
+	maxRuns int // maximum of executed runs
 	lookup  lookup
 	mu      sync.Mutex
 	runs    []*queuedRun // in the order of submission
@@ -29,6 +28,9 @@ type runQueue struct {
 	resolving time.Duration
 	changed   chan struct{}
 }
+
+// gatherTime is how long a run at its turn waits for missing agents before it is refused.
+const gatherTime = 3 * time.Second
 
 // add adds a message of the queue. noted is the last state of its run. A cancellation is for all earlier submissions.
 func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) (idle bool) {
@@ -253,7 +255,7 @@ func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
 // A run that waits for other runs reserves its brokers and the agents that it needs. While there are too few agents, it
 // reserves all agents that it could use. So no later submission delays it.
 //
-// A run that all living agents cannot serve reserves none. It is refused after gather if nothing else makes it wait.
+// A run that all living agents cannot serve reserves none. It is refused after gatherTime if nothing else makes it wait.
 func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	var missing *wire.End
 	for _, c := range r.needs {
@@ -274,9 +276,9 @@ func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	if missing != nil {
 		if r.short.IsZero() {
 			r.short = time.Now()
-			time.AfterFunc(q.gather, q.wake)
+			time.AfterFunc(gatherTime, q.wake)
 		}
-		if waiting == "" && time.Since(r.short) >= q.gather {
+		if waiting == "" && time.Since(r.short) >= gatherTime {
 			r.refusal, r.needs, r.brokers = missing, nil, nil
 			return ""
 		}
@@ -309,15 +311,15 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 		}
 		wanted = append(wanted, strings.TrimSuffix(text, " with "))
 	}
-	words := []string{cmp.Or(strings.Join(wanted, " and "), "agents for its faults")}
+	text := []string{cmp.Or(strings.Join(wanted, " and "), "agents for its faults")}
 	for _, user := range q.runs {
 		if slices.ContainsFunc(p.living, func(a wire.AgentInfo) bool {
 			return user != r && p.users[a.Agent] == user && isCandidate(a, w)
 		}) {
-			words = append(words, user.uses())
+			text = append(text, user.uses())
 		}
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(text, ", ")
 }
 
 // queuedRun is one submission, from the time it is read until its run has ended.
@@ -435,7 +437,7 @@ func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) 
 	return all
 }
 
-// uses returns in words that a run uses, or will use first, what another run waits for.
+// uses returns text: a run uses, or will use first, the resource that another run waits for.
 func (r *queuedRun) uses() string {
 	if r.executed() {
 		return "used by run " + r.Run

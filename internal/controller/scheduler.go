@@ -428,7 +428,7 @@ func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error)
 // Limits of the output of a hook, in bytes.
 const (
 	maxPrinted = schedule.MaxCompared
-	maxWords   = 500
+	maxExcerpt = 500
 )
 
 const maxBackoff = 5 * time.Minute
@@ -545,19 +545,19 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 		return false, fmt.Errorf("post to %s: %s", r.URL.Host, scrub.Scrub(err.Error()))
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
-	words, _ := io.ReadAll(io.LimitReader(answer.Body, maxWords))
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxExcerpt))
 	if answer.StatusCode/100 == 2 {
 		return false, nil
 	}
 	passing := answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests ||
 		answer.StatusCode == http.StatusRequestTimeout || answer.StatusCode == http.StatusTooEarly
-	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
+	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(text)))
 }
 
 // runHook runs a command with the notice on its standard input. The rest of its process group is killed.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	out, stderr := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
+	out, stderr := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxExcerpt}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, stderr
 	// the controller's credentials are not passed on
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }),
@@ -579,10 +579,10 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // a process left the group
 		err = nil
 	}
-	if words := plan.Redact(oneLine(stderr.Text)); err != nil && words == "" {
+	if text := plan.Redact(oneLine(stderr.Text)); err != nil && text == "" {
 		return nil, fmt.Errorf("run command: %w (no output on standard error)", err)
 	} else if err != nil {
-		return nil, fmt.Errorf("run command: %w: %s", err, words)
+		return nil, fmt.Errorf("run command: %w: %s", err, text)
 	}
 	if out.Over {
 		return nil, fmt.Errorf("run command: output of more than %d bytes", maxPrinted)

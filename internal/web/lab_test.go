@@ -72,7 +72,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	leads := l.connect()
 	wg.Go(func() {
 		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies,
-			Gather: 500 * time.Millisecond, Status: l.status}); err != nil {
+			Status: l.status}); err != nil {
 			t.Errorf("controller: %v", err)
 		}
 	})
