@@ -21,9 +21,9 @@ import (
 
 // This file is the life of a task, in the order of execution:
 //
-//	task      measures the task and stores its outcome
+//	task      measures the task and stores its outcome; a search (capacity.go) measures each of its steps
 //	measure   makes attempts until one counts
-//	attempt   assigns roles to agents, stores the start, and judges at the end
+//	attempt   waits for agents, assigns roles to them, stores the start, and judges at the end
 //	run       executes, and always closes and tears down
 //	execute   sessions, topology, consumers, publishers, start time, warm-up, measurement, drain
 //
@@ -187,6 +187,33 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	}
 	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure,
 		outcome: judged(x.log, x.leader.conn.MaxEntry(), a.task, a.merged, a.facts)}, nil
+}
+
+// awaitAgents chooses the agents of a task. short describes a shortage that lasted longer than the grace of the run.
+func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
+	err error) {
+	recorded := false
+	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {
+		var missing *wire.End
+		if all, missing = assignAgents(t.Cell, x.fit(ctx)); missing == nil {
+			x.short = time.Time{}
+			return 0, nil
+		}
+		x.short = cmp.Or(x.short, time.Now())
+		left := x.run.Grace.D() - time.Since(x.short)
+		if left <= 0 {
+			short = fmt.Sprintf("%s, after a grace of %v", missing.Detail, x.run.Grace)
+			return 0, nil
+		}
+		if recorded {
+			return left, nil
+		}
+		recorded, x.state.Waiting = true, missing.Detail
+		x.inFlight(ctx, "")
+		return left, x.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
+	})
+	x.state.Waiting = "" // stored with the next state
+	return all, short, err
 }
 
 // newAttempt returns an attempt with these agents and with the observers of the cell's brokers.

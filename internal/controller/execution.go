@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/runview"
@@ -203,33 +202,6 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 		x.leader.put(ctx, x.state)
 	}
 	return fit
-}
-
-// awaitAgents chooses the agents of a task. short describes a shortage that lasted longer than the grace of the run.
-func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
-	err error) {
-	recorded := false
-	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {
-		var missing *wire.End
-		if all, missing = assignAgents(t.Cell, x.fit(ctx)); missing == nil {
-			x.short = time.Time{}
-			return 0, nil
-		}
-		x.short = cmp.Or(x.short, time.Now())
-		left := x.run.Grace.D() - time.Since(x.short)
-		if left <= 0 {
-			short = fmt.Sprintf("%s, after a grace of %v", missing.Detail, x.run.Grace)
-			return 0, nil
-		}
-		if recorded {
-			return left, nil
-		}
-		recorded, x.state.Waiting = true, missing.Detail
-		x.inFlight(ctx, "")
-		return left, x.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
-	})
-	x.state.Waiting = "" // stored with the next state
-	return all, short, err
 }
 
 // ceilings returns the ceiling of each load of the run. It measures those that are not known, on the agents of the
@@ -503,71 +475,6 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	e.Kind = wire.TaskInterrupted
 	return x.event(ctx, e)
 }
-
-// search runs a task that searches for its capacity. Each step is an attempt of the task that is judged separately, and
-// all steps lead to one outcome. Failed attempts of a step are repeated by the cell's policy, and only the attempt that
-// counts is the answer. Each step is stored when it has ended, so that the next leader continues after it.
-func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
-	s := *t.Cell.Workload.Search
-	found, again := x.searches[t.ID], x.retries[t.ID]
-	few := "" // why there are too few agents for a step
-	for {
-		m, more := newCapacitySearch(s, found.Steps).next()
-		if !more {
-			break
-		}
-		if len(found.Steps) > 0 {
-			if err := wire.Wait(x.between, x.run.Settle.D()); err != nil {
-				return err
-			}
-		}
-		measure := s.Step
-		if m.full {
-			measure = t.Cell.Workload.Measure
-		}
-		number := len(found.Steps) + 1
-		r, retries, err := x.measure(ctx, t.Step(m.rate, measure), n,
-			fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
-		again = append(again, retries...)
-		if err != nil {
-			return err
-		}
-		if r.attempt == "" {
-			if len(found.Steps) == 0 {
-				return x.outcome(ctx, withRetries(outcomeWithout(t, "", r.failure), again))
-			}
-			few = r.failure
-			break
-		}
-		step := answer(s, r, m)
-		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Attempt: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
-		if err := x.event(ctx, e); err != nil {
-			return err
-		}
-		x.state.Blamed, x.state.Crashes = "", nil // a later crash belongs to another step
-		x.inFlight(ctx, "")
-		found = found.With(step, r.outcome)
-	}
-	result := newCapacitySearch(s, found.Steps).result()
-	result.Steps = found.Steps
-	if few != "" {
-		result.Sure, result.Why = false, few
-	}
-	found.Last.Started = found.Started
-	return x.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again))
-}
-
-func answer(s plan.Search, r result, m trial) plan.Step {
-	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure,
-		Values: judge.StepValues(s, r.task, r.outcome)}
-	if r.outcome.Verdict == plan.Invalid {
-		step.Broken = r.outcome.Reasons
-	}
-	step.Answer, step.Why = judge.Answer(s, r.task, r.outcome)
-	return step
-}
-
-// The methods below write the record and the state of the run.
 
 // countCrash counts a former leadership that failed with the run in flight. After maxCrashes it returns an error.
 func (x *execution) countCrash(s *wire.Submission) error {
