@@ -24,8 +24,17 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 // recorded are the events of a real run: two cells of two groups, one of which falls behind.
 type recorded struct {
-	After    time.Duration       `json:"after"`
-	Progress controller.Progress `json:"progress"`
+	After    time.Duration    `json:"after"`
+	Progress recordedProgress `json:"progress"`
+}
+
+// recordedProgress is a controller.Progress with the fields of entries, which were not recorded.
+type recordedProgress struct {
+	controller.Progress
+	Run    *plan.Run
+	Agents []string
+	Live   runview.Metrics // of a snapshot
+	End    wire.End
 }
 
 var recording = sync.OnceValues(func() (all []recorded, err error) {
@@ -63,7 +72,7 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 }
 
 // show applies a recorded event. Snapshots were not recorded, only the metrics that were computed from them.
-func show(v view, p controller.Progress, now time.Time) {
+func show(v view, p recordedProgress, now time.Time) {
 	e := wire.Entry{}
 	switch p.Kind {
 	case wire.RunAccepted:
@@ -71,7 +80,7 @@ func show(v view, p controller.Progress, now time.Time) {
 		e.Event = &wire.RunEvent{Kind: wire.RunAccepted, At: p.At, Of: p.Of}
 	case wire.TaskStarted:
 		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
-	case controller.LiveMetrics:
+	case "live":
 		v.run.Attempt.Since, v.run.Attempt.HeardAt, v.run.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
 	case controller.TaskEnded:
 		e.Outcome = &p.Outcome

@@ -30,7 +30,7 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 			}
 			if o.Ledger.Sent != 4000 || o.Ledger.Confirmed != 4000 || o.Ledger.Received != 4000 ||
 				o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 {
-				t.Errorf("the account of %s is %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
+				t.Errorf("the delivery accounting of %s is %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
 			}
 			if len(o.Agents) != 4 || o.Agents[0].Agent != "a1" || o.Agents[3].Phase != plan.PhaseTeardown {
 				t.Errorf("the agents of %s are %+v", o.Task, o.Agents)
@@ -69,7 +69,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 		var killed, noticed time.Time
 		w := l.run(aRun(long, small), nil, func(p controller.Progress) {
 			switch {
-			case p.Kind == controller.LiveMetrics && killed.IsZero():
+			case p.Kind == liveMetrics && killed.IsZero():
 				killed = time.Now()
 				l.kill("a2")
 			case p.Kind == wire.AgentLost:
@@ -141,7 +141,7 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 			}
 		}
 		if !strings.Contains(w.kinds(), "waiting") {
-			t.Errorf("nobody was told that the run waits: %s", w.kinds())
+			t.Errorf("no event that the run waits: %s", w.kinds())
 		}
 	})
 }

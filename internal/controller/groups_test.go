@@ -111,7 +111,7 @@ func TestLostAgentOfAGroup(t *testing.T) {
 				g.Publishers.Count, g.Publishers.Rate, g.Message.Size = 0, 100, 1000
 			}
 		}), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && p.Live.Since > time.Second && !killed {
+			if p.Kind == liveMetrics && sinceBegin(p) > time.Second && !killed {
 				killed = true
 				l.kill("a2")
 			}
@@ -131,7 +131,7 @@ func TestLostAgentOfAGroup(t *testing.T) {
 		}
 		if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 ||
 			strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
-			t.Errorf("small, which lost nobody: %+v %q", small.Ledger, small.Reasons)
+			t.Errorf("the group small, which lost no agent: %+v %q", small.Ledger, small.Reasons)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func (l *lab) stopped(run plan.Run, then func()) watched {
 	l.config.Stop = nil
 	asked := false
 	return l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveMetrics && !asked {
+		if p.Kind == liveMetrics && !asked {
 			asked = true
 			close(stop)
 			then()
@@ -66,7 +66,7 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.FailedAttempts)
 		}
 		if !strings.Contains(w.kinds(), "taken-over") {
-			t.Errorf("nobody took over: %s", w.kinds())
+			t.Errorf("no takeover: %s", w.kinds())
 		}
 	})
 }

@@ -224,6 +224,14 @@ func (l *lab) close() {
 	}
 }
 
+// liveMetrics is the kind that runInto gives to snapshots of the load.
+const liveMetrics wire.EventKind = "live"
+
+// sinceBegin returns the time of a snapshot since the measurement began; negative: before.
+func sinceBegin(p controller.Progress) time.Duration {
+	return time.Duration(p.Entry.Snapshot.At - p.Entry.Snapshot.Begin)
+}
+
 // watched is what a follower has received.
 type watched struct {
 	end    wire.End
@@ -246,7 +254,14 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 	w := watched{root: root, id: run.ID}
 	ctx, cancel := context.WithTimeout(l.t.Context(), hang)
 	defer cancel()
+	n := 0
 	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {
+		if p.Kind == wire.TaskStarted {
+			n = p.N
+		}
+		if s := p.Entry.Snapshot; s != nil && s.At != 0 && len(s.Windows) > 0 {
+			p.Kind, p.N = liveMetrics, n
+		}
 		if p.Kind == "" {
 			return
 		}
@@ -275,7 +290,7 @@ func (w watched) outcomes() (all []plan.Outcome) {
 func (w watched) kinds() string {
 	var words []string
 	for _, p := range w.events {
-		if p.Kind != controller.LiveMetrics {
+		if p.Kind != liveMetrics {
 			words = append(words, string(p.Kind))
 		}
 	}

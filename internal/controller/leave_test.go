@@ -22,7 +22,7 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 		}
 		drained := false
 		w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && !drained {
+			if p.Kind == liveMetrics && !drained {
 				drained = true
 				l.agents["a2"].drain()
 			}

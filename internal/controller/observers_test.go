@@ -68,7 +68,7 @@ func TestALostObserverIsARemark(t *testing.T) {
 		l.await(3)
 		killed := false
 		w := l.run(aRun(pair(3*time.Second)), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && p.Live.Since > time.Second && !killed {
+			if p.Kind == liveMetrics && sinceBegin(p) > time.Second && !killed {
 				killed = true
 				l.kill("o")
 			}

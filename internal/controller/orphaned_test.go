@@ -123,7 +123,7 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 		var again, lost int
 		w := l.run(aRun(long, nil), nil, func(p controller.Progress) {
 			switch {
-			case p.Kind == controller.LiveMetrics && old == nil:
+			case p.Kind == liveMetrics && old == nil:
 				old = l.agents["a2"]
 				l.kill("a2")
 				l.start("a2")

@@ -87,7 +87,7 @@ func TestPointsOfARun(t *testing.T) {
 		if d.with("lockstep_event,", "kind=task-start", "cell="+o.Cell,
 			fmt.Sprintf(" %d", o.Started.UnixNano())) != 1 ||
 			d.with("lockstep_outcome,", "cell="+o.Cell, "verdict="+string(o.Verdict)) != 1 {
-			t.Errorf("start and outcome of %s are not there once", o.Task)
+			t.Errorf("the start and the outcome of %s did not arrive exactly once", o.Task)
 		}
 	}
 	for agent, role := range map[string]string{"a1": "publisher", "a2": "publisher", "a3": "consumer",
@@ -101,7 +101,7 @@ func TestPointsOfARun(t *testing.T) {
 		t.Error("what an outcome keeps for judging it again is written as an event")
 	}
 	if d.with("run="+run.ID) != int(all[0].Written) {
-		t.Errorf("%d points arrived, %d are said to be written", d.with("run="+run.ID), all[0].Written)
+		t.Errorf("%d points arrived, and the record has %d written", d.with("run="+run.ID), all[0].Written)
 	}
 	l.replays(w.root, run.ID, d)
 }
@@ -160,7 +160,7 @@ func TestPointsOfAttempts(t *testing.T) {
 	run := aRun(long)
 	root := t.TempDir()
 	w := l.runInto(root, run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveMetrics {
+		if p.Kind == liveMetrics {
 			if err := l.client.Cancel(t.Context(), run.ID, ""); err != nil {
 				t.Error(err)
 			}
@@ -194,7 +194,7 @@ func TestPointsOfAttempts(t *testing.T) {
 	}
 	l.replays(root, run.ID, d)
 	if told := attempts(root, run.ID); len(told) != 1 {
-		t.Errorf("the record tells of %q, want one attempt that was interrupted", told)
+		t.Errorf("the record has %q, want one interrupted attempt", told)
 	}
 }
 

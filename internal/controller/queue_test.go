@@ -22,7 +22,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 		run := aRun(nil, long)
 		cancelled := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && p.N == 2 && !cancelled {
+			if p.Kind == liveMetrics && p.N == 2 && !cancelled {
 				cancelled = true
 				if err := l.client.Cancel(t.Context(), run.ID, "me@here"); err != nil {
 					t.Error(err)
@@ -42,13 +42,13 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 			t.Error("the interrupted task has an outcome: resuming would skip it")
 		}
 		if text, err := os.ReadFile(dir.Dir() + "/tasks/" + second + "/snapshots.jsonl"); err != nil || len(text) == 0 {
-			t.Errorf("what the interrupted task had measured was not kept: %v", err)
+			t.Errorf("the snapshots of the interrupted task were not stored: %v", err)
 		}
 
 		again := run
 		again.Cells = append([]plan.Cell(nil), run.Cells...)
 		w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics {
+			if p.Kind == liveMetrics {
 				_ = l.client.Cancel(t.Context(), run.ID, "")
 			}
 		})
@@ -276,7 +276,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 		}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
 		restarted := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && p.N == 2 && !restarted {
+			if p.Kind == liveMetrics && p.N == 2 && !restarted {
 				restarted = true
 				l.stop()
 				l.wg.Wait()

@@ -27,24 +27,18 @@ import (
 // Progress describes one entry of a run's record that a follower has stored. Kind determines which fields are set,
 // besides N (place of the task, from 1), Of (number of tasks) and Task. Without a Kind only Entry is set.
 type Progress struct {
-	Kind   wire.EventKind
-	At     time.Time
-	N, Of  int
-	Task   plan.Task // of a search: its step
-	AtMost bool      // Of is a maximum: cells are repeated until they are known well enough
-	// TaskStarted and LiveMetrics: step of a search; events of failures and waits: reason
-	Detail  string
-	Agents  []string // TaskStarted: names of its agents
-	Live    runview.Metrics
+	Kind    wire.EventKind
+	At      time.Time
+	N, Of   int
+	Task    plan.Task // of a search: its step
+	AtMost  bool      // Of is a maximum: cells are repeated until they are known well enough
+	Detail  string    // TaskStarted: step of a search; events of failures and waits: reason
 	Outcome plan.Outcome
-	End     wire.End   // RunEnded
-	Run     *plan.Run  // RunAccepted: the plan
 	Entry   wire.Entry // its entry; empty for ReplayStarted
 }
 
 // The kinds of progress besides those of events.
 const (
-	LiveMetrics   wire.EventKind = "live"    // Live; about once per second
 	TaskEnded     wire.EventKind = "outcome" // Outcome, which is on disk
 	ReplayStarted wire.EventKind = "replay"  // the run has ended, and all its points are written to InfluxDB again
 )
@@ -171,13 +165,13 @@ func (f *recorder) entry(e wire.Entry) error {
 	case e.Plan != nil:
 		err = f.plan(e)
 	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before it had a plan
-		p = Progress{Kind: wire.RunEnded, At: e.Event.At, End: *e.Event.End}
+		p = Progress{Kind: wire.RunEnded, At: e.Event.At}
 	case f.dir == nil:
 		return errors.New("its plan is no longer in the record")
 	case e.Event != nil:
 		p, err = f.event(e)
 	case e.Snapshot != nil:
-		p, err = f.snapshot(e)
+		err = f.snapshot(e)
 	case e.Outcome != nil:
 		p, err = f.outcome(e)
 	}
@@ -219,11 +213,8 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 	switch e.Kind {
 	case wire.StepEnded:
 		return Progress{}, nil
-	case wire.RunAccepted:
-		run := f.dir.Plan()
-		p.Run = &run
 	case wire.TaskStarted:
-		p.Task, p.Agents = f.state.Attempt.Task, e.Agents
+		p.Task = f.state.Attempt.Task
 		err = f.begin(e)
 	case wire.AttemptEnded:
 		err = f.endAttempt(e)
@@ -233,7 +224,6 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 		if e.End == nil {
 			return Progress{}, nil
 		}
-		p.End = *e.End
 		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason),
 			Detail: e.End.Detail}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
@@ -294,20 +284,15 @@ func (f *recorder) endAttempt(e wire.RunEvent) error {
 }
 
 // snapshot stores a snapshot of the attempt in flight. Others were not judged and are skipped.
-func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
-	a := f.state.Attempt
-	if f.skip || !a.Takes(e.Ref, e.Snapshot) {
-		return p, nil
+func (f *recorder) snapshot(e wire.Entry) error {
+	if f.skip || !f.state.Attempt.Takes(e.Ref, e.Snapshot) {
+		return nil
 	}
-	if err := f.dir.Append(e.Ref.Task, *e.Snapshot); err != nil {
-		return p, err
+	err := f.dir.Append(e.Ref.Task, *e.Snapshot)
+	if err == nil {
+		f.points.Snapshot(*e.Snapshot)
 	}
-	f.points.Snapshot(*e.Snapshot)
-	if f.state.Apply(e, time.Now()) {
-		p = Progress{Kind: LiveMetrics, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(),
-			Task: a.Task, Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
-	}
-	return p, nil
+	return err
 }
 
 func (f *recorder) outcome(e wire.Entry) (p Progress, err error) {

@@ -80,7 +80,7 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 			c.Workload.Publishers.Rate, c.Workload.Measure = 1000, plan.Duration(20*time.Second)
 		}
 		w := l.run(aRun(both(paced, retrying(1, plan.FailedAgentLost))), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && !killed {
+			if p.Kind == liveMetrics && !killed {
 				killed = true
 				l.kill("a2")
 			}
@@ -94,7 +94,7 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 			t.Fatalf("%s %v, attempt %d after %+v, end %+v", o.Verdict, o.Reasons, o.Attempt, o.FailedAttempts, w.end)
 		}
 		if o.Ledger.Sent != 4000 || o.Ledger.Received != 4000 || o.Agents[1].Agent != "a3" {
-			t.Errorf("%+v with %+v: want the account of the second attempt alone", o.Ledger, o.Agents)
+			t.Errorf("%+v with %+v: want the accounting of the second attempt alone", o.Ledger, o.Agents)
 		}
 		dir, err := runs.Open(w.root, w.id)
 		if err != nil {

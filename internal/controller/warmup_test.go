@@ -42,8 +42,8 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		live := map[bool]int{}
 		run := aRun(auto("4s"))
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics {
-				live[p.Live.Since < 0]++
+			if p.Kind == liveMetrics {
+				live[p.Entry.Snapshot.Begin == 0 || sinceBegin(p) < 0]++
 			}
 		})
 		if len(w.outcomes()) != 1 {
@@ -134,7 +134,7 @@ func TestAgentLostInAutoWarmup(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		killed := false
 		w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveMetrics && !killed {
+			if p.Kind == liveMetrics && !killed {
 				killed = true
 				l.kill("a2")
 			}
