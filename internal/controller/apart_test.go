@@ -199,7 +199,7 @@ func TestNothingIsLostBehindABrokenLink(t *testing.T) {
 			t.Errorf("%+v, %s %v: want what is missing undrained", o.Ledger, o.Verdict, o.Reasons)
 		}
 		if !strings.Contains(strings.Join(o.Warnings, "\n"), "not opened again: ") {
-			t.Errorf("the warnings do not tell of the links: %v", o.Warnings)
+			t.Errorf("no warning about the links: %v", o.Warnings)
 		}
 	})
 }

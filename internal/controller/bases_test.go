@@ -220,7 +220,7 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 			t.Errorf("a name with a space: %v", err)
 		}
 		if err := set("", "never"); !errors.Is(err, wire.ErrNoRun) {
-			t.Errorf("a run that is not known: %v", err)
+			t.Errorf("an unknown run: %v", err)
 		}
 		l.drop(first.ID)
 		if err := set("", first.ID); !errors.Is(err, wire.ErrNoRun) ||

@@ -223,7 +223,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 			t.Fatalf("%+v: the upper end failed in %d trials: %+v", r, failures, steps)
 		}
 		if r.Why == "" && (r.Verified < s.Repeats || r.Fails == 0) {
-			t.Fatalf("%+v is not all that was asked for, and nothing says so", r)
+			t.Fatalf("%+v is incomplete, without a reason", r)
 		}
 	}
 }

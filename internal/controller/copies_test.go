@@ -29,7 +29,7 @@ func TestAStandbyCopiesRuns(t *testing.T) {
 			}()
 			time.Sleep(90 * time.Second) // the leader has a minute for its own copy
 			if s := l.state(run.ID, wire.RunState.Over); !s.Copied {
-				t.Error("nobody noted that the run was copied")
+				t.Error("the state of the run has no Copied")
 			}
 			copied, err := runs.Open(folder, filepath.Join(folder, run.ID))
 			if err != nil {

@@ -133,9 +133,9 @@ func TestForeignMessagesKeepTheDrain(t *testing.T) {
 	})
 }
 
-// TestForeignMessagesAreInNoRate proves that foreign messages after those of the task do not extend the time to which
+// TestMessagesOfOthersCountInNoRate proves that foreign messages after those of the task do not extend the time to which
 // rates refer, although the drain waits.
-func TestForeignMessagesAreInNoRate(t *testing.T) {
+func TestMessagesOfOthersCountInNoRate(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := newShop(t, t.Name())
 		l := newLab(t, "a1", "a2")

@@ -6,7 +6,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-func TestWhatIsRetried(t *testing.T) {
+func TestRetriedFailures(t *testing.T) {
 	skewed := map[string]plan.Value{"publish.rate": {Number: 1, Flags: []plan.Flag{plan.Skewed}}}
 	for _, x := range []struct {
 		name  string

@@ -14,10 +14,10 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// TestAgentsAreNotLostWhileNobodyIsHeard proves that after an outage of the control plane (with a broken or a silent
+// TestAgentsAreNotLostDuringAnOutage proves that after an outage of the control plane (with a broken or a silent
 // link), or after a pause of this process, agents have the full time to send a heartbeat, for any duration of the
 // outage. An agent that is silent for that time is lost.
-func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
+func TestAgentsAreNotLostDuringAnOutage(t *testing.T) {
 	const back = wire.LostAfter - 2*silenceEvery // from then to the first heartbeat
 	for _, answers := range []bool{false, true} {
 		for outage := wire.LostAfter/2 + 2*silenceEvery; outage < 15*time.Second; outage += 300 * time.Millisecond {

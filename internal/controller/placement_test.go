@@ -132,7 +132,7 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 		}
 	}
 	if found < 100 || none < 100 {
-		t.Errorf("%d with a choice and %d without: the test tells nothing", found, none)
+		t.Errorf("%d with a choice and %d without: the test proves nothing", found, none)
 	}
 }
 

@@ -29,7 +29,7 @@ func (n hostNames) lookup(_ context.Context, _, host string) (all []netip.Addr, 
 	return all, nil
 }
 
-func TestWhichBrokersAreOne(t *testing.T) {
+func TestBrokerIdentities(t *testing.T) {
 	hosts := hostNames{"rabbit": {"10.9.0.1", "fd00::1"}, "mq.example": {"10.9.0.1"}, "other": {"10.9.0.2"},
 		"here": {"127.0.1.1"}}
 	for _, x := range []struct {
@@ -68,7 +68,7 @@ func TestWhichBrokersAreOne(t *testing.T) {
 	}
 }
 
-func TestTheAddressesOfThisHostAreOne(t *testing.T) {
+func TestAddressesOfThisHostAreOneIdentity(t *testing.T) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestNamesDelayNoTakeover(t *testing.T) {
 }
 
 // A run that was taken over needs no agents for completed tasks: other runs may use them.
-func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
+func TestCompletedTasksReserveNoAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))
 		for i := range 4 {

@@ -74,12 +74,12 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		first, last := w.events[slices.IndexFunc(w.events, started)],
 			w.events[len(w.events)-1-slices.IndexFunc(reversed(w.events), started)]
 		if first.N != 1 || first.Of != 16 || !first.AtMost || last.N != 14 || last.Of != 14 {
-			t.Errorf("the first task is %d of %d (at max: %v), the last %d of %d", first.N, first.Of, first.AtMost,
+			t.Errorf("the first task is %d of %d (maximum: %v), the last %d of %d", first.N, first.Of, first.AtMost,
 				last.N, last.Of)
 		}
 		state, err := l.client.RunState(t.Context(), run.ID)
 		if err != nil || state.Tasks != 14 || state.Done != 14 || state.AtMost {
-			t.Errorf("it stands at %d of %d (at max: %v), %v", state.Done, state.Tasks, state.AtMost, err)
+			t.Errorf("the state has %d of %d tasks (maximum: %v), %v", state.Done, state.Tasks, state.AtMost, err)
 		}
 		record, err := runs.Open(w.root, run.ID)
 		if err != nil {
@@ -87,7 +87,7 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		}
 		if n := record.Rounds().Tasks(); n != 14 || len(record.DoneTasks()) != 14 ||
 			record.Rounds().Missed(run.Cells[1].ID) == "" {
-			t.Errorf("its record has %d of %d tasks, and says of the noisy cell %q", len(record.DoneTasks()), n,
+			t.Errorf("its record has %d of %d tasks, and for the noisy cell %q", len(record.DoneTasks()), n,
 				record.Rounds().Missed(run.Cells[1].ID))
 		}
 		if p, err := controller.Pull(t.Context(), l.client, run.ID, t.TempDir()); err != nil || !p.Complete() {
@@ -136,7 +136,7 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 				}
 				if !slices.ContainsFunc(w.events,
 					func(p controller.Progress) bool { return p.Kind == wire.TakenOver }) {
-					t.Errorf("nobody took over: %s", w.kinds())
+					t.Errorf("no takeover: %s", w.kinds())
 				}
 			})
 		})

@@ -229,7 +229,7 @@ func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
 		for i, had := range [][]string{one, two} {
 			all[i].span(t)
 			if got := l.state(all[i].id, wire.RunState.Over); !strings.Contains(all[i].kinds(), "taken-over") {
-				t.Errorf("nothing says that run %s was taken over: %s, %+v", all[i].id, all[i].kinds(), got)
+				t.Errorf("no takeover of run %s: %s, %+v", all[i].id, all[i].kinds(), got)
 			}
 			var names []string
 			for _, a := range all[i].outcomes()[0].Agents {

@@ -41,10 +41,10 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 		if w.end.Reason != wire.EndFailed || !strings.Contains(w.end.Detail,
 			"the snapshots of a run may use 512.0 MiB") ||
 			!strings.Contains(w.end.Detail, "--record-limit") || !strings.Contains(w.end.Detail, "ctl run --resume") {
-			t.Errorf("the run ended so: %+v", w.end)
+			t.Errorf("the run ended with %+v", w.end)
 		}
 		if w.end.Ran < 2 || w.end.Ran >= 5 || len(w.outcomes()) != w.end.Ran || w.end.Failed > 0 {
-			t.Errorf("of %d tasks that were run %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()),
+			t.Errorf("of %d executed tasks %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()),
 				w.end.Failed)
 		}
 		if !strings.HasSuffix(w.kinds(), string(wire.TaskInterrupted)+" "+string(wire.RunEnded)) {
@@ -56,13 +56,13 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 		}
 		if w = l.runInto(root, run, done, nil); w.end.Reason != wire.EndDone || w.end.Ran != 5-len(done) ||
 			w.end.Failed > 0 {
-			t.Errorf("resumed with space for snapshots it ended so: %+v, of %d tasks", w.end, 5-len(done))
+			t.Errorf("resumed with space for snapshots, the run ended with %+v, of %d tasks", w.end, 5-len(done))
 		}
 	})
 }
 
 // A run waits while 50 other runs have streams that are not copied, and reports it.
-func TestARunWaitsForRoom(t *testing.T) {
+func TestARunWaitsForStorage(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 		js, err := jetstream.New(l.foreigner())
@@ -87,10 +87,10 @@ func TestARunWaitsForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w := l.follow(run)[0]; w.end.Reason != wire.EndDone || w.end.Failed > 0 {
-			t.Errorf("the run ended so: %+v", w.end)
+			t.Errorf("the run ended with %+v", w.end)
 		}
 		if s := l.state(run.ID, wire.RunState.Over); s.Waiting != "" {
-			t.Errorf("it has ended, and waits for %s", s.Waiting)
+			t.Errorf("an ended run waits for %s", s.Waiting)
 		}
 	})
 }

@@ -129,11 +129,11 @@ func (x killing) replaced(t *testing.T) {
 	}
 	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == wire.TakenOver })
 	if over < 0 {
-		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
+		t.Fatalf("no takeover: %s", w.kinds())
 	}
 	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID ||
 		!strings.HasSuffix(e.Detail, " has taken over: the task in flight is repeated") {
-		t.Errorf("the record says %q of task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
+		t.Errorf("the takeover has the detail %q for task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
 	}
 	for i, o := range all {
 		if repeated := i == x.task-1; len(o.FailedAttempts) > 0 != repeated || repeated &&
@@ -198,7 +198,7 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("nothing says that the run is copied: %+v", folder)
+				t.Fatalf("the run is not marked as copied: %+v", folder)
 			}
 		}
 		dir, err := runs.Open(l.config.Copies, run.ID)
@@ -210,7 +210,7 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 		}
 		for _, name := range []string{"tables.txt", "report.html"} {
 			if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
-				t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
+				t.Errorf("the run is marked as copied without %s: %v", name, err)
 			}
 		}
 		asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}

@@ -23,7 +23,7 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	var had []string
 	p := s.Pace
 	if done, of := p.All(); done != 0 || of != 20 || !p.rounds.Open() {
-		t.Errorf("%d of %d, at max: %v", done, of, p.rounds.Open())
+		t.Errorf("%d of %d, maximum: %v", done, of, p.rounds.Open())
 	}
 	for n := 1; n <= 6; n++ {
 		id := fmt.Sprintf("a-r%d", n)

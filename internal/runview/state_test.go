@@ -114,7 +114,7 @@ func TestPhases(t *testing.T) {
 	r.Attempt.Task.Cell.Workload.Steady.Auto = true
 	r.Apply(wire.Entry{Ref: ref, Snapshot: &record.Snapshot{Agent: "a", At: 3e9}}, r.now)
 	if p := r.phase(); p != UntilSteady {
-		t.Errorf("%s: it is not known when the measurement begins", p)
+		t.Errorf("%s: the start of the measurement is unknown", p)
 	}
 }
 

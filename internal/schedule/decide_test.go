@@ -76,7 +76,7 @@ func TestSlotsFireOnce(t *testing.T) {
 	}
 	s.Due(slots, at(t, "2026-11-03T02:00:00Z"))
 	if s.Current == nil || s.Current.Previous != first || s.Current.Run == first {
-		t.Errorf("%+v: want the next run, that knows the one before", s.Current)
+		t.Errorf("%+v: want the next run, with the previous one", s.Current)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestMissedSlots(t *testing.T) {
 				t.Errorf("history is %+v, want %q", s.History, c.why)
 			}
 			if s.Current != nil && s.Current.Missed == 0 {
-				t.Error("it does not say how many were missed")
+				t.Error("the reason has no number of missed slots")
 			}
 			if s.Due(slots, now) {
 				t.Error("asked again it does it again")
@@ -225,7 +225,7 @@ func TestMakingIsGivenUp(t *testing.T) {
 		t.Errorf("%+v, %+v: want it given up", s.Current, s.History)
 	}
 	if s.History[0].Hooks[0].State != CallPending {
-		t.Error("nobody is told of it")
+		t.Error("no hook is pending")
 	}
 }
 
@@ -246,7 +246,7 @@ func TestStaleChanges(t *testing.T) {
 		"Called": func() bool { return s.Called(run, Call{Hook: "mail", State: CallFailed}, nil) },
 	} {
 		if late() {
-			t.Errorf("%s of a slot that is over says that it changed something", name)
+			t.Errorf("%s of an ended slot reports a change", name)
 		}
 	}
 	if after, _ := json.Marshal(s); string(after) != string(before) {
@@ -344,7 +344,7 @@ func TestDefinitionFaultsComeAtOnce(t *testing.T) {
 	for _, want := range []string{`"a b"`, `"x"`, `"y"`, `"perhaps"`, `"pile"`, "192h", "given twice", `"no hook"`,
 		"0 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v\ndoes not say %s", err, want)
+			t.Errorf("%v\ndoes not contain %s", err, want)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func walk(t *testing.T, slots *Timetable, begin, end time.Time) {
 			due = true
 		}
 		if due != slot.Equal(now) {
-			t.Fatalf("at %s the wall clock says %v, and the slot is %s", now.In(slots.zone), due, slot)
+			t.Fatalf("at %s the wall clock shows %v, and the slot is %s", now.In(slots.zone), due, slot)
 		}
 		if due {
 			slot = slots.Next(now)

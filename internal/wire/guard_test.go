@@ -29,7 +29,7 @@ func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	defer stop()
 	client := clientOf(t, s)
 	if _, err := client.Agents(t.Context()); err == nil || !strings.Contains(err.Error(), ErrPanic.Error()) {
-		t.Errorf("the first request: %v: want an error that says so", err)
+		t.Errorf("the first request: %v: want an error that wraps ErrPanic", err)
 	}
 	if _, err := client.Agents(t.Context()); err != nil {
 		t.Errorf("the second request: %v", err)

@@ -100,7 +100,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := answer.Header.Get(headerError); !strings.Contains(text, "exceeds the limit of") {
-		t.Errorf("answered %q: want a refusal that says the limit", text)
+		t.Errorf("answer %q: want a refusal with the limit", text)
 	}
 	if len(took) > 0 {
 		t.Error("a heartbeat of 1 MiB was kept")

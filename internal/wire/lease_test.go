@@ -148,7 +148,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is.PreviousEpoch() != old.Epoch() {
-			t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.PreviousEpoch())
+			t.Errorf("the previous leadership had epoch %d, and PreviousEpoch is %d", old.Epoch(), is.PreviousEpoch())
 		}
 		if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}),
 			event(is, "after")); err != nil {
@@ -157,7 +157,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		way.open()
 		for range cap(late) {
 			if err := <-late; err == nil {
-				t.Error("a former leader was told that its word was taken")
+				t.Error("a write of a former leader was acknowledged")
 			}
 		}
 		if err := first.conn.flush(t.Context(), 10*time.Second); err != nil { // all delayed messages have arrived
@@ -422,7 +422,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 }
 
 // A standby whose limit of the record differs from the leader's logs it, because the limit would change at a takeover.
-func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
+func TestAStandbyLogsADifferentRecordLimit(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})
 		campaign(t, storeOf(t, s), "one")

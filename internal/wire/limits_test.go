@@ -143,7 +143,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 		go func() { _, _ = raw.Write([]byte(x.send)) }() // the server may close before it has read everything
 		said, err := io.ReadAll(lines)
 		if !strings.Contains(strings.ToLower(string(said)), x.want) {
-			t.Errorf("%s: the server says %q, %v: want %q, and the end of the connection", what, said, err, x.want)
+			t.Errorf("%s: the server reported %q, %v: want %q, and the end of the connection", what, said, err, x.want)
 		}
 	}
 

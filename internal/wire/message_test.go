@@ -132,7 +132,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	},
 		func(h Heartbeat, why string) {
 			if !strings.Contains(why, fmt.Sprint(plan.Protocol+1)) {
-				t.Errorf("the controller is told %q", why)
+				t.Errorf("the controller received the reason %q", why)
 			}
 			select {
 			case refused <- h:

@@ -186,7 +186,7 @@ func compareTable(t *testing.T, table string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s says otherwise, -update writes it:\n%s", permissionsPage, table)
+		t.Fatalf("%s differs; rewrite it with -update:\n%s", permissionsPage, table)
 	}
 	if err := os.WriteFile(permissionsPage, []byte(before+begin+table+end+after), 0o644); err != nil {
 		t.Fatal(err)

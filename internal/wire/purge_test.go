@@ -44,7 +44,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 		"store a baseline": leader.PutBaseline(t.Context(), plan.BaselineRecord{Baseline: plan.Baseline{Name: "b"}}),
 	} {
 		if !errors.Is(err, lease.ErrFenced) && !errors.Is(err, lease.ErrLost) {
-			t.Errorf("%s: %v: want to read that another leads", what, err)
+			t.Errorf("%s: %v: want lease.ErrFenced or lease.ErrLost", what, err)
 		}
 	}
 	if after, err := wiretest.Stored(t.Context(), c.js); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {

@@ -218,14 +218,14 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 }
 
-// TestWithoutALeaderAgentsLearnItAtOnce proves this across the border of their account.
-func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
+// TestRequestsOfAgentsFailAtOnceWithoutALeader proves this across the border of their account.
+func TestRequestsOfAgentsFailAtOnceWithoutALeader(t *testing.T) {
 	g := guardPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"),
 		Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
-		t.Errorf("a heartbeat that nobody hears: %v, want ErrNoController", err)
+		t.Errorf("a heartbeat without a leader: %v, want ErrNoController", err)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 		if _, err = c.History(ctx, plan.HistoryQuery{Cells: []string{"x"}}); err == nil ||
 			!strings.Contains(err.Error(), "no such cell") {
-			t.Errorf("%s asks for what is not there: %v", who, err)
+			t.Errorf("%s requested a missing value: %v", who, err)
 		}
 		if len(agents) != 1 {
 			t.Errorf("%s sees %d agents", who, len(agents))
@@ -562,8 +562,8 @@ func TestALostLinkComesBackWithoutTheKeyFile(t *testing.T) {
 	}
 }
 
-// TestALinkThatCannotBeOpenedAgainSaysWhyOnce proves that the reason is not logged for each attempt.
-func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
+// TestALinkThatCannotBeRestoredIsLoggedOnce proves that the reason is not logged for each attempt.
+func TestALinkThatCannotBeRestoredIsLoggedOnce(t *testing.T) {
 	g := guardPlane(t)
 	c := g.dial(t, "a1")
 	log := &logged{}

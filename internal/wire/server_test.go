@@ -67,7 +67,7 @@ func TestALinkThatIsLostIsLogged(t *testing.T) {
 	select {
 	case <-c.Relinked():
 	case <-time.After(time.Minute):
-		t.Error("who waits for the link is not told any more")
+		t.Error("Relinked received nothing")
 	}
 	c.Close()
 	if got := log.await(t, 2); !slices.Equal(got, want) {
@@ -117,7 +117,7 @@ func TestAServerThatIsStuckIsLeft(t *testing.T) {
 		begin := time.Now()
 		s.shut(func() { <-free })
 		if d := time.Since(begin); d != stopTimeout || !strings.Contains(said.String(), "does not stop") {
-			t.Errorf("left after %v, saying %q: want %v and a line", d, said.String(), stopTimeout)
+			t.Errorf("shut returned after %v and logged %q: want %v and one line", d, said.String(), stopTimeout)
 		}
 		close(free)
 	})

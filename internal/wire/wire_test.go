@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
+func TestHeartbeatsEndWithALeavingHeartbeat(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	controller, agent := storeOf(t, s), NewAgent(link(t, s))
 	ended := make(chan error, 1)
@@ -210,7 +210,7 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 		t.Error(err)
 	}
 	if left.Load() != 1 {
-		t.Error("no goodbye: the controller would take an agent that stops for a lost one")
+		t.Error("no leaving heartbeat: the controller would report the agent as lost")
 	}
 }
 

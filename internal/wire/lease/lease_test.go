@@ -164,7 +164,7 @@ func TestEpochsGrowWithinOneInstant(t *testing.T) {
 }
 
 // A candidate does not wait for an epoch of a host whose clock is ahead.
-func TestAnEpochOfTheFutureDelaysNobody(t *testing.T) {
+func TestAnEpochOfTheFutureCausesNoDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := Holder{Epoch: uint64(time.Now().Add(time.Hour).UnixMilli()), Released: true}
 		value, err := json.Marshal(ahead)
