@@ -61,10 +61,10 @@ func (a *Agent) LocalPort() int {
 	return at.Port
 }
 
-// obey returns an error for epochs that no leader can have, and for epochs lower than the highest received one. A
-// single server that was started again may have lost its data, and its clock may have been set back. Then lower epochs
-// begin.
-func (a *Agent) obey(epoch uint64) error {
+// acceptEpoch returns an error for epochs that no leader can have, and for epochs lower than the highest received one.
+// A single server that was started again may have lost its data, and its clock may have been set back. Then lower
+// epochs begin.
+func (a *Agent) acceptEpoch(epoch uint64) error {
 	if err := lease.CheckEpoch(epoch); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subject.Heartbeat(h.Agent), h)
+	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.acceptEpoch, subject.Heartbeat(h.Agent), h)
 }
 
 // permissionHint returns the error of a heartbeat that the credentials do not allow, with the probable fix.
@@ -150,7 +150,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	x.Sent = clock.Now()
-	answer, err := request[empty, clockAnswer](ctx, a.conn, a.obey, subject.Clock(agent), empty{})
+	answer, err := request[empty, clockAnswer](ctx, a.conn, a.acceptEpoch, subject.Clock(agent), empty{})
 	x.Received = clock.Now()
 	slew, bound := clock.Slew()
 	if err == nil && answer.Clock == "" {
@@ -173,7 +173,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 		if c.Instance != instance {
 			return empty{}, errUnanswered
 		}
-		err := a.obey(c.Epoch)
+		err := a.acceptEpoch(c.Epoch)
 		if err == nil && (c.Assignment == nil) == (c.Release == nil) {
 			err = errors.New("read command: neither an assignment nor a release, or both")
 		}
@@ -191,25 +191,25 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 // Arrive reports an agent's arrival at a step, or its failure. It retries until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 	v.cut()
-	return wrap(repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v), "arrive at %s", v.Step)
+	return wrap(repeat(ctx, a.conn, a.acceptEpoch, subject.Arrive(v.Agent), reportTimeout, v), "arrive at %s", v.Step)
 }
 
 // Snapshot reports a snapshot. It retries until the snapshot is stored or ctx ends. The controller stores each number
 // of an agent once. An agent must send its snapshots one after the other. ErrTooLarge means that it must be split.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
 	report := snapshotReport{ref, s}
-	return wrap(repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, report), "send snapshot")
+	return wrap(repeat(ctx, a.conn, a.acceptEpoch, subject.Report(s.Agent), reportTimeout, report), "send snapshot")
 }
 
 // repeat sends a request, for timeout each, until ctx ends or there is an answer other than that it was not stored.
-func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration,
+func repeat[Q any](ctx context.Context, c *Conn, checkEpoch func(uint64) error, subject string, timeout time.Duration,
 	q Q) error {
 	for {
 		err := ErrNoController
 		if c.Linked() { // else the library would buffer all of them until the link is restored
 			one, stop := c.again.within(ctx)
 			bounded, cancel := context.WithTimeout(one, timeout)
-			_, err = request[Q, empty](bounded, c, obey, subject, q)
+			_, err = request[Q, empty](bounded, c, checkEpoch, subject, q)
 			cancel()
 			stop()
 		}

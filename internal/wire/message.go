@@ -30,30 +30,26 @@ type Submission struct {
 	Schedule string             `json:"schedule,omitempty"` // the name of the schedule that submitted it
 }
 
-// check returns an error unless the submission is of the run, its record can be copied, and its names are short.
-func (s Submission) check(run string) error {
-	if s.Run.ID != run {
-		return fmt.Errorf("it contains run %.20q", s.Run.ID)
-	}
-	if err := plan.CheckRunID(run); err != nil {
-		return err
-	}
-	names := []string{s.Schedule, s.Run.Name, s.By}
-	for _, t := range s.Run.Cells {
-		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest name of its tasks
-	}
-	return subject.CheckNames(names...)
-}
-
-// readSubmission decodes and checks a compressed submission of a run. size: its estimated memory in bytes.
+// readSubmission decodes a compressed submission of a run. size: its estimated memory in bytes. The error also means
+// that it is of another run, that its record cannot be copied, or that a name is too long.
 func readSubmission(run string, packed []byte) (s *Submission, size int, err error) {
 	s = &Submission{}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err == nil {
 		size, err = plan.DecodeSized(z, plan.MaxDocument, s)
 	}
+	if err == nil && s.Run.ID != run {
+		err = fmt.Errorf("it contains run %.20q", s.Run.ID)
+	}
 	if err == nil {
-		err = s.check(run)
+		err = plan.CheckRunID(run)
+	}
+	if err == nil {
+		names := []string{s.Schedule, s.Run.Name, s.By}
+		for _, t := range s.Run.Cells {
+			names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest name of its tasks
+		}
+		err = subject.CheckNames(names...)
 	}
 	if err != nil {
 		return nil, size, fmt.Errorf("read submission: %w", err)

@@ -85,14 +85,14 @@ func TestAgentsObeyTheLeaderOfAServerThatStartedAgain(t *testing.T) {
 	}
 	defer c.Close()
 	a, now := NewAgent(c), uint64(time.Now().UnixMilli())
-	if err := a.obey(now + 1000); err != nil {
+	if err := a.acceptEpoch(now + 1000); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.obey(now); !errors.Is(err, lease.ErrFenced) {
+	if err := a.acceptEpoch(now); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("a lower epoch on the same server: %v, want lease.ErrFenced", err)
 	}
 	s.Close()
-	if err := a.obey(now); !errors.Is(err, lease.ErrFenced) {
+	if err := a.acceptEpoch(now); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("a lower epoch without a server: %v, want lease.ErrFenced", err)
 	}
 	plane(t, ServerConfig{Listen: strings.TrimPrefix(s.URL(), "nats://"), Open: true})
@@ -101,10 +101,10 @@ func TestAgentsObeyTheLeaderOfAServerThatStartedAgain(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the link is not back")
 	}
-	if err := a.obey(now); err != nil {
+	if err := a.acceptEpoch(now); err != nil {
 		t.Errorf("the leader of the server that started again: %v", err)
 	}
-	if err := a.obey(now - 1); !errors.Is(err, lease.ErrFenced) {
+	if err := a.acceptEpoch(now - 1); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("a former leader of it: %v, want lease.ErrFenced", err)
 	}
 }

@@ -225,8 +225,8 @@ func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return r.is }
 
 // request sends q to a service and returns its answer. The error wraps ErrNoController, without a wait, if no
-// controller leads. ctx bounds the wait for the answer. obey checks the epoch of the answer; nil: any.
-func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, to string, q Q) (a A, err error) {
+// controller leads. ctx bounds the wait for the answer. checkEpoch checks the epoch of the answer; nil: any.
+func request[Q, A any](ctx context.Context, c *Conn, checkEpoch func(uint64) error, to string, q Q) (a A, err error) {
 	m, err := c.codec.encode(to, q)
 	if err != nil {
 		return a, err
@@ -238,8 +238,8 @@ func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) err
 	if err != nil {
 		return a, c.unlinked(err)
 	}
-	if obey != nil {
-		if err := obey(lease.Epoch(answer.Header)); err != nil {
+	if checkEpoch != nil {
+		if err := checkEpoch(lease.Epoch(answer.Header)); err != nil {
 			return a, err
 		}
 	}
@@ -266,8 +266,8 @@ func afterAnswer(ctx context.Context, do func()) {
 }
 
 // serve answers requests until stop is called. stop ends the context of the requests in progress and waits for them.
-// handle is called from several goroutines. Its subject is that of the request: tokens of it may name the sender, as the
-// server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
+// handle is called from several goroutines. Its subject is that of the request: tokens of it may name the sender, as
+// the server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
 func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(),
 	err error) {
 	ctx, cancel := context.WithCancel(context.Background())

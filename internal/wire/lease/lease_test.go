@@ -179,7 +179,7 @@ func TestAnEpochOfTheFutureCausesNoDelay(t *testing.T) {
 	})
 }
 
-// TestALeaseOfTheFarFutureIsNotContinued proves that a candidate rejects an epoch that no agent would obey, and leads
+// TestALeaseOfTheFarFutureIsNotContinued proves that a candidate rejects an epoch that no agent would accept, and leads
 // when the lease was deleted.
 func TestALeaseOfTheFarFutureIsNotContinued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
