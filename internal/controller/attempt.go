@@ -195,7 +195,7 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 	recorded := false
 	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {
 		var missing *wire.End
-		if all, missing = assignAgents(t.Cell, x.fit(ctx)); missing == nil {
+		if all, missing = assignAgents(t.Cell, x.usableAgents(ctx)); missing == nil {
 			x.short = time.Time{}
 			return 0, nil
 		}
@@ -283,7 +283,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.settle(ctx, a.observers, wire.StepOpen, observerReady); err != nil {
 		return err
 	}
-	a.learn()
+	a.storeSubjects()
 	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
 		if err := a.step(ctx, wire.Release{Step: step}, connect+stepMargin); err != nil {
 			return err
@@ -355,8 +355,9 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	return nil
 }
 
-// learn stores the broker description of the first group's first agent and, for side-by-side brokers, of each group.
-func (a *attempt) learn() {
+// storeSubjects stores the broker description of the first group's first agent and, for side-by-side brokers, of each
+// group.
+func (a *attempt) storeSubjects() {
 	for _, p := range slices.Backward(a.parts) { // the first part is set last
 		if p.subject == nil {
 			continue
@@ -655,7 +656,7 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 			p.dropped = true
 			p.Error = cmp.Or(p.Error, fmt.Sprintf("%s: no response within %v", verb(step), limit))
 			a.remark(p.Agent, "error", p.Error)
-			a.agents.blame(p.agent, a.task.ID)
+			a.agents.markStuck(p.agent, a.task.ID)
 		}
 		if p == nil {
 			return 0, nil
@@ -667,7 +668,7 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 // wait handles reports and looks for lost agents until left returns no remaining time: see fleet.await.
 func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) error {
 	return a.agents.await(ctx, a.mailbox.reports, a.take, func() (time.Duration, error) {
-		a.lookForLost(ctx)
+		a.dropLost(ctx)
 		return left()
 	})
 }
@@ -740,7 +741,7 @@ func (a *attempt) handle(r agentReport) {
 		a.log.Error("refused", "task", a.task.ID, "agent", r.agent, "err", r.err)
 	case r.snapshot != nil:
 		group := slices.IndexFunc(a.groups, func(t plan.Task) bool { return t.Group == p.Group }) // -1: it has no groups
-		a.traffic.hear(p, r.snapshot, a.groups[max(0, group)].Cell.RedeliverAfter.D().Nanoseconds())
+		a.traffic.add(p, r.snapshot, a.groups[max(0, group)].Cell.RedeliverAfter.D().Nanoseconds())
 	case r.arrival != nil:
 		a.arrived(p, *r.arrival)
 	}
@@ -785,8 +786,8 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	}
 }
 
-// lookForLost finds agents and observers whose process has ended or is silent.
-func (a *attempt) lookForLost(ctx context.Context) {
+// dropLost drops agents and observers whose process has ended or is silent.
+func (a *attempt) dropLost(ctx context.Context) {
 	for _, o := range a.observers {
 		if lives, _, _ := a.agents.process(o.agent); !lives && !o.at[wire.StepFinish] {
 			a.dropObserver(o, "the agent was lost")
@@ -850,7 +851,7 @@ func (a *attempt) remark(agent, kind, detail string) {
 // findObservers finds the observers of the cell's brokers among the agents that have no role in the attempt.
 func (a *attempt) findObservers() {
 	brokers := a.task.Cell.Brokers()
-	for _, agent := range a.agents.fit() {
+	for _, agent := range a.agents.available() {
 		observe, unclear := plan.Observe(brokers, agent.Observes)
 		for _, name := range unclear {
 			a.notObserved(name, agent.Agent,
@@ -861,7 +862,7 @@ func (a *attempt) findObservers() {
 				observe: observe, at: map[wire.Step]bool{}})
 		}
 	}
-	for _, agent := range a.agents.away() {
+	for _, agent := range a.agents.lostObservers() {
 		observe, _ := plan.Observe(brokers, agent.Observes)
 		for _, x := range observe {
 			a.notObserved(x.Broker, agent.Agent, "the agent is not connected")
@@ -894,9 +895,10 @@ type traffic struct {
 	redelivered int64
 }
 
-// hear handles a snapshot. Only time differences within the snapshot are used, so the agent's clock does not matter.
-// The transport delay makes times appear later, never earlier. redeliverAfter is that of the agent's group, in ns.
-func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
+// add adds the times of a snapshot. Only time differences within the snapshot are used, so the agent's clock does not
+// matter. The transport delay makes times appear later, never earlier. redeliverAfter is that of the agent's group, in
+// ns.
+func (t *traffic) add(p *part, s *record.Snapshot, redeliverAfter int64) {
 	now := clock.Now()
 	note := func(last *int64, at int64) {
 		if at != 0 {

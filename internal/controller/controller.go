@@ -285,7 +285,7 @@ func (l *leader) lead(ctx context.Context) error {
 	keeping.Go(func() { // delete streams of old runs while other runs execute
 		for wire.Wait(ctx, freeStorageEvery) == nil {
 			l.purging.Lock()
-			_, err := l.lease.FreeStorage(ctx, "", l.queue.holds)
+			_, err := l.lease.FreeStorage(ctx, "", l.queue.contains)
 			l.purging.Unlock()
 			if err != nil && ctx.Err() == nil {
 				l.cfg.Log.Warn("cannot free storage on the control plane", "err", err)
@@ -351,12 +351,12 @@ func (l *leader) serveQueue(ctx context.Context) error {
 			l.queue.start(c, cancel)
 			executing.Go(func() {
 				defer cancel(nil)
-				l.carry(leading, running, c)
+				l.executeWithRetry(leading, running, c)
 				l.queue.finish(c)
 			})
 		}
 		for _, c := range waiting {
-			l.noteWaiting(looping, c, c.waiting)
+			l.storeWaiting(looping, c, c.waiting)
 		}
 		select {
 		case <-l.queue.changed:
@@ -373,8 +373,8 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	return nil
 }
 
-// noteWaiting stores what a run waits for in the run's state.
-func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) {
+// storeWaiting stores what a run waits for in the run's state.
+func (l *leader) storeWaiting(ctx context.Context, c *queuedRun, waiting string) {
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
 	l.put(ctx, s)
@@ -393,10 +393,10 @@ const (
 	maxRetry = 30 * time.Second
 )
 
-// carry executes a run until it has ended, this controller hands over (leading ends), or the lease is lost. An error
-// that is not the run's own leads to another attempt, which keeps the run's agents and brokers. The attempt continues
-// from the record, as another leader would.
-func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
+// executeWithRetry executes a run until it has ended, this controller hands over (leading ends), or the lease is lost.
+// An error that is not the run's own leads to another attempt, which keeps the run's agents and brokers. The attempt
+// continues from the record, as another leader would.
+func (l *leader) executeWithRetry(leading, ctx context.Context, c *queuedRun) {
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		began := time.Now()
 		err := wire.Guard(l.cfg.Log, "run "+c.Run, func() error { return l.execute(ctx, c) })
@@ -506,7 +506,7 @@ func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder,
 		if waiting != reported {
 			reported = waiting
 			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
-			l.noteWaiting(ctx, c, waiting)
+			l.storeWaiting(ctx, c, waiting)
 		}
 		if err := wire.Wait(ctx, freeStorageEvery); err != nil && !errors.Is(err, errCancelled) {
 			return nil, err
@@ -522,7 +522,7 @@ func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recor
 	defer l.purging.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if waiting, err = l.lease.FreeStorage(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
+	if waiting, err = l.lease.FreeStorage(ctx, run, l.queue.contains); err != nil || waiting != "" && !cancelled {
 		return nil, waiting, err
 	}
 	record, err = l.lease.Acquire(ctx, run)

@@ -161,9 +161,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		had = append(had, h.Attempt.Started.Agents...)
 	}
 	x.leader.agents.awaitThat(ctx, wire.LostAfter, func() bool { // a new leader has received no heartbeats yet
-		return !slices.ContainsFunc(had, func(name string) bool { return !x.leader.agents.there(name) })
+		return !slices.ContainsFunc(had, func(name string) bool { return !x.leader.agents.has(name) })
 	})
-	x.leader.queue.met(x.queued)
+	x.leader.queue.endReservation(x.queued)
 	if h.Accepted {
 		return todo, done, x.takeOver(ctx, h) // the contacts of the former leader count
 	}
@@ -194,9 +194,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	return todo, done, nil
 }
 
-// fit returns the agents that this run may use, sorted by name, and stores their names in the run's state.
-func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
-	fit := x.leader.queue.fit(x.queued)
+// usableAgents returns the agents that this run may use, sorted by name, and stores their names in the run's state.
+func (x *execution) usableAgents(ctx context.Context) []wire.AgentInfo {
+	fit := x.leader.queue.agentsOf(x.queued)
 	if now := x.leader.queue.names(x.queued); !slices.Equal(now, x.state.Agents) {
 		x.state.Agents = now
 		x.leader.put(ctx, x.state)
@@ -214,7 +214,7 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	}
 	var all []plan.Ceiling
 	seen := map[plan.LoadShape]bool{}
-	fit := x.fit(x.between)
+	fit := x.usableAgents(x.between)
 	measured := 0
 	if !x.leader.queue.alone(x.queued) {
 		measured = maxCeilings
@@ -336,7 +336,7 @@ type contact struct {
 func (x *execution) contact(tasks []plan.Task, done map[string]bool) (events []wire.RunEvent) {
 	var contacts []*contact
 	byKey := map[string]*contact{}
-	fit := x.fit(x.between)
+	fit := x.usableAgents(x.between)
 	for _, t := range tasks {
 		if done[t.ID] {
 			continue

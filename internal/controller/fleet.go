@@ -21,7 +21,7 @@ type fleet struct {
 	mu      sync.Mutex
 	members map[string]*member
 	former  map[string][]former       // by agent
-	gone    map[string]wire.AgentInfo // lost observers that have not come back
+	lost    map[string]wire.AgentInfo // lost observers that have not come back
 	refused map[string]wire.AgentInfo // recently refused, by agent
 	changed chan struct{}             // closed and replaced at every change of the members or their tasks
 	lines   map[string]int            // written to the log since counted, by agent
@@ -51,7 +51,7 @@ type member struct {
 
 func newFleet(log *slog.Logger) *fleet {
 	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{},
-		gone: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{}),
+		lost: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{}),
 		lines: map[string]int{}}
 }
 
@@ -95,21 +95,21 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 		}
 		m = &member{}
 		f.members[h.Agent] = m
-		delete(f.gone, h.Agent)
+		delete(f.lost, h.Agent)
 		f.note(slog.LevelInfo, "agent joined", h)
-		f.tell()
+		f.notify()
 	}
 	if h.Draining && !m.Draining {
 		f.note(slog.LevelInfo, "agent is leaving after its task", h)
-		f.tell()
+		f.notify()
 	}
 	if h.Attempt != m.Attempt {
-		f.tell()
+		f.notify()
 	}
 	m.Heartbeat, m.Seen = h, time.Now()
 	if m.stuck != "" && h.Busy != m.stuck {
 		m.stuck = ""
-		f.tell()
+		f.notify()
 	}
 	return ""
 }
@@ -139,8 +139,8 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 			if min(time.Since(m.Seen), time.Since(listening)) < wire.LostAfter {
 				continue
 			}
-			if m.Observer && len(f.gone) < maxMembers {
-				f.gone[name] = m.AgentInfo
+			if m.Observer && len(f.lost) < maxMembers {
+				f.lost[name] = m.AgentInfo
 			}
 			f.drop(m, slog.LevelWarn, fmt.Sprintf("sent no heartbeat for %v", wire.LostAfter))
 		}
@@ -160,20 +160,20 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	list = append(list, former{m.Instance, m.Seen, m.Leaving})
 	f.former[name] = list[max(0, len(list)-maxFormer):]
 	f.note(level, "agent "+why, m.Heartbeat)
-	f.tell()
+	f.notify()
 }
 
-// tell wakes the waiting goroutines. The caller holds mu.
-func (f *fleet) tell() {
+// notify wakes the waiting goroutines. The caller holds mu.
+func (f *fleet) notify() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// rouse wakes the waiting goroutines: agents are free again.
-func (f *fleet) rouse() {
+// agentsFreed wakes the waiting goroutines.
+func (f *fleet) agentsFreed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tell()
+	f.notify()
 }
 
 // watch returns a channel that is closed at the next change of the fleet. It reports the progress of ctx.
@@ -200,8 +200,8 @@ func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Durati
 	return false, false, 0
 }
 
-// blame marks an agent that did not end a task in time. It gets no other task while its heartbeat names this one.
-func (f *fleet) blame(a wire.AgentInfo, task string) {
+// markStuck marks an agent that did not end a task in time. It gets no other task while its heartbeat names this one.
+func (f *fleet) markStuck(a wire.AgentInfo, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
@@ -209,7 +209,7 @@ func (f *fleet) blame(a wire.AgentInfo, task string) {
 	}
 }
 
-func (f *fleet) there(name string) bool {
+func (f *fleet) has(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members[name] != nil
@@ -251,14 +251,14 @@ func (f *fleet) awaitThat(ctx context.Context, limit time.Duration, done func() 
 }
 
 // list returns the living agents, sorted by name.
-func (f *fleet) list() []wire.AgentInfo { return f.those(func(*member) bool { return true }) }
+func (f *fleet) list() []wire.AgentInfo { return f.filter(func(*member) bool { return true }) }
 
-// fit returns the agents that can accept a task, sorted by name.
-func (f *fleet) fit() []wire.AgentInfo {
-	return f.those(func(m *member) bool { return m.stuck == "" && !m.Draining })
+// available returns the agents that can accept a task, sorted by name.
+func (f *fleet) available() []wire.AgentInfo {
+	return f.filter(func(m *member) bool { return m.stuck == "" && !m.Draining })
 }
 
-func (f *fleet) those(want func(*member) bool) []wire.AgentInfo {
+func (f *fleet) filter(want func(*member) bool) []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	agents := make([]wire.AgentInfo, 0, len(f.members))
@@ -271,11 +271,11 @@ func (f *fleet) those(want func(*member) bool) []wire.AgentInfo {
 	return agents
 }
 
-// away returns the lost observers, sorted by name. What they should measure is not measured.
-func (f *fleet) away() []wire.AgentInfo {
+// lostObservers returns the lost observers, sorted by name. Their brokers are not measured.
+func (f *fleet) lostObservers() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.gone), byName)
+	return slices.SortedFunc(maps.Values(f.lost), byName)
 }
 
 func byName(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) }

@@ -42,13 +42,13 @@ func TestAgentsAreNotLostDuringAnOutage(t *testing.T) {
 						f.heartbeat(wire.Heartbeat{Agent: name, Instance: "i"})
 					}
 					time.Sleep(time.Second + outage + back)
-					if !f.there("a1") {
+					if !f.has("a1") {
 						t.Errorf("lost %v after the outage", back)
 					}
 					f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 					time.Sleep(wire.LostAfter - back + silenceEvery)
-					if f.there("silent") || !f.there("a1") {
-						t.Errorf("the silent one is there: %v, the other: %v", f.there("silent"), f.there("a1"))
+					if f.has("silent") || !f.has("a1") {
+						t.Errorf("the silent one is there: %v, the other: %v", f.has("silent"), f.has("a1"))
 					}
 				})
 			})
@@ -66,7 +66,7 @@ func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 		go f.dropSilent(ctx, func(ctx context.Context) (time.Duration, error) { return rtt, wire.Wait(ctx, rtt) })
 		f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 		time.Sleep(2 * wire.LostAfter)
-		if f.there("a1") {
+		if f.has("a1") {
 			t.Error("an agent that was silent for twice the time is not lost")
 		}
 	})

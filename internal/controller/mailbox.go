@@ -61,7 +61,7 @@ func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *reco
 		// A stored snapshot counts, even if the attempt no longer accepts reports.
 		r := agentReport{agent: s.Agent, snapshot: &s}
 		r.err = wire.Guard(m.log, "snapshot of agent "+s.Agent, func() error { merged.Add(s); return nil })
-		_ = m.hand(ctx, r)
+		_ = m.accept(ctx, r)
 	})
 	var sending sync.WaitGroup
 	for _, a := range m.agents {
@@ -81,7 +81,7 @@ func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo
 		case command := <-m.commands[a.Agent]:
 			err := lease.Command(ctx, a.Agent, command)
 			if err != nil && ctx.Err() == nil {
-				_ = m.hand(ctx, agentReport{agent: a.Agent, err: fmt.Errorf("rejected by agent %s: %w", a.Agent, err)})
+				_ = m.accept(ctx, agentReport{agent: a.Agent, err: fmt.Errorf("rejected by agent %s: %w", a.Agent, err)})
 			}
 		case <-ctx.Done():
 			return
@@ -94,8 +94,8 @@ func (m *mailbox) command(a wire.AgentInfo, command wire.Command) {
 	m.commands[a.Agent] <- command
 }
 
-// hand passes a report to the attempt and waits until the attempt has it.
-func (m *mailbox) hand(ctx context.Context, r agentReport) error {
+// accept passes a report to the attempt and waits until the attempt has it.
+func (m *mailbox) accept(ctx context.Context, r agentReport) error {
 	select {
 	case m.reports <- r:
 		return nil
@@ -138,7 +138,7 @@ func (o *runOwnership) arrive(ctx context.Context, a wire.Arrival) error {
 	if m == nil {
 		return wire.ErrNoAttempt
 	}
-	return m.hand(ctx, agentReport{agent: a.Agent, arrival: &a})
+	return m.accept(ctx, agentReport{agent: a.Agent, arrival: &a})
 }
 
 // snapshot stores a snapshot of an owned attempt. An invalid or too large one fails the agent's part.
@@ -148,12 +148,12 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 		return wire.ErrNoAttempt
 	}
 	if err := wire.CheckData(m.task, &s); err != nil {
-		_ = m.hand(ctx, agentReport{agent: s.Agent, err: err}) // an error means that the attempt is over
+		_ = m.accept(ctx, agentReport{agent: s.Agent, err: err}) // an error means that the attempt is over
 		return err
 	}
 	err := m.snapshots.Store(ctx, s)
 	if errors.Is(err, wire.ErrSnapshots) || errors.Is(err, wire.ErrFull) {
-		_ = m.hand(ctx, agentReport{agent: s.Agent, err: err})
+		_ = m.accept(ctx, agentReport{agent: s.Agent, err: err})
 	}
 	return err
 }

@@ -114,7 +114,7 @@ func TestCompletedTasksReserveNoAgents(t *testing.T) {
 			noted)
 		q.complete()
 		begin, _ := q.next()
-		q.met(begin[0])
+		q.endReservation(begin[0])
 		q.require(begin[0], map[string]bool{"done-r1": true})
 		q.add(t.Context(), requestOf("next", 2, aCell("n", 2, `{"name":"y"}`)), wire.RunState{})
 		if begin, waiting := q.next(); len(begin) != 1 {

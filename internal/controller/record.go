@@ -468,7 +468,7 @@ func (k *copies) run(ctx context.Context) {
 					}
 					_, err := Record(ctx, k.store, r.Run, k.cfg.Copies, nil, points)
 					if err == nil {
-						k.keep(ctx, r.Run)
+						k.writeReport(ctx, r.Run)
 					}
 					return err
 				}))
@@ -534,9 +534,10 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 		err)
 }
 
-// keep writes tables and a report beside a copy, and adds its values to the history. A failure does not make the copy
-// incomplete: ctl show -o html and ctl history reindex repeat both. A panic is caught, as agents may report anything.
-func (k *copies) keep(ctx context.Context, id string) {
+// writeReport writes tables and a report beside a copy, and adds its values to the history. A failure does not make the
+// copy incomplete: ctl show -o html and ctl history reindex repeat both. A panic is caught, as agents may report
+// anything.
+func (k *copies) writeReport(ctx context.Context, id string) {
 	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return // refused before it had a plan

@@ -102,11 +102,11 @@ func (q *runQueue) finish(run *queuedRun) {
 	q.mu.Lock()
 	q.runs = slices.DeleteFunc(q.runs, func(o *queuedRun) bool { return o == run })
 	q.mu.Unlock()
-	q.agents.rouse()
+	q.agents.agentsFreed()
 	q.wake()
 }
 
-func (q *runQueue) holds(id string) bool {
+func (q *runQueue) contains(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
@@ -118,8 +118,8 @@ func (q *runQueue) alone(run *queuedRun) bool {
 	return !slices.ContainsFunc(q.runs, func(o *queuedRun) bool { return o != run && o.executed() })
 }
 
-// met ends the reservation of agents that are missing since a former leader had the run.
-func (q *runQueue) met(run *queuedRun) {
+// endReservation ends the reservation of agents that are missing since a former leader had the run.
+func (q *runQueue) endReservation(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	run.former = false
@@ -139,8 +139,8 @@ func (q *runQueue) names(run *queuedRun) []string {
 	return slices.Sorted(maps.Keys(run.agents))
 }
 
-// fit returns the agents that an executed run may use, sorted by name. Lost agents are replaced by free ones.
-func (q *runQueue) fit(run *queuedRun) []wire.AgentInfo {
+// agentsOf returns the agents that an executed run may use, sorted by name. Lost agents are replaced by free ones.
+func (q *runQueue) agentsOf(run *queuedRun) []wire.AgentInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.DeleteFunc(q.pass().living, func(a wire.AgentInfo) bool { return !run.agents[a.Agent] })
@@ -191,7 +191,7 @@ type schedulingPass struct {
 
 // pass begins a pass. Executed runs keep their agents, and get free agents in place of lost ones.
 func (q *runQueue) pass() *schedulingPass {
-	p := &schedulingPass{living: q.agents.fit(), users: map[string]*queuedRun{}, brokers: map[string]*queuedRun{}}
+	p := &schedulingPass{living: q.agents.available(), users: map[string]*queuedRun{}, brokers: map[string]*queuedRun{}}
 	for _, r := range q.runs {
 		if !r.executed() {
 			continue
@@ -201,7 +201,7 @@ func (q *runQueue) pass() *schedulingPass {
 			p.brokers[id] = r
 		}
 		for name := range r.agents {
-			if r.former || q.agents.there(name) {
+			if r.former || q.agents.has(name) {
 				p.users[name] = r
 			} else {
 				delete(r.agents, name)
@@ -255,7 +255,8 @@ func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
 // A run that waits for other runs reserves its brokers and the agents that it needs. While there are too few agents, it
 // reserves all agents that it could use. So no later submission delays it.
 //
-// A run that all living agents cannot serve reserves none. It is refused after gatherTime if nothing else makes it wait.
+// A run that all living agents cannot serve reserves none. It is refused after gatherTime if nothing else makes it
+// wait.
 func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	var missing *wire.End
 	for _, c := range r.needs {

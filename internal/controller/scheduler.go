@@ -87,7 +87,7 @@ func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 				log: s.cfg.Log.With("schedule", kept.Name)}
 			s.keepers[kept.Name] = k
 			s.wg.Go(func() {
-				for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
+				for wire.Guard(k.log, "schedule", func() error { k.run(ctx); return nil }) != nil {
 					k.kept = wire.KeptSchedule{} // it fires again after a change; the others fire
 				}
 			})
@@ -124,14 +124,14 @@ type keeper struct {
 	wg      sync.WaitGroup
 }
 
-// keep handles changes of the schedule, slots, ended runs and hook results until ctx ends.
-func (k *keeper) keep(ctx context.Context) {
+// run handles changes of the schedule, slots, ended runs and hook results until ctx ends.
+func (k *keeper) run(ctx context.Context) {
 	defer k.wg.Wait()
 	ctx, unwatch := k.cfg.Status.watch(ctx, "schedule "+k.name)
 	defer unwatch()
 	for ctx.Err() == nil {
 		wire.Progress(ctx, 0)
-		tick := time.NewTimer(k.look(ctx))
+		tick := time.NewTimer(k.act(ctx))
 		select {
 		case kept := <-k.inbox:
 			k.take(kept)
@@ -192,9 +192,9 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 	}
 }
 
-// look performs the actions that are due, and returns the time until it is called again. That is at most reportEvery, as
+// act performs the actions that are due, and returns the time until it is called again. That is at most reportEvery, as
 // wall clocks are set, and hosts sleep.
-func (k *keeper) look(ctx context.Context) time.Duration {
+func (k *keeper) act(ctx context.Context) time.Duration {
 	if k.kept.Revision == 0 || k.kept.Err != nil {
 		return reportEvery
 	}
@@ -295,7 +295,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	}
 }
 
-// report passes a function that stores a result to the goroutine of keep.
+// report passes a function that stores a result to the goroutine of run.
 func (k *keeper) report(ctx context.Context, store func(context.Context)) {
 	select {
 	case k.results <- store:
