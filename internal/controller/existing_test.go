@@ -133,8 +133,8 @@ func TestForeignMessagesKeepTheDrain(t *testing.T) {
 	})
 }
 
-// TestMessagesOfOthersCountInNoRate proves that foreign messages after those of the task do not extend the time to which
-// rates refer, although the drain waits.
+// TestMessagesOfOthersCountInNoRate proves that messages of others after those of the task do not extend the time to
+// which rates refer, although the drain waits.
 func TestMessagesOfOthersCountInNoRate(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := newShop(t, t.Name())
