@@ -151,17 +151,14 @@ func (r *reporter) take(e *engine.Engine, why occasion) {
 	if sample {
 		r.runtime.observe(e)
 	}
-	part := e.Take(why == final)
-	r.skew.Store(int64(part.Skew))
-	nothing := len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0
+	s := e.Take(why == final)
+	r.skew.Store(int64(s.Skew))
+	nothing := len(s.Windows) == 0 && len(s.Sets) == 0 && len(s.Events) == 0
 	if why == news && nothing && time.Since(r.sampled) < reportEvery {
 		return
 	}
-	s := record.Snapshot{Task: r.ref.Task, Group: r.group, Agent: r.agent, Clock: clock.ID(), Final: why == final,
-		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend,
-		LastConfirm: part.LastConfirm, LastDelivery: part.LastDelivery, FirstDelivery: part.FirstDelivery,
-		LastInterrupted: part.LastInterrupted, LastOther: part.LastOther,
-		Apart: part.Apart, Skew: part.Skew, Busiest: part.Busiest, Gaps: part.Gaps, Clocks: r.correction.take()}
+	s.Task, s.Group, s.Agent, s.Clock = r.ref.Task, r.group, r.agent, clock.ID()
+	s.Final, s.Clocks = why == final, r.correction.take()
 	if begin != 0 {
 		s.At = clock.Now() - begin
 		s.Begin = measurement.Nanoseconds()

@@ -363,9 +363,8 @@ func (s *slot) measureAlone(ctx context.Context, t plan.Task, w plan.Workload, l
 	if err := errors.Join(run(), e.Close(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	part := e.Take(true)
 	m = record.NewMerged()
-	m.Add(record.Snapshot{Task: t.ID, Agent: s.cfg.Name, Seq: 1, Final: true, Windows: part.Windows})
+	m.Add(e.Take(true))
 	return m, nil
 }
 

@@ -64,8 +64,8 @@ type Engine struct {
 	stopSupervision context.CancelFunc
 	closeOnce       sync.Once
 
-	mu   sync.Mutex  // guards last; never locked per message
-	last record.Part // values that Take returns besides the increments
+	mu   sync.Mutex      // guards last; never locked per message
+	last record.Snapshot // values that Take returns besides the increments
 }
 
 // New makes an engine. It opens no connection, but it may read a payload file.
@@ -385,12 +385,12 @@ func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
 	e.journal.observe(at, s, ns, n)
 }
 
-// Take returns the record since the last call. With final, after Close, it also ends open blocked times. Publishers
-// pass their windows to the collector once per second. Consumers are flushed here, so that the controller sees every
-// delivery during the drain.
-func (e *Engine) Take(final bool) record.Part {
+// Take returns the record since the last call, as a snapshot without the data of the agent. With final, after Close, it
+// also ends open blocked times. Publishers pass their windows to the collector once per second. Consumers are flushed
+// here, so that the controller sees every delivery during the drain.
+func (e *Engine) Take(final bool) record.Snapshot {
 	if !e.hasStarted() {
-		return record.Part{Events: e.journal.take(false)}
+		return record.Snapshot{Events: e.journal.take(false)}
 	}
 	var firstDelivery, lastDelivery, lastOther, lastInterrupted int64
 	cutOff := 0

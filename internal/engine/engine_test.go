@@ -123,10 +123,9 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	m := record.NewMerged()
 	seq := uint64(0)
 	take := func(final bool) {
-		p := e.Take(final)
-		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events,
-			Bindings: p.Bindings, LastSend: p.LastSend,
-			LastConfirm: p.LastConfirm, LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: final})
+		s := e.Take(final)
+		s.Agent, s.Seq, s.Final = "a", seq, final
+		m.Add(s)
 		seq++
 	}
 	start := clock.Now() + int64(20*time.Millisecond)

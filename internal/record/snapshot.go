@@ -111,25 +111,6 @@ type Gap struct {
 // ConsumerOwner returns the Owner of the gaps of a consumer.
 func ConsumerOwner(subscription, consumer int) int { return subscription<<20 + consumer }
 
-// Part is the record of an engine since the previous Take. The Last times are not increments: they are the latest so
-// far, ns since T0, 0 for none.
-type Part struct {
-	Windows                             []Window
-	Sets                                []SetPages
-	Events                              []Event
-	Bindings                            []BindingDelivery
-	LastSend, LastConfirm, LastDelivery int64
-	FirstDelivery                       int64 // of the task, ns since T0; 0: none
-	// LastInterrupted is when a consumer last had deliveries that it can no longer acknowledge, ns since T0; 0: never.
-	// See Snapshot.
-	LastInterrupted int64
-	LastOther       int64         // see Snapshot
-	Apart           int           // active consumers without a link
-	Skew            time.Duration // actual minus agreed start
-	Gaps            []Gap
-	Busiest         PublisherTimes
-}
-
 // PublisherTimes is the time use of one publisher during the measurement, in ns. Time that is neither waited nor paused
 // is the load generator's own work.
 type PublisherTimes struct {

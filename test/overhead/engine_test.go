@@ -63,7 +63,7 @@ func engine(b *testing.B, s subject, w work) sample {
 	before := cpuTime(b)
 	must(b, e.Run(ctx, clock.Now()))
 	var received int64
-	var last record.Part
+	var last record.Snapshot
 	for {
 		last = e.Take(false)
 		for i := range last.Windows {

@@ -125,7 +125,7 @@ func confirmRate(t *testing.T, driver, options string, limit int, latency time.D
 }
 
 // confirmsWithin counts the confirms that arrived in the measurement.
-func confirmsWithin(part record.Part, measure time.Duration) (n int64) {
+func confirmsWithin(part record.Snapshot, measure time.Duration) (n int64) {
 	for i := range part.Windows {
 		if w := &part.Windows[i]; w.Index >= 0 && time.Duration(w.Index)*time.Second < measure {
 			n += w.Counts[record.Confirmed]
