@@ -67,12 +67,12 @@ func (c *churn) begin(r *record.Collector) {
 
 // run makes bindings until soft ends. When hard ends, it no longer waits for confirms.
 func (c *churn) run(soft, hard context.Context) {
-	schedule := newUniform(c.work.Rate)
+	even := &schedule{curve: &rateCurve{rate: c.work.Rate}, step: 1}
 	active := make(chan struct{}, maxActive)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var waiter clock.Waiter
-	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(schedule)+
+	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(even)+
 		c.e.timeline.origin.Load()) == nil; number++ {
 		if !enter(soft, active) || !enter(soft, c.calls) { // live releases both places
 			return
@@ -206,15 +206,4 @@ func (c *churn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rec.Flush()
-}
-
-func (c *churn) closeLinks() {
-	var wg sync.WaitGroup
-	for _, l := range c.links {
-		wg.Go(func() {
-			l.link.unblock()
-			l.link.close()
-		})
-	}
-	wg.Wait()
 }

@@ -59,11 +59,14 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	}
 	l.link.turn <- struct{}{}
 	defer func() { <-l.link.turn }()
-	if l.link.down.Load() && !l.reopen(ctx) {
-		<-l.slots
-		return
-	}
 	e := l.c.e
+	if l.link.down.Load() {
+		if _, ok := l.link.reopen(ctx); !ok {
+			<-l.slots
+			return
+		}
+		e.journal.count(record.Reconnects, 1)
+	}
 	m := &churnMessage{b, l.c.number()}
 	body := newBindingBody(e, m)
 	l.pending.Store(m.number, m)
@@ -80,15 +83,6 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	} else if err != nil {
 		l.c.failed(ctx, fmt.Errorf("publish through a new binding: %w", err))
 	}
-}
-
-// reopen replaces the broken connection. The caller has the turn.
-func (l *churnLink) reopen(ctx context.Context) bool {
-	_, ok := l.link.reopen(ctx)
-	if ok {
-		l.c.e.journal.count(record.Reconnects, 1)
-	}
-	return ok
 }
 
 func (l *churnLink) onConfirms(tokens []uint64, err error) {

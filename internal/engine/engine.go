@@ -500,20 +500,23 @@ func (e *Engine) closeAll() {
 // context of these calls has ended. A link that closes from then on does not count as broken, even if closing another
 // link caused it.
 func (e *Engine) closePublishers() {
+	var links []*link[publishing]
 	for _, p := range e.publishers {
-		p.link.finish()
+		links = append(links, &p.link)
 	}
-	var wg sync.WaitGroup
 	if e.churn != nil {
 		for _, l := range e.churn.links {
-			l.link.finish()
+			links = append(links, &l.link)
 		}
-		wg.Go(e.churn.closeLinks)
 	}
-	for _, p := range e.publishers {
+	for _, l := range links {
+		l.finish()
+	}
+	var wg sync.WaitGroup
+	for _, l := range links {
 		wg.Go(func() {
-			p.link.unblock()
-			p.link.close()
+			l.unblock()
+			l.close()
 		})
 	}
 	wg.Wait()

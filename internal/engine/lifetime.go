@@ -5,8 +5,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// lifetime determines when one thread of a role is active. Fields, and the methods at and began, count ns since the
-// beginning of the measurement. With warm-up "auto" that is not T0. The other methods count from T0. The cycles of a
+// lifetime determines when one thread of a role is active. Fields, and the method at, count ns since the beginning of
+// the measurement. With warm-up "auto" that is not T0. The other methods count from T0. The cycles of a
 // role's threads are shifted evenly against each other.
 type lifetime struct {
 	timeline *timeline
@@ -53,10 +53,15 @@ func (l *lifetime) at(now int64) (active bool, until int64) {
 	return false, min(now+period-at, l.always)
 }
 
-// began returns the beginning of the current active period. It returns -forever if the thread was already active in
-// warm-up.
-func (l *lifetime) began(now int64) int64 {
+// activeSince returns the beginning of the active period that contains now. It returns -forever if the thread was
+// already active in warm-up.
+func (l *lifetime) activeSince(now int64) int64 {
+	from := l.timeline.from.Load()
+	if from == notYetKnown {
+		return -forever
+	}
 	at := l.from
+	now -= from
 	switch {
 	case now >= l.always:
 		at = l.always
@@ -68,7 +73,7 @@ func (l *lifetime) began(now int64) int64 {
 	if at <= 0 {
 		return -forever
 	}
-	return at
+	return at + from
 }
 
 // activeAtStart reports whether the thread is active when the load starts.
@@ -92,18 +97,6 @@ func (l *lifetime) activeAt(now int64) (active bool, until int64) {
 		return active, notYetKnown
 	}
 	return active, until + from
-}
-
-// activeSince returns the beginning of the active period that contains now.
-func (l *lifetime) activeSince(now int64) int64 {
-	from := l.timeline.from.Load()
-	if from == notYetKnown {
-		return -forever
-	}
-	if at := l.began(now - from); at > 0 {
-		return at + from
-	}
-	return -forever
 }
 
 // wake returns the reading of the clock at which to call activeAt again. It is soon while the beginning of the

@@ -19,8 +19,8 @@ type closer interface {
 }
 
 // link is a sequence of publishers or consumers, of which at most one is connected to the broker. Each replaces the one
-// whose connection broke. One goroutine at a time, the owner, opens and disconnects. close, unblock, finish, lastBreak
-// and onClosed may be called from any goroutine.
+// whose connection broke. One goroutine at a time, the owner, opens and disconnects. fail, close, unblock, finish,
+// lastBreak and onClosed may be called from any goroutine.
 type link[C closer] struct {
 	name    string // in events and errors: "publisher 3"
 	dial    func(ctx context.Context, onClosed func(error)) (C, error)
@@ -69,11 +69,8 @@ func (l *link[C]) open(ctx context.Context) error {
 	return nil
 }
 
-// fail marks the current connection as broken after an error of a call. Only the owner calls it.
-func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
-
-// lost marks the current connection as broken, from any goroutine.
-func (l *link[C]) lost(err error) {
+// fail marks the current connection as broken.
+func (l *link[C]) fail(err error) {
 	l.mu.Lock()
 	number := l.number
 	l.mu.Unlock()
@@ -89,14 +86,14 @@ func (l *link[C]) onClosed(number int64, err error) {
 		return
 	}
 	l.ended = l.finished
-	if !l.ended {
+	broke := !l.ended
+	if broke {
 		l.brokeAt = clock.Now()
 	}
-	fault := !l.ended
 	l.down.Store(true)
 	close(l.broken)
 	l.mu.Unlock()
-	if fault {
+	if broke {
 		l.journal.event(eventClosed, fmt.Sprintf("%s: %v", l.name, err))
 	}
 }

@@ -21,7 +21,7 @@ const maxUnsent = 10_000_000
 // generator. The publisher's goroutine owns it.
 type pacer struct {
 	timeline  *timeline
-	schedule  Schedule         // nil: closed loop
+	schedule  *schedule        // nil: closed loop
 	lifetime  *lifetime        // nil: always active
 	waiting   *drivers.Waiting // time that the driver waited for the broker
 	sends     *record.Recorder

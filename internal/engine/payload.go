@@ -13,7 +13,8 @@ import (
 // payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's
 // goroutine owns it.
 type payloadGenerator struct {
-	sizes *sizes // nil: bodies fill their buffers
+	sizes  []plan.SizeShare // a share is drawn by weight, then a size uniformly within it
+	choose *alias           // draws a share; nil: bodies fill their buffers
 	// source is cut into payloads, one after the other. nil: the payload is constant. It is read-only, and shared by
 	// the agent's publishers.
 	source []byte
@@ -67,7 +68,11 @@ func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher i
 	}
 	g := &payloadGenerator{source: source, draws: *rand.NewPCG(task, 1<<32|uint64(publisher))}
 	if len(m.Sizes) > 0 {
-		g.sizes = newSizes(m.Sizes)
+		weights := make([]float64, len(m.Sizes))
+		for i, s := range m.Sizes {
+			weights[i] = s.Weight
+		}
+		g.sizes, g.choose = m.Sizes, newAlias(weights)
 	}
 	if m.Payload.Kind == plan.PayloadCompressible {
 		g.repeat = m.Payload.Repeat
@@ -90,8 +95,9 @@ func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher i
 // fields of the message with put.
 func (g *payloadGenerator) fill(buffer []byte) (body []byte, payloadSum uint32) {
 	body = buffer
-	if g.sizes != nil {
-		body = buffer[:g.sizes.draw(&g.draws)]
+	if g.choose != nil {
+		share := &g.sizes[g.choose.draw(&g.draws)]
+		body = buffer[:share.Min+below(&g.draws, share.Max-share.Min+1)]
 		putLength(body)
 	}
 	payload := body[EnvelopeSize:]
@@ -107,25 +113,6 @@ func (g *payloadGenerator) fill(buffer []byte) (body []byte, payloadSum uint32) 
 	g.at += n
 	clear(payload[n:])
 	return body, crc32.Checksum(payload, castagnoli)
-}
-
-// sizes is a distribution of sizes. A share is drawn by weight, then a size uniformly within the share.
-type sizes struct {
-	shares []plan.SizeShare
-	choose *alias
-}
-
-func newSizes(shares []plan.SizeShare) *sizes {
-	weights := make([]float64, len(shares))
-	for i, s := range shares {
-		weights[i] = s.Weight
-	}
-	return &sizes{shares, newAlias(weights)}
-}
-
-func (s *sizes) draw(r *rand.PCG) int {
-	share := &s.shares[s.choose.draw(r)]
-	return share.Min + below(r, share.Max-share.Min+1)
 }
 
 // below returns a uniform number in [0, n), n ≤ 2³². Multiplication is cheaper than division. Its bias of n/2⁶⁴ is

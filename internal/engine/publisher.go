@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -92,7 +93,7 @@ func newPublisher(e *Engine, i int, writes map[connKey]*drivers.Waiting) *publis
 		schedule:  newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
 		lifetime:  newLifetime(e.timeline, w.Publishers.Lifetime, i, a.Publishers.Total, forever)}
 	if w.Steady.Auto {
-		deferStages(p.pacer.schedule, e.timeline.warmupEnds)
+		p.pacer.schedule.deferStages(e.timeline.warmupEnds)
 	}
 	return p
 }
@@ -126,7 +127,8 @@ func (p *publisher) newBody() []byte {
 // dial opens one connection.
 func (p *publisher) dial(ctx context.Context, onClosed func(error)) (publishing, error) {
 	conn, err := p.e.conns.publish(drivers.WithWaiting(ctx, p.spec.Waiting.Writes), p.conn, p.spec, onClosed)
-	if portsExhausted(err) && p.recorder.sends != nil {
+	// this host has no free ports or file descriptors
+	if p.recorder.sends != nil && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE)) {
 		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.PortsExhausted]++
 	}
 	return conn, err
@@ -667,7 +669,7 @@ func (p *publisher) onConfirms(tokens []uint64, err error) {
 	}
 	p.window.release()
 	if again && !p.perMessage() {
-		p.link.lost(err) // the connection may end later, or not at all
+		p.link.fail(err) // the connection may end later, or not at all
 	}
 }
 

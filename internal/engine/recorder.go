@@ -2,9 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 
 	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // recorder records one publisher's messages. Three sides write to it, each to its own fields: the publisher's
@@ -58,8 +61,14 @@ func (r *recorder) accept(w *record.Window, sequence uint64, size int, send int6
 func (r *recorder) fail(ctx context.Context, w *record.Window, err error, intended, send int64) {
 	w.Counts[record.PublishErrors]++
 	r.failedAfter(w, intended, send, r.timeline.now())
-	if kind, ok := failureKind(ctx, err); ok {
-		w.Counts[kind]++
+	var n net.Error
+	switch {
+	// deadlines are checked first: calls fail with ErrClosed when the engine closes stuck links at a deadline
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &n) && n.Timeout(),
+		errors.Is(ctx.Err(), context.DeadlineExceeded):
+		w.Counts[record.Timeouts]++
+	case errors.Is(err, drivers.ErrClosed):
+		w.Counts[record.ClosedErrors]++
 	}
 	r.waitsSince(send)
 }

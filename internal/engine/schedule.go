@@ -9,58 +9,56 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// Schedule is the sequence of intended send times of one publisher's messages. It is pure arithmetic without a clock.
+// schedule is the sequence of intended send times of one publisher's messages. It is pure arithmetic without a clock.
 // Agents therefore compute their own shares, and tests can check each time.
-type Schedule interface {
-	// Next returns the intended send time of the next message, since the beginning of warm-up. Times never decrease.
-	Next() time.Duration
+//
+// Even schedules space the messages of the whole cell evenly. Publisher i of k sends the cell's messages i, i+k, …
+//
+// Random schedules are the Poisson process of one publisher, at 1/k of the cell's rate, independent of the other
+// publishers. Exponential gaps with mean 1 are mapped to times by the cell's rate curve. This is the time change of an
+// inhomogeneous Poisson process (Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
+type schedule struct {
+	curve      *rateCurve
+	next, step uint64     // step is k
+	random     *rand.Rand // nil: even
+	sum        float64    // of the random gaps; after 10¹¹ messages its resolution is still 10⁻⁵ of a gap
 }
 
 // newSchedule returns the schedule of publisher i of the k publishers that share a cell's load. It returns nil in
 // closed loop. The result depends only on its arguments, so every agent computes the same schedule.
-func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int) Schedule {
+func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int) *schedule {
 	if !p.Open() {
 		return nil
 	}
-	c := newRateCurve(p, warmup)
+	s := &schedule{curve: newRateCurve(p, warmup), next: uint64(i), step: uint64(k)}
 	if p.Arrivals == plan.ArrivalsPoisson {
 		seed := [32]byte{31: 'P'} // a different random stream from the payload of the same publisher
 		binary.LittleEndian.PutUint64(seed[:], task)
 		binary.LittleEndian.PutUint64(seed[8:], uint64(i))
-		return &poisson{curve: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
+		s.random = rand.New(rand.NewChaCha8(seed))
 	}
-	return &uniform{curve: c, next: uint64(i), step: uint64(k)}
+	return s
 }
 
-// newUniform returns the schedule of a constant rate for a single sender.
-func newUniform(rate float64) Schedule { return &uniform{curve: &rateCurve{rate: rate}, step: 1} }
-
-// uniform spaces the messages of the whole cell evenly. Publisher i of k sends the cell's messages i, i+k, i+2k, …
-type uniform struct {
-	curve      *rateCurve
-	next, step uint64
-}
-
-// Next computes each time from the message number, so that errors do not accumulate. It is exact to 1 ns for 50 days.
-func (u *uniform) Next() time.Duration {
-	due := u.curve.at(float64(u.next))
-	u.next += u.step
+// Next returns the intended send time of the next message, since the beginning of warm-up. Times never decrease. An
+// even schedule computes each time from the message number, so that errors do not accumulate. It is exact to 1 ns for
+// 50 days.
+func (s *schedule) Next() time.Duration {
+	if s.random != nil {
+		s.sum += s.random.ExpFloat64()
+		return s.curve.at(s.sum * float64(s.step))
+	}
+	due := s.curve.at(float64(s.next))
+	s.next += s.step
 	return due
 }
 
-// poisson is the Poisson process of one publisher, at 1/k of the cell's rate, independent of the other publishers.
-// Exponential gaps with mean 1 are mapped to times by the cell's rate curve. This is the time change of an
-// inhomogeneous Poisson process (Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
-type poisson struct {
-	curve  *rateCurve
-	share  float64 // k
-	sum    float64 // of the gaps; after 10¹¹ messages its resolution is still 10⁻⁵ of a gap
-	random *rand.Rand
-}
-
-func (p *poisson) Next() time.Duration {
-	p.sum += p.random.ExpFloat64()
-	return p.curve.at(p.sum * p.share)
+// deferStages makes the stages of the rate curve begin when warm-up ends, instead of after the warm-up that the
+// schedule was made with.
+func (s *schedule) deferStages(warmupEnds func() (time.Duration, bool)) {
+	if s != nil && s.curve.length > 0 {
+		s.curve.warmupEnds = warmupEnds
+	}
 }
 
 // rateCurve computes when the cell's n-th message is due: the inverse of the integral of its rate. Calls must have
@@ -112,10 +110,16 @@ func newRateCurve(p plan.Publishers, warmup time.Duration) *rateCurve {
 }
 
 // at returns when the first n messages are due, since the beginning of warm-up. It returns MaxInt64 if the profile
-// sends nothing after warm-up.
+// sends nothing after warm-up. Results that were returned before the end of warm-up became known stay valid. Messages
+// that would have been due before the last of them are then due at the same time.
 func (c *rateCurve) at(n float64) time.Duration {
 	if c.warmupEnds != nil {
-		return c.atUnknownWarmup(n)
+		warmup, known := c.warmupEnds()
+		if !known {
+			c.last = time.Duration(n * 1e9 / c.rate)
+			return c.last
+		}
+		c.warmupEnds, c.warmup, c.before = nil, warmup, c.rate*warmup.Seconds()
 	}
 	switch {
 	case c.length == 0, n < c.before:
@@ -138,33 +142,6 @@ func (c *rateCurve) at(n float64) time.Duration {
 	}
 	s := &c.stages[c.stage]
 	return max(c.last, c.warmup+time.Duration(c.round)*c.length+s.begin+s.after(in-s.before))
-}
-
-// atUnknownWarmup is at while the end of warm-up may not be known. Results that were returned before it became known
-// stay valid. Messages that would have been due before the last of them are then due at the same time.
-func (c *rateCurve) atUnknownWarmup(n float64) time.Duration {
-	warmup, known := c.warmupEnds()
-	if !known {
-		c.last = time.Duration(n * 1e9 / c.rate)
-		return c.last
-	}
-	c.warmupEnds, c.warmup, c.before = nil, warmup, c.rate*warmup.Seconds()
-	return c.at(n)
-}
-
-// deferStages makes the stages of a schedule begin when warm-up ends, instead of after the warm-up that it was made
-// with.
-func deferStages(s Schedule, warmupEnds func() (time.Duration, bool)) {
-	var c *rateCurve
-	switch s := s.(type) {
-	case *uniform:
-		c = s.curve
-	case *poisson:
-		c = s.curve
-	}
-	if c != nil && c.length > 0 {
-		c.warmupEnds = warmupEnds
-	}
 }
 
 // after returns how long after the beginning of the stage n of its messages are due. It is the root of rate·t +

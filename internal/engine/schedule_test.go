@@ -72,7 +72,7 @@ func TestSchedulesDoNotDrift(t *testing.T) {
 		"profile": {profiled(held(time.Second, 150_000), held(time.Second, 50_000)), 100_000, time.Second / 150_000},
 		"burst":   {profiled(held(time.Second, 150_001), held(9*time.Second, 1)), 15_001, time.Second / 150_001},
 	} {
-		s := newSchedule(x.p, 0, 1, 0, 1).(*uniform)
+		s := newSchedule(x.p, 0, 1, 0, 1)
 		for day := days / 50; day <= days; day += days / 50 {
 			s.next = x.second * uint64(day/time.Second)
 			if x.second == 15_001 { // 150,010 in ten seconds

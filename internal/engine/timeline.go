@@ -46,7 +46,7 @@ func newTimeline(w plan.Workload) *timeline {
 func (t *timeline) now() int64 { return clock.Now() - t.origin.Load() }
 
 // next returns the intended send time of the next message of a schedule, ns since T0.
-func (t *timeline) next(s Schedule) int64 { return int64(s.Next()) - int64(t.warmup) }
+func (t *timeline) next(s *schedule) int64 { return int64(s.Next()) - int64(t.warmup) }
 
 // contains reports whether a time lies inside the measurement.
 func (t *timeline) contains(at int64) bool { return at >= t.from.Load() && at < t.end.Load() }

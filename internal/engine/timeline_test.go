@@ -123,7 +123,7 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 		{For: plan.Duration(time.Second), Rate: 10}, {For: plan.Duration(time.Second), Rate: 100}}}
 	s := newSchedule(p, 0, 1, 0, 1)
 	begins, known := time.Duration(0), false
-	deferStages(s, func() (time.Duration, bool) { return begins, known })
+	s.deferStages(func() (time.Duration, bool) { return begins, known })
 	perSecond := map[int]int{}
 	last := time.Duration(-1)
 	for {
