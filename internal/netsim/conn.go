@@ -53,7 +53,7 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 // receive moves bytes from the peer into the line in.
 func (c *conn) receive() {
 	for {
-		b := c.in.room()
+		b := c.in.space()
 		if b == nil {
 			// Closed: continue to read until send closes the real connection. With unread bytes the kernel would reset
 			// it, and lose bytes that are still being sent.
@@ -71,9 +71,9 @@ func (c *conn) receive() {
 
 // send moves bytes that arrive on the line out to the peer.
 func (c *conn) send() {
-	const most = 256 << 10
+	const maxBytes = 256 << 10
 	for {
-		b, end := c.out.take(most)
+		b, end := c.out.take(maxBytes)
 		switch {
 		case end == errClosing:
 			c.inner.Close()
@@ -109,7 +109,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.wrap("write", err)
 }
 
-// OnBlocked sets functions that are called when a Write begins and ends to wait for room. Call it before the first
+// OnBlocked sets functions that are called when a Write begins and ends to wait for space. Call it before the first
 // Write.
 func (c *conn) OnBlocked(begin, end func()) { c.out.blocked, c.out.unblocked = begin, end }
 

@@ -16,10 +16,6 @@ import (
 // forwards each connection. A client's connection is accepted before its upstream is dialled; if the dial fails, the
 // connection is reset. Half-closes and ends are forwarded in both directions. It is safe for concurrent use.
 type Forwarder struct {
-	// Failed, if not nil, is called when an upstream cannot be dialled. Set it before the first Forward. It must be
-	// safe for concurrent use.
-	Failed func(address string, err error)
-
 	dial DialFunc
 	ctx  context.Context // of all dials, cancelled by Close
 	stop context.CancelFunc
@@ -104,9 +100,6 @@ func (f *Forwarder) pass(client net.Conn, address string) {
 	server, err := f.dial(f.ctx, "tcp", address)
 	if err != nil {
 		reset(client)
-		if f.Failed != nil && f.ctx.Err() == nil {
-			f.Failed(address, err)
-		}
 		return
 	}
 	if !f.own(server) {

@@ -25,7 +25,7 @@ type line struct {
 	delays    *record.Hist // delays of delivered pieces; nil: not recorded
 	near, far side
 
-	blocked, unblocked func() // called when write begins and ends to wait for room
+	blocked, unblocked func() // called when write begins and ends to wait for space
 }
 
 // side is one end of a line. The line's mutex guards its fields, except turn.
@@ -119,23 +119,23 @@ func (l *line) write(b []byte) (int, error) {
 	}
 }
 
-// room waits until the line has room, and returns the free memory. Call fill afterwards with the number of bytes. It
+// space waits until the line has space, and returns the free memory. Call fill afterwards with the number of bytes. It
 // returns nil if the near end is closed.
-func (l *line) room() []byte {
+func (l *line) space() []byte {
 	l.enter(&l.near)
 	defer l.leave(&l.near)
 	for {
 		if l.near.closed != nil {
 			return nil
 		}
-		if b := l.bytes.room(); len(b) > 0 {
+		if b := l.bytes.reserve(); len(b) > 0 {
 			return b
 		}
 		l.wait(&l.near, never)
 	}
 }
 
-// fill adds the first n bytes of the memory that room returned.
+// fill adds the first n bytes of the memory that space returned.
 func (l *line) fill(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,12 +224,12 @@ func (l *line) setDeadline(s *side, t time.Time) error {
 	return nil
 }
 
-// arrived returns the number of bytes that have arrived, at most most.
-func (l *line) arrived(now int64, most int) int {
+// arrived returns the number of bytes that have arrived, at most limit.
+func (l *line) arrived(now int64, limit int) int {
 	if l.held {
 		return 0
 	}
-	return l.marks.arrived(now, most)
+	return l.marks.arrived(now, limit)
 }
 
 // next returns the time of the next event at the far end.
@@ -273,9 +273,9 @@ func (l *line) read(b []byte) (int, error) {
 	}
 }
 
-// take returns a view of at most most bytes that have arrived, valid until giveBack. It waits for the first. After the
+// take returns a view of at most limit bytes that have arrived, valid until giveBack. It waits for the first. After the
 // last byte it returns the end of the line, once.
-func (l *line) take(most int) ([]byte, error) {
+func (l *line) take(limit int) ([]byte, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
 	for called := int64(0); ; {
@@ -283,7 +283,7 @@ func (l *line) take(most int) ([]byte, error) {
 		if called == 0 {
 			called = now
 		}
-		if n := l.arrived(now, most); n > 0 {
+		if n := l.arrived(now, limit); n > 0 {
 			l.handOver(now, called)
 			return l.bytes.first(n), nil
 		}

@@ -1,7 +1,7 @@
 package netsim
 
-// ring is a queue of bytes whose memory grows up to a limit. Its content, and the memory that room returned, are not
-// moved until the next put or room.
+// ring is a queue of bytes whose memory grows up to a limit. Its content, and the memory that reserve returned, are
+// not moved until the next put or reserve.
 type ring struct {
 	memory  []byte
 	head, n int
@@ -26,8 +26,8 @@ func (r *ring) put(b []byte) int {
 	return len(b)
 }
 
-// room returns memory for the next bytes. Call keep afterwards with their number. It is empty only at the limit.
-func (r *ring) room() []byte {
+// reserve returns memory for the next bytes. Call keep afterwards with their number. It is empty only at the limit.
+func (r *ring) reserve() []byte {
 	if 2*r.n >= len(r.memory) && len(r.memory) < r.limit {
 		r.grow(max(2*r.n, smallestRing))
 	}
@@ -115,16 +115,16 @@ func (m *marks) add(at int64, n int) {
 	m.list = append(m.list, mark{from: at, at: at, n: n})
 }
 
-// arrived returns the number of bytes that have arrived, at most most. With apart it counts only the first mark.
-func (m *marks) arrived(now int64, most int) int {
+// arrived returns the number of bytes that have arrived, at most limit. With apart it counts only the first mark.
+func (m *marks) arrived(now int64, limit int) int {
 	n := 0
 	for _, k := range m.list[m.head:] {
-		if k.at > now || n >= most || m.apart && n > 0 {
+		if k.at > now || n >= limit || m.apart && n > 0 {
 			break
 		}
 		n += k.n
 	}
-	return min(n, most)
+	return min(n, limit)
 }
 
 // drop removes the first n bytes.
