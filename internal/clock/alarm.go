@@ -15,7 +15,7 @@ type Alarm struct {
 	plain plainTimer
 }
 
-// NewAlarm returns an alarm that sends to c, which must have room for one token. A send to a full c is dropped. In a
+// NewAlarm returns an alarm that sends to c, which must have a capacity of one. A send to a full c is dropped. In a
 // synctest bubble, c must belong to that bubble.
 func NewAlarm(c chan struct{}) *Alarm { return &Alarm{c: c} }
 

@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedClock states whether processes of one boot read the same clock.
-const sharedClock = true
-
 // calibrate reads CLOCK_MONOTONIC between two readings of Go's clock, 64 times, and keeps the narrowest bracket. Its
 // width bounds the error of the result.
 func calibrate() tie {

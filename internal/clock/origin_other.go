@@ -4,7 +4,5 @@ package clock
 
 import "time"
 
-const sharedClock = false
-
 // calibrate starts a clock of this process only. ID then identifies the process.
 func calibrate() tie { return tie{time.Now(), 0} }
