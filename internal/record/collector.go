@@ -1,6 +1,7 @@
 package record
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -139,23 +140,30 @@ type windowKey struct {
 	measured bool
 }
 
+// windowSums are windows summed over owners or agents.
+type windowSums map[windowKey]*Window
+
+// add adds a window, which is not changed.
+func (s windowSums) add(w *Window) {
+	k := windowKey{w.Index, w.Measured}
+	sum := s[k]
+	if sum == nil {
+		sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
+		s[k] = sum
+	}
+	sum.Add(w)
+}
+
+func (s windowSums) sorted() []*Window { return slices.SortedFunc(maps.Values(s), (*Window).Compare) }
+
 func mergeWindows(handed []*Window) []Window {
-	var merged []*Window
-	byKey := map[windowKey]*Window{}
+	merged := windowSums{}
 	for _, w := range handed {
-		k := windowKey{w.Index, w.Measured}
-		sum := byKey[k]
-		if sum == nil {
-			sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
-			byKey[k] = sum
-			merged = append(merged, sum)
-		}
-		sum.add(w)
+		merged.add(w)
 		w.recycle()
 	}
-	slices.SortFunc(merged, (*Window).compare)
 	var list []Window
-	for _, w := range merged {
+	for _, w := range merged.sorted() {
 		if w.empty() {
 			continue
 		}

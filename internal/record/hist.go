@@ -276,18 +276,18 @@ const (
 
 const histVersion = 1
 
-// MarshalBinary encodes the histogram: a version, the exact negative and over counts, minimum and maximum as varints,
-// and HdrHistogram's compressed V2 format.
-func (h *Hist) MarshalBinary() ([]byte, error) {
+// encode encodes the histogram: a version, the exact negative and over counts, minimum and maximum as varints, and
+// HdrHistogram's compressed V2 format.
+func (h *Hist) encode() []byte {
 	h.settle()
 	data := []byte{histVersion}
 	for _, n := range []uint64{h.negative, h.over, uint64(h.Min()), uint64(h.Max())} {
 		data = binary.AppendUvarint(data, n)
 	}
 	if h.settled == nil {
-		return data, nil
+		return data
 	}
-	return h.appendV2(data), nil
+	return h.appendV2(data)
 }
 
 const (
@@ -341,7 +341,7 @@ func (h *Hist) appendV2(data []byte) []byte {
 	return data
 }
 
-// decode replaces the histogram by one from MarshalBinary. Other data is an error, and leaves the histogram unchanged.
+// decode replaces the histogram by one from encode. Other data is an error, and leaves the histogram unchanged.
 // The memory that it allocates is limited.
 func (h *Hist) decode(data []byte, left *budget) error {
 	read, err := decodeHist(data, left)
@@ -442,13 +442,9 @@ func checkGeometry(compressed []byte) (payload int, err error) {
 	return int(binary.BigEndian.Uint32(header[4:])), nil
 }
 
-// MarshalText returns the result of MarshalBinary in base64, so that histograms are strings in JSON.
+// MarshalText returns the encoded histogram in base64, so that histograms are strings in JSON.
 func (h *Hist) MarshalText() ([]byte, error) {
-	data, err := h.MarshalBinary()
-	if err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.AppendEncode(nil, data), nil
+	return base64.StdEncoding.AppendEncode(nil, h.encode()), nil
 }
 
 // unmarshal decodes the result of MarshalText.

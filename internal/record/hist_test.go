@@ -70,10 +70,7 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 
 func recode(t *testing.T, h *Hist) *Hist {
 	t.Helper()
-	data, err := h.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := h.encode()
 	decoded := NewHist()
 	decoded.Record(7) // must have no effect afterwards
 	if err := decoded.decode(data, newBudget(len(data))); err != nil {
@@ -149,10 +146,7 @@ func TestHistHoldsCompressedV2(t *testing.T) {
 	for i := range int64(10_000) {
 		h.Record(i * i)
 	}
-	data, err := h.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := h.encode()
 	data = data[1:]
 	for range 4 {
 		_, n := binary.Uvarint(data)
@@ -194,10 +188,7 @@ func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 	h := NewHist()
 	h.Record(1000)
 	h.Record(5000)
-	good, err := h.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := h.encode()
 	foreign := func(p *hdrhistogram.PackedHistogram, least, greatest uint64) []byte {
 		text, err := p.EncodeV2()
 		if err != nil {
@@ -256,10 +247,7 @@ func FuzzHistUnmarshal(f *testing.F) {
 	h := NewHist()
 	f.Add([]byte{})
 	for i := range int64(100) {
-		data, err := h.MarshalBinary()
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := h.encode()
 		f.Add(data)
 		h.Record(i * i * 1000)
 	}

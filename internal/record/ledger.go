@@ -4,13 +4,13 @@ import "math/bits"
 
 // ledger holds the merged sets of one task. It updates the number of expected and arrived messages page by page.
 type ledger struct {
-	accounts map[int]*account // by publisher
-	expected int64            // messages that every subscription must receive: sent, not returned, not rejected
-	arrived  map[int]int64    // received or dropped messages of those, by subscription
+	publishers map[int]*publisherSets // by publisher
+	expected   int64                  // messages that every subscription must receive: sent, not returned, not rejected
+	arrived    map[int]int64          // received or dropped messages of those, by subscription
 }
 
-// account holds the sets of one publisher.
-type account struct {
+// publisherSets holds the sets of one publisher.
+type publisherSets struct {
 	own      [SetReceived]bitmap
 	received map[int]bitmap // by subscription
 	dropped  map[int]bitmap // by subscription
@@ -47,19 +47,19 @@ func (b bitmap) unite(p Page) {
 	}
 }
 
-func (l *ledger) account(publisher int) *account {
-	a := l.accounts[publisher]
+func (l *ledger) setsOf(publisher int) *publisherSets {
+	a := l.publishers[publisher]
 	if a == nil {
-		a = &account{received: map[int]bitmap{}, dropped: map[int]bitmap{}}
+		a = &publisherSets{received: map[int]bitmap{}, dropped: map[int]bitmap{}}
 		for k := range a.own {
 			a.own[k] = bitmap{}
 		}
-		l.accounts[publisher] = a
+		l.publishers[publisher] = a
 	}
 	return a
 }
 
-func (a *account) set(k SetKey) bitmap {
+func (a *publisherSets) set(k SetKey) bitmap {
 	of := a.received
 	switch k.Kind {
 	case SetReceived:
@@ -79,7 +79,7 @@ func (a *account) set(k SetKey) bitmap {
 // apply merges pages into the ledger. The counts of a page are subtracted before its change and added afterwards. They
 // are therefore correct in any order of pages.
 func (l *ledger) apply(s SetPages) {
-	a := l.account(s.Key.Publisher)
+	a := l.setsOf(s.Key.Publisher)
 	b := a.set(s.Key)
 	for _, p := range s.Pages {
 		if p.words == nil || !p.words.exceeds(b.at(p.Number)) {
@@ -92,7 +92,7 @@ func (l *ledger) apply(s SetPages) {
 }
 
 // weigh adds sign times the counts of one page, as far as a change of set k can affect them.
-func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
+func (l *ledger) weigh(a *publisherSets, number uint64, k SetKey, sign int64) {
 	if k.Kind == SetConfirmed || k.Kind == SetUncertain {
 		return
 	}
@@ -108,7 +108,7 @@ func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 }
 
 // expects returns the messages of a page that every subscription must receive. Uncertain messages are not included.
-func (a *account) expects(number uint64) (e words) {
+func (a *publisherSets) expects(number uint64) (e words) {
 	sent, returned, rejected := a.own[SetSent].at(number), a.own[SetReturned].at(number), a.own[SetRejected].at(number)
 	for i := range e {
 		e[i] = sent[i] &^ (returned[i] | rejected[i])
@@ -117,7 +117,7 @@ func (a *account) expects(number uint64) (e words) {
 }
 
 // missing returns how many of these messages of a page were neither received nor dropped by a subscription.
-func (a *account) missing(of *words, subscription int, number uint64) uint64 {
+func (a *publisherSets) missing(of *words, subscription int, number uint64) uint64 {
 	return without(of, a.received[subscription].at(number), a.dropped[subscription].at(number))
 }
 
@@ -143,7 +143,7 @@ func (l *ledger) allIn(subscriptions int) bool {
 }
 
 // accounting adds a publisher's messages to t. It reads all of its pages.
-func (a *account) accounting(t *Accounting, subscriptions int) {
+func (a *publisherSets) accounting(t *Accounting, subscriptions int) {
 	t.Sent += a.own[SetSent].count()
 	t.Uncertain += a.own[SetUncertain].count()
 	t.Confirmed += a.own[SetConfirmed].count()

@@ -3,9 +3,11 @@ package record
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +22,7 @@ type Merged struct {
 	mu            sync.Mutex
 	groups        map[string]*Merged // nil: no groups
 	seen          map[increment]struct{}
-	windows       map[windowKey]*Window
+	windows       windowSums
 	ledger        ledger
 	hosts         map[string][]HostSample
 	busiest       map[string]PublisherTimes
@@ -46,8 +48,8 @@ type increment struct {
 
 // NewMerged returns an empty record.
 func NewMerged() *Merged {
-	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{},
-		ledger:   ledger{accounts: map[int]*account{}, arrived: map[int]int64{}},
+	return &Merged{seen: map[increment]struct{}{}, windows: windowSums{},
+		ledger:   ledger{publishers: map[int]*publisherSets{}, arrived: map[int]int64{}},
 		bindings: bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingDelivery{}},
 		hosts:    map[string][]HostSample{}, busiest: map[string]PublisherTimes{},
 		observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
@@ -66,10 +68,12 @@ func (m *Merged) Add(s Snapshot) bool {
 	m.seen[i] = struct{}{}
 	m.begin = max(m.begin, s.Begin)
 	for i := range s.Windows {
-		m.addWindow(&s.Windows[i])
+		m.windows.add(&s.Windows[i])
 	}
 	if s.Group != "" { // each group numbers its publishers from 0
-		m.group(s.Group).Add(ungrouped(s))
+		part := s
+		part.Group = ""
+		m.group(s.Group).Add(part)
 		s.Sets, s.Bindings = nil, nil
 	}
 	for _, pages := range s.Sets {
@@ -90,11 +94,6 @@ func (m *Merged) Add(s Snapshot) bool {
 		m.busiest[s.Agent] = s.Busiest
 	}
 	return true
-}
-
-func ungrouped(s Snapshot) Snapshot {
-	s.Group = ""
-	return s
 }
 
 // Group returns the record of one of the task's groups; "" is the whole task. The group need not have a record yet. In
@@ -127,16 +126,6 @@ func (m *Merged) Groups() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.groups))
-}
-
-func (m *Merged) addWindow(w *Window) {
-	k := windowKey{w.Index, w.Measured}
-	sum := m.windows[k]
-	if sum == nil {
-		sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
-		m.windows[k] = sum
-	}
-	sum.add(w)
 }
 
 // addNotes adds the data that is kept per agent.
@@ -188,14 +177,10 @@ func (m *Merged) Windows() []Window {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]Window, 0, len(m.windows))
-	for _, w := range m.sorted() {
+	for _, w := range m.windows.sorted() {
 		list = append(list, w.clone())
 	}
 	return list
-}
-
-func (m *Merged) sorted() []*Window {
-	return slices.SortedFunc(maps.Values(m.windows), (*Window).compare)
 }
 
 // Hist returns the distribution of a series over the measured windows of all agents.
@@ -212,31 +197,25 @@ func (m *Merged) Hist(s Series) *Hist {
 }
 
 // Sum returns the sum of a counter over the windows with from ≤ Index < to, measured or not.
-func (m *Merged) Sum(c Counter, from, to int) int64 {
-	return m.sum(c, func(index int) bool { return from <= index && index < to })
-}
-
-// Total returns the sum of a counter over all windows.
-func (m *Merged) Total(c Counter) int64 {
-	return m.sum(c, func(int) bool { return true })
-}
-
-func (m *Merged) sum(c Counter, counts func(index int) bool) (n int64) {
+func (m *Merged) Sum(c Counter, from, to int) (n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, w := range m.windows {
-		if counts(k.index) {
+		if from <= k.index && k.index < to {
 			n += w.Counts[c]
 		}
 	}
 	return n
 }
 
+// Total returns the sum of a counter over all windows.
+func (m *Merged) Total(c Counter) int64 { return m.Sum(c, math.MinInt, math.MaxInt) }
+
 // Hosts returns the host samples of each agent, by time. Samples of observers are not included.
 func (m *Merged) Hosts() map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return sampled(m.hosts)
+	return byTime(m.hosts, func(s HostSample) int64 { return s.At })
 }
 
 // Observed returns the samples of each observer of a broker, by time. Observers belong to no group: samples for a
@@ -244,16 +223,17 @@ func (m *Merged) Hosts() map[string][]HostSample {
 func (m *Merged) Observed(broker string) map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return sampled(m.observed[broker])
+	return byTime(m.observed[broker], func(s HostSample) int64 { return s.At })
 }
 
-func sampled(by map[string][]HostSample) map[string][]HostSample {
-	hosts := make(map[string][]HostSample, len(by))
-	for agent, samples := range by {
-		hosts[agent] = slices.SortedStableFunc(slices.Values(samples),
-			func(a, b HostSample) int { return cmp.Compare(a.At, b.At) })
+// byTime returns sorted copies of each agent's samples.
+func byTime[T any](samples map[string][]T, at func(T) int64) map[string][]T {
+	sorted := make(map[string][]T, len(samples))
+	for agent, of := range samples {
+		sorted[agent] = slices.SortedStableFunc(slices.Values(of),
+			func(a, b T) int { return cmp.Compare(at(a), at(b)) })
 	}
-	return hosts
+	return sorted
 }
 
 // Events returns the events of all agents, by time, each with its agent's name.
@@ -321,12 +301,7 @@ func (m *Merged) Last() (last Last) {
 func (m *Merged) ClockSamples() map[string][]ClockSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make(map[string][]ClockSample, len(m.clockSamples))
-	for agent, samples := range m.clockSamples {
-		all[agent] = slices.SortedStableFunc(slices.Values(samples),
-			func(a, b ClockSample) int { return cmp.Compare(a.At, b.At) })
-	}
-	return all
+	return byTime(m.clockSamples, func(s ClockSample) int64 { return s.At })
 }
 
 // ReportedUntil returns the time of each agent's latest snapshot, in ns since T0 by its own clock.
@@ -367,7 +342,7 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var t Accounting
-	for _, a := range m.ledger.accounts {
+	for _, a := range m.ledger.publishers {
 		a.accounting(&t, subscriptions)
 	}
 	var counts [numCounters]int64
@@ -432,10 +407,7 @@ func (m *Merged) WriteHlog(w io.Writer, s Series) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := bufio.NewWriter(w)
-	if err := m.writeHlog(b, s); err != nil {
-		return fmt.Errorf("write %v histograms: %w", s, err)
-	}
-	if err := b.Flush(); err != nil {
+	if err := cmp.Or(m.writeHlog(b, s), b.Flush()); err != nil {
 		return fmt.Errorf("write %v histograms: %w", s, err)
 	}
 	return nil
@@ -443,7 +415,7 @@ func (m *Merged) WriteHlog(w io.Writer, s Series) error {
 
 func (m *Merged) writeHlog(w io.Writer, s Series) error {
 	var lines []*Window
-	for _, x := range m.sorted() {
+	for _, x := range m.windows.sorted() {
 		if h := x.Hists[s]; h != nil && h.Count() > 0 {
 			lines = append(lines, x)
 		}
@@ -451,16 +423,10 @@ func (m *Merged) writeHlog(w io.Writer, s Series) error {
 	log := hdrhistogram.NewHistogramLogWriter(w)
 	origin, zero := m.hlogTimes(lines)
 	log.SetBaseTime(zero)
-	for _, header := range []func() error{
-		func() error { return log.OutputComment(fmt.Sprintf("[Lockstep series %v, values in nanoseconds]", s)) },
-		log.OutputLogFormatVersion,
-		func() error { return log.OutputBaseTime(zero) },
-		func() error { return log.OutputStartTime(zero) },
-		log.OutputLegend,
-	} {
-		if err := header(); err != nil {
-			return err
-		}
+	if err := errors.Join(log.OutputComment(fmt.Sprintf("[Lockstep series %v, values in nanoseconds]", s)),
+		log.OutputLogFormatVersion(), log.OutputBaseTime(zero), log.OutputStartTime(zero),
+		log.OutputLegend()); err != nil {
+		return err
 	}
 	for _, x := range lines {
 		if err := log.OutputIntervalPackedHistogram(hlogLine(x, s, origin)); err != nil {
@@ -549,17 +515,17 @@ func (m *Merged) Rebase(from time.Duration) {
 // shift subtracts by from all times. The caller holds mu.
 func (m *Merged) shift(by int64) {
 	old := m.windows
-	m.windows = make(map[windowKey]*Window, len(old))
+	m.windows = make(windowSums, len(old))
 	for _, w := range old {
 		w.shift(by)
 		m.windows[windowKey{w.Index, w.Measured}] = w
 	}
 	for _, samples := range m.hosts {
-		shiftHosts(samples, by)
+		shift(samples, by, hostTimes)
 	}
 	for _, agents := range m.observed {
 		for _, samples := range agents {
-			shiftHosts(samples, by)
+			shift(samples, by, hostTimes)
 		}
 	}
 	shift(m.events, by, eventTimes)
@@ -583,12 +549,6 @@ func (m *Merged) shift(by int64) {
 	m.firstDelivery = shiftLast(m.firstDelivery, by)
 	if !m.epoch.IsZero() {
 		m.epoch = m.epoch.Add(time.Duration(by))
-	}
-}
-
-func shiftHosts(samples []HostSample, by int64) {
-	for i := range samples {
-		samples[i].At -= by
 	}
 }
 

@@ -9,6 +9,7 @@ func shift[T any](samples []T, by int64, times func(*T) []*int64) {
 	}
 }
 
+func hostTimes(s *HostSample) []*int64   { return []*int64{&s.At} }
 func eventTimes(e *Event) []*int64       { return []*int64{&e.At} }
 func probeTimes(s *ProbeSample) []*int64 { return []*int64{&s.At} }
 func clockTimes(s *ClockSample) []*int64 { return []*int64{&s.At} }

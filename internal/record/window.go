@@ -97,8 +97,8 @@ func (w *Window) empty() bool {
 	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0
 }
 
-// add adds the content of o, which is of the same second.
-func (w *Window) add(o *Window) {
+// Add adds the content of o, which is of the same second and not changed.
+func (w *Window) Add(o *Window) {
 	for c, n := range o.Counts {
 		w.Counts[c] += n
 	}
@@ -233,7 +233,8 @@ func (w *Window) read(j windowText, left *budget) error {
 	return nil
 }
 
-func (w *Window) compare(o *Window) int {
+// Compare orders windows by time. Within a second, those not measured come first.
+func (w *Window) Compare(o *Window) int {
 	if w.Index != o.Index || w.Measured == o.Measured {
 		return cmp.Compare(w.Index, o.Index)
 	}
