@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -53,18 +52,12 @@ func newSequence(measure, begin time.Duration) *sequence {
 func (q *sequence) add(o *record.Window, subscriptions int) {
 	w := q.at(windowKey{o.Index, o.Measured}, o.Start, o.Length)
 	w.expected += int64(subscriptions) * (o.Counts[record.Sent] - o.Counts[record.Returned] - o.Counts[record.Rejected])
-	for c, n := range o.Counts {
-		w.Counts[c] += n
+	sum := *o
+	sum.Published, sum.Delivered = nil, nil // no point has them
+	if w.bare {
+		clear(sum.Hists[:])
 	}
-	for s, h := range o.Hists {
-		if h == nil || w.bare {
-			continue
-		}
-		if w.Hists[s] == nil {
-			w.Hists[s] = record.NewHist()
-		}
-		w.Hists[s].Merge(h)
-	}
+	w.Add(&sum)
 }
 
 // at returns a window, and marks it as changed.
@@ -79,13 +72,10 @@ func (q *sequence) at(k windowKey, start, length int64) *window {
 }
 
 // take returns the windows that end by limit and have changed since they were last taken, in order of time. Empty
-// seconds of the measurement are windows, too, so that a stalled broker is not drawn as a straight line.
-func (q *sequence) take(limit time.Duration) []*window {
-	q.fill(limit)
-	return q.due(limit)
-}
-
-func (q *sequence) due(limit time.Duration) []*window {
+// seconds of the measurement that end by filled are windows, too, so that a stalled broker is not drawn as a straight
+// line.
+func (q *sequence) take(filled, limit time.Duration) []*window {
+	q.fill(filled)
 	var due []*window
 	for k := range q.changed {
 		if w := q.windows[k]; w.end() <= limit {
@@ -93,9 +83,7 @@ func (q *sequence) due(limit time.Duration) []*window {
 			delete(q.changed, k)
 		}
 	}
-	slices.SortFunc(due, func(a, b *window) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Index, b.Index), compareBool(a.Measured, b.Measured))
-	})
+	slices.SortFunc(due, func(a, b *window) int { return a.Compare(&b.Window) })
 	for _, w := range due {
 		if !w.listed {
 			w.listed = true
@@ -103,22 +91,6 @@ func (q *sequence) due(limit time.Duration) []*window {
 		}
 	}
 	return due
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// rest returns all changed windows, including those of incomplete seconds. The measurement is filled up to at.
-func (q *sequence) rest(at time.Duration) []*window {
-	q.fill(at)
-	return q.due(1<<63 - 1)
 }
 
 // forget removes the distributions of windows that were written long before at.

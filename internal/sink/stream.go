@@ -111,10 +111,10 @@ func (s *stream) snapshot(x record.Snapshot) []Point {
 	}
 	at := max(t.at[x.Agent], time.Duration(x.At))
 	t.at[x.Agent] = at
-	points = append(points, t.windows(x.Agent, part.take(at-settle))...)
+	points = append(points, t.windows(x.Agent, part.take(at-settle, at-settle))...)
 	part.forget(at)
 	all := t.atAll()
-	points = append(points, t.totals(t.total.take(all-settle))...)
+	points = append(points, t.totals(t.total.take(all-settle, all-settle))...)
 	t.total.forget(all)
 	return points
 }

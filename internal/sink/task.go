@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,13 +129,14 @@ func (t *task) rest() []Point {
 	if t.origin.IsZero() {
 		return nil
 	}
+	const incomplete = time.Duration(math.MaxInt64) // includes incomplete seconds
 	var points []Point
 	last := time.Duration(-1 << 62)
 	for _, agent := range slices.Sorted(maps.Keys(t.parts)) {
-		points = append(points, t.windows(agent, t.parts[agent].rest(t.at[agent]))...)
+		points = append(points, t.windows(agent, t.parts[agent].take(t.at[agent], incomplete))...)
 		last = max(last, t.at[agent])
 	}
-	return append(points, t.totals(t.total.rest(last))...)
+	return append(points, t.totals(t.total.take(last, incomplete))...)
 }
 
 func (t *task) windows(agent string, due []*window) []Point {
