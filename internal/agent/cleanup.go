@@ -68,9 +68,5 @@ func Describe(ctx context.Context, b plan.Broker, access drivers.Access) (plan.S
 		return plan.Subject{}, err
 	}
 	defer c.Close()
-	subject, err := c.session.describe(ctx)
-	if err != nil {
-		return plan.Subject{}, err
-	}
-	return subject, nil
+	return c.session.describe(ctx)
 }

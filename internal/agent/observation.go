@@ -109,16 +109,7 @@ func (o *observation) measure(ctx context.Context, start <-chan wire.Release) er
 		return context.Cause(ctx)
 	}
 	for {
-		since := time.Duration(clock.Now() - o.begin)
-		at := since.Truncate(reportEvery) // rounds towards 0
-		if since >= 0 {
-			at += reportEvery
-		}
-		next := time.NewTimer(at - since)
-		select {
-		case <-next.C:
-		case <-ctx.Done():
-			next.Stop()
+		if clock.Until(ctx, nextSecond(o.begin, clock.Now())) != nil {
 			return context.Cause(ctx)
 		}
 		o.sample(false)

@@ -74,7 +74,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if closed {
-		return errors.Join(err, errSessionClosed, s.release())
+		return errors.Join(err, errSessionClosed, s.close())
 	}
 	return err
 }
@@ -94,10 +94,7 @@ func (s *session) env() (drivers.Env, error) {
 		}
 		return conn, err
 	})
-	if s.broker.Via != "" {
-		dial = netsim.Via(dial, s.broker.Via)
-	}
-	dial = netsim.Dialer(dial, netsim.Conditions{Latency: s.network.Latency.D(), Jitter: s.network.Jitter.D(),
+	dial = netsim.Dialer(netsim.Via(dial, s.broker.Via), netsim.Conditions{Latency: s.network.Latency.D(), Jitter: s.network.Jitter.D(),
 		Bandwidth: s.network.Bandwidth, Seed: s.seed, Faults: s.faults, Delays: s.delays})
 	dir, err := os.MkdirTemp(s.parent, "lockstep-task-*")
 	if err != nil {
@@ -109,7 +106,7 @@ func (s *session) env() (drivers.Env, error) {
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
-		return drivers.Env{}, errors.Join(errSessionClosed, s.release())
+		return drivers.Env{}, errors.Join(errSessionClosed, s.close())
 	}
 	forward := forwarder.Forward
 	if s.delays == nil && s.faults == nil && s.broker.Via == "" {
@@ -203,12 +200,9 @@ func (c cleanedError) Error() string { return c.text }
 
 func (c cleanedError) Unwrap() error { return c.error }
 
-// close closes the driver's session and removes its resources. It may be called before open has returned.
-func (s *session) close() error { return s.release() }
-
-// release closes and removes the resources that exist now. A driver that does not close within closeTimeout is left
-// behind.
-func (s *session) release() error {
+// close closes and removes the resources that exist now; open removes those that it still creates. A driver that does
+// not close within closeTimeout is left behind.
+func (s *session) close() error {
 	s.mu.Lock()
 	s.closed = true
 	driver, forwarder, dir := s.driver, s.forwarder, s.dir

@@ -269,24 +269,32 @@ const (
 	ceilingConsumers = 8 // maximum number of consumers and queues
 )
 
-// ceiling starts to measure this agent's own limits with the load of an assignment, and reports them. It uses no slot.
-// If the agent ends meanwhile, it reports nothing.
-func (s *slot) ceiling(ctx context.Context, a plan.Assignment) {
+// prepare starts work before the first task of a run. It uses no slot. The work completes the arrival that is then
+// reported. If the agent ends meanwhile, nothing is reported.
+func (s *slot) prepare(ctx context.Context, of plan.Task, log *slog.Logger, work func(arrival *wire.Arrival)) {
 	s.observations.Add(1) // a stopping agent waits for it
 	s.observing.Go(func() {
 		defer s.observations.Add(-1)
-		log := s.cfg.Log.With("agent", s.cfg.Name)
-		limits, err := s.limits(ctx, a, log)
+		arrival := wire.Arrival{Ref: wire.RefOf(of), Step: wire.StepOpen, Phase: plan.PhasePrepare}
+		work(&arrival)
 		if ctx.Err() != nil {
 			return
-		}
-		arrival := wire.Arrival{Ref: wire.RefOf(a.Task), Step: wire.StepOpen, Phase: plan.PhasePrepare, Limits: &limits}
-		if err != nil {
-			arrival.Error = fmt.Sprintf("measure the load generator on agent %s: %s", s.cfg.Name, err)
 		}
 		ctx, cancel := wire.WithGracePeriod(ctx, s.cfg.answer)
 		defer cancel()
 		_ = s.arrive(ctx, arrival, log) // the error was logged
+	})
+}
+
+// ceiling starts to measure this agent's own limits with the load of an assignment.
+func (s *slot) ceiling(ctx context.Context, a plan.Assignment) {
+	log := s.cfg.Log.With("agent", s.cfg.Name)
+	s.prepare(ctx, a.Task, log, func(arrival *wire.Arrival) {
+		limits, err := s.limits(ctx, a, log)
+		arrival.Limits = &limits
+		if err != nil {
+			arrival.Error = fmt.Sprintf("measure the load generator on agent %s: %s", s.cfg.Name, err)
+		}
 	})
 }
 
@@ -368,16 +376,13 @@ func (s *slot) measureAlone(ctx context.Context, t plan.Task, w plan.Workload, l
 	return m, nil
 }
 
-// contact starts to open and close a session with a broker, without a simulated network, and reports whether it was
-// opened. It uses no slot. If the agent ends meanwhile, it reports nothing.
+// contact starts to open and close a session with a broker, without a simulated network.
 func (s *slot) contact(ctx context.Context, a plan.Assignment) {
-	s.observations.Add(1) // a stopping agent waits for it
-	s.observing.Go(func() {
-		defer s.observations.Add(-1)
-		session := &session{broker: a.Task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir,
-			event: func(drivers.EventKind, string) {}}
-		log := scrubbingLog(s.cfg.Log.With("broker", a.Task.Cell.Broker.Name, "agent", s.cfg.Name), session.clean)
-		session.log = log
+	session := &session{broker: a.Task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir,
+		event: func(drivers.EventKind, string) {}}
+	log := scrubbingLog(s.cfg.Log.With("broker", a.Task.Cell.Broker.Name, "agent", s.cfg.Name), session.clean)
+	session.log = log
+	s.prepare(ctx, a.Task, log, func(arrival *wire.Arrival) {
 		err := a.CheckProtocol()
 		if err == nil {
 			err = s.tryOpen(ctx, session, a.Deadline.D())
@@ -385,16 +390,9 @@ func (s *slot) contact(ctx context.Context, a plan.Assignment) {
 		if closing := session.close(); closing != nil {
 			log.Warn("cannot close session", "err", closing)
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		arrival := wire.Arrival{Ref: wire.RefOf(a.Task), Step: wire.StepOpen, Phase: plan.PhasePrepare}
 		if err != nil {
 			arrival.Error = fmt.Sprintf("open session on agent %s: %s", s.cfg.Name, session.clean(err.Error()))
 		}
-		ctx, cancel := wire.WithGracePeriod(ctx, s.cfg.answer)
-		defer cancel()
-		_ = s.arrive(ctx, arrival, log) // the error was logged
 	})
 }
 
