@@ -55,7 +55,7 @@ func TestDisksAndNetworks(t *testing.T) {
 	}
 	p.moves(t, 200, 3, 9, map[string]byteCounters{"lo": {3, 3}}) // the counters restarted
 	if s := h.sample(nil); s.DiskRead != 0 || s.DiskWrite != 0 || s.NetIn != 0 || s.NetOut != 0 {
-		t.Errorf("%+v: counters that go back give figures", s)
+		t.Errorf("%+v: counters that go back give metrics", s)
 	}
 }
 

@@ -33,7 +33,7 @@ func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 		return conn // the connection is closed: its first write fails
 	}
 	c := &blockable{TCPConn: conn, raw: raw, waiting: waiting}
-	c.attempt = c.try
+	c.attempt = c.writeAvailable
 	return c
 }
 
@@ -56,8 +56,8 @@ func (c *blockable) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// try writes until the buffer is full. It returns false if bytes remain.
-func (c *blockable) try(fd uintptr) bool {
+// writeAvailable writes until the buffer is full. It returns false if bytes remain.
+func (c *blockable) writeAvailable(fd uintptr) bool {
 	const atOnce = 1 << 30
 	for len(c.rest) > 0 {
 		n, err := syscall.Write(int(fd), c.rest[:min(len(c.rest), atOnce)])

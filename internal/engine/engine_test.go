@@ -170,7 +170,7 @@ func TestModes(t *testing.T) {
 			accounting := m.Accounting(1)
 			if accounting.Sent < 1000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
 				accounting.Reordered != 0 || accounting.Corrupt != 0 {
-				t.Errorf("tally %+v, want at least 1000 sent, all received once and in order", accounting)
+				t.Errorf("accounting %+v, want at least 1000 sent, all received once and in order", accounting)
 			}
 			if want := map[bool]uint64{true: accounting.Sent,
 				false: 0}[mode.Confirmed()]; accounting.Confirmed != want {

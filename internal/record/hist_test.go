@@ -105,7 +105,7 @@ func TestHistOutsideItsRange(t *testing.T) {
 func TestHistEmptyAndReset(t *testing.T) {
 	h := NewHist()
 	if h.Count() != 0 || h.Min() != 0 || h.Max() != 0 || h.Quantile(0.5) != 0 || h.Quantile(1) != 0 || h.Mean() != 0 {
-		t.Error("an empty histogram has figures")
+		t.Error("an empty histogram has metrics")
 	}
 	h.Record(1000)
 	h.Record(-1)
@@ -217,7 +217,7 @@ func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 		"nothing":             {},
 		"another version":     append([]byte{histVersion + 1}, good[1:]...),
 		"cut short":           good[:len(good)-3],
-		"cut in its figures":  good[:3],
+		"cut in its metrics":  good[:3],
 		"longer":              append(good[:len(good):len(good)], 0),
 		"too long":            make([]byte, maxEncoded+1),
 		"metrics only":        {histVersion, 0, 0, 1, 2},

@@ -13,11 +13,11 @@ const maxAnswer = 64 << 10
 // otherError is the error of a server that answers a write with a success other than 204, and so is not InfluxDB.
 type otherError struct {
 	status int
-	words  string // status line
+	answer string // status line
 }
 
 func (e otherError) Error() string {
-	return "the server is not InfluxDB: it responds to a write with " + e.words + " instead of 204"
+	return "the server is not InfluxDB: it responds to a write with " + e.answer + " instead of 204"
 }
 
 func httpClient(tune Tuning) *http.Client {

@@ -66,7 +66,7 @@ func (s *stream) tags() map[string]string {
 func (s *stream) start(b Start) []Point {
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
-	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.words()))}
+	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.description()))}
 }
 
 // snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one
@@ -128,7 +128,7 @@ func (s *stream) outcome(o plan.Outcome, b Start) []Point {
 	if t == nil {
 		b.At = o.Started
 		t = s.newTask(b)
-		points = append(points, t.event("task-start", "", o.Started, 0, t.words()+" started"))
+		points = append(points, t.event("task-start", "", o.Started, 0, t.description()+" started"))
 	}
 	points = append(points, t.rest()...)
 	for _, e := range o.Events {
@@ -141,7 +141,7 @@ func (s *stream) outcome(o plan.Outcome, b Start) []Point {
 			points = append(points, t.event(e.Kind, e.Agent, t.time(int64(e.At)), 0, e.Detail))
 		}
 	}
-	words := t.words() + ": " + string(o.Verdict)
+	words := t.description() + ": " + string(o.Verdict)
 	if len(o.Reasons) > 0 {
 		words += ", " + strings.Join(o.Reasons, "; ")
 	}
@@ -156,7 +156,7 @@ func (s *stream) giveUp(id string, at time.Time, why string) []Point {
 		return nil
 	}
 	delete(s.tasks, id)
-	return append(t.rest(), t.event("task-stop", "", at, 0, t.words()+" was aborted: "+why))
+	return append(t.rest(), t.event("task-stop", "", at, 0, t.description()+" was aborted: "+why))
 }
 
 func (s *stream) newTask(b Start) *task {

@@ -89,7 +89,9 @@ func (t *task) agent(name string) agent {
 	return a
 }
 
-func (t *task) words() string { return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition) }
+func (t *task) description() string {
+	return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition)
+}
 
 // tagsOfObserver returns the tags of an agent that measures a broker's processes and gets no load.
 func (t *task) tagsOfObserver(agent, broker string) map[string]string {
