@@ -55,15 +55,10 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
 const lockedStore = "slave mode"
 
 // planActiveMQ plans size brokers on one store. One is active, and the others wait until its process ends.
-func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan,
-	error) {
-	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(3 * size)
-		if err != nil {
-			return nil, err
-		}
+func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) planFunc {
+	return func(s *site, dir string, ports []int) (*Plan, error) {
 		amqp, stomp, http := ports[:size], ports[size:2*size], ports[2*size:]
-		plan := &Plan{Env: func() []string { return env(amqp, stomp, http) }}
+		plan := &Plan{Env: env(amqp, stomp, http)}
 		for i := range size {
 			own := filepath.Join(dir, "n"+strconv.Itoa(i+1))
 			p, err := configureActiveMQ(activemq63.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"),

@@ -51,21 +51,3 @@ func relocate(scripts, from, to string) error {
 	}
 	return nil
 }
-
-// planAnsible sets a variable to the folder of Ansible's programs.
-func planAnsible(s *site, _ string) (*Plan, error) {
-	return &Plan{Env: func() []string { return []string{"LOCKSTEP_ANSIBLE=" + filepath.Join(ansible.in(s), "bin")} }},
-		nil
-}
-
-// sshServer is OpenSSH's server. The lab only installs it: tests start one on each of their hosts.
-var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server"}
-
-// hostNeeds are the programs that tests need to create hosts, and those that Ansible roles expect on any host.
-var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"},
-	debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
-
-// planSSHD sets a variable to the server's program.
-func planSSHD(*site, string) (*Plan, error) {
-	return &Plan{Env: func() []string { return []string{"LOCKSTEP_SSHD=" + sshServer.file} }}, nil
-}

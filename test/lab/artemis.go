@@ -13,14 +13,10 @@ import (
 
 var artemis256 = distribution("artemis-2.56.0", "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin")
 
-func planArtemis(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(2)
+func planArtemis(s *site, dir string, ports []int) (*Plan, error) {
+	files, err := writeCertificates(dir)
 	if err != nil {
 		return nil, err
-	}
-	files := drivertest.Certificates(filepath.Join(dir, tlsFiles))
-	if err := files.Write(); err != nil {
-		return nil, fmt.Errorf("create Artemis's certificates: %w", err)
 	}
 	node := artemisNode{Name: "artemis", Dir: dir, Port: ports[0], TLS: ports[1], Files: files}
 	p, err := node.configure(artemis256.in(s))
@@ -30,21 +26,15 @@ func planArtemis(s *site, dir string) (*Plan, error) {
 	p.Ready = func(ctx context.Context) error { return answersAMQP(ctx, node.Port) }
 	return &Plan{
 		Processes: []*Process{p},
-		Env: func() []string {
-			return []string{"LOCKSTEP_ARTEMIS_URL=" + node.url(),
-				fmt.Sprintf("LOCKSTEP_ARTEMIS_TLS_URL=amqps://localhost:%d", node.TLS),
-				"LOCKSTEP_ARTEMIS_TLS_FILES=" + string(files)}
-		},
+		Env: []string{"LOCKSTEP_ARTEMIS_URL=" + node.url(),
+			fmt.Sprintf("LOCKSTEP_ARTEMIS_TLS_URL=amqps://localhost:%d", node.TLS),
+			"LOCKSTEP_ARTEMIS_TLS_FILES=" + string(files)},
 	}, nil
 }
 
 // planArtemisPair plans a primary and a backup that replicates the primary's data. A lock in a file decides which one
 // is active, so that both are never active. A primary that starts again becomes active again.
-func planArtemisPair(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(2)
-	if err != nil {
-		return nil, err
-	}
+func planArtemisPair(s *site, dir string, ports []int) (*Plan, error) {
 	locks := filepath.Join(dir, "locks")
 	if err := write(locks, nil); err != nil {
 		return nil, err
@@ -64,7 +54,7 @@ func planArtemisPair(s *site, dir string) (*Plan, error) {
 		plan.Processes = append(plan.Processes, p)
 		urls = append(urls, node.url())
 	}
-	plan.Env = func() []string { return []string{"LOCKSTEP_ARTEMIS_PAIR_URLS=" + strings.Join(urls, ",")} }
+	plan.Env = []string{"LOCKSTEP_ARTEMIS_PAIR_URLS=" + strings.Join(urls, ",")}
 	return plan, nil
 }
 

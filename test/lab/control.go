@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // serveControl serves the endpoint with which the command injects faults into the brokers:
@@ -120,13 +119,12 @@ func (l *lab) startOwn(ctx context.Context, part Part) ([]string, error) {
 	l.owned++
 	instance := fmt.Sprintf("%s-own%d", part.Name, l.owned)
 	l.mu.Unlock()
-	begun := time.Now()
 	plan, err := l.plan(part, instance, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.launch(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", instance, err), l.remove(instance, plan))
+	if err := l.launchOne(ctx, instance, plan); err != nil {
+		return nil, errors.Join(err, l.remove(instance, plan))
 	}
 	l.mu.Lock()
 	if l.own == nil {
@@ -134,12 +132,11 @@ func (l *lab) startOwn(ctx context.Context, part Part) ([]string, error) {
 	}
 	l.own[instance] = plan
 	l.mu.Unlock()
-	l.site.print("%s%s is ready after %.1f s", instance, plan.version(ctx), time.Since(begun).Seconds())
 	var processes []string
 	for _, p := range plan.Processes {
 		processes = append(processes, p.Name)
 	}
-	return slices.Concat(plan.Env(), plan.pids(part.Name),
+	return slices.Concat(plan.Env, plan.pids(part.Name),
 		[]string{"LOCKSTEP_LAB_INSTANCE=" + instance, "LOCKSTEP_LAB_PROCESSES=" + strings.Join(processes, ",")}), nil
 }
 

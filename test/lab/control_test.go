@@ -22,8 +22,8 @@ import (
 
 // shells returns a part of shell processes. It is ready when each running one has written its process number.
 func shells(name, script string, size int) Part {
-	return Part{Name: name, Plan: func(_ *site, dir string) (*Plan, error) {
-		plan := &Plan{Env: func() []string { return []string{"NAME=" + name} }}
+	return Part{Name: name, Plan: func(_ *site, dir string, _ []int) (*Plan, error) {
+		plan := &Plan{Env: []string{"NAME=" + name}}
 		for i := range size {
 			file := filepath.Join(dir, strconv.Itoa(i))
 			plan.Processes = append(plan.Processes, &Process{

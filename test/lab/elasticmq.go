@@ -9,11 +9,7 @@ import (
 var elasticmq17 = jars("elasticmq-1.7.1", []string{"org.elasticmq:elasticmq-server_2.13:1.7.1"}, nil)
 
 // planElasticMQ plans a server for Amazon SQS's protocol. It stores messages in memory only.
-func planElasticMQ(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(1)
-	if err != nil {
-		return nil, err
-	}
+func planElasticMQ(s *site, dir string, ports []int) (*Plan, error) {
 	config := fmt.Sprintf(`include classpath("application.conf")
 node-address { protocol = http, host = "127.0.0.1", port = %[1]d, context-path = "" }
 rest-sqs { enabled = true, bind-port = %[1]d, bind-hostname = "127.0.0.1", sqs-limits = strict }
@@ -31,8 +27,5 @@ rest-stats { enabled = false }
 	}
 	endpoint := "http://" + loopback(ports[0])
 	p.Ready = func(ctx context.Context) error { return get(ctx, endpoint+"/?Action=ListQueues", nil) }
-	return &Plan{
-		Processes: []*Process{p},
-		Env:       func() []string { return []string{"LOCKSTEP_SQS_ENDPOINT=" + endpoint} },
-	}, nil
+	return &Plan{Processes: []*Process{p}, Env: []string{"LOCKSTEP_SQS_ENDPOINT=" + endpoint}}, nil
 }

@@ -38,9 +38,9 @@ func TestSignalWhileStarting(t *testing.T) {
 	}
 }
 
-func neverReady(plan func(*site, string) (*Plan, error)) func(*site, string) (*Plan, error) {
-	return func(s *site, dir string) (*Plan, error) {
-		p, err := plan(s, dir)
+func neverReady(plan planFunc) planFunc {
+	return func(s *site, dir string, ports []int) (*Plan, error) {
+		p, err := plan(s, dir, ports)
 		if err == nil {
 			p.Processes[0].Ready = func(context.Context) error { return context.DeadlineExceeded }
 		}

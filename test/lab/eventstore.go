@@ -12,11 +12,7 @@ import (
 // eventstored is a server for EventStoreDB's protocol. It stores events in memory only.
 var eventstored = goCommand{name: "eventstored", pkg: "./test/eventstored"}
 
-func planEventStore(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(1)
-	if err != nil {
-		return nil, err
-	}
+func planEventStore(s *site, dir string, ports []int) (*Plan, error) {
 	url := "esdb://" + loopback(ports[0]) + "?tls=false"
 	return &Plan{
 		Processes: []*Process{{
@@ -24,7 +20,7 @@ func planEventStore(s *site, dir string) (*Plan, error) {
 			Command: []string{s.bin("eventstored"), "-listen", loopback(ports[0])},
 			Ready:   func(ctx context.Context) error { return answersEventStore(ctx, url) },
 		}},
-		Env: func() []string { return []string{"LOCKSTEP_EVENTSTORE_URL=" + url} },
+		Env: []string{"LOCKSTEP_EVENTSTORE_URL=" + url},
 	}, nil
 }
 

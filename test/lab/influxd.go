@@ -59,11 +59,7 @@ const (
 	influxToken = "lockstep-lab-token"
 )
 
-func planInfluxd(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(1)
-	if err != nil {
-		return nil, err
-	}
+func planInfluxd(s *site, dir string, ports []int) (*Plan, error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	url := "http://" + loopback(ports[0])
 	return &Plan{
@@ -76,11 +72,9 @@ func planInfluxd(s *site, dir string) (*Plan, error) {
 			},
 			Ready: func(ctx context.Context) error { return setUpInflux(ctx, url) },
 		}},
-		Env: func() []string {
-			return []string{
-				"LOCKSTEP_INFLUX_URL=" + url, "LOCKSTEP_INFLUX_TOKEN=" + influxToken,
-				"LOCKSTEP_INFLUX_ORG=" + influxName, "LOCKSTEP_INFLUX_BUCKET=" + influxName,
-			}
+		Env: []string{
+			"LOCKSTEP_INFLUX_URL=" + url, "LOCKSTEP_INFLUX_TOKEN=" + influxToken,
+			"LOCKSTEP_INFLUX_ORG=" + influxName, "LOCKSTEP_INFLUX_BUCKET=" + influxName,
 		},
 	}, nil
 }

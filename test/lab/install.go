@@ -54,12 +54,10 @@ func whereAll(s *site, parts []Part) (lines []string) {
 		for _, n := range part.Needs {
 			at := "built anew for each lab"
 			switch n := n.(type) {
-			case program:
-				at = n.in(s)
-			case releaseRoot:
+			case interface{ in(*site) string }:
 				at = n.in(s)
 			case debian:
-				at, _ = exec.LookPath(n.file) // found by meet
+				at = n.path()
 			}
 			if line := n.id() + ": " + at; !slices.Contains(lines, line) {
 				lines = append(lines, line)
@@ -185,6 +183,12 @@ func (d debian) meet(ctx context.Context, s *site) error {
 func (d debian) there() bool {
 	_, err := exec.LookPath(d.file)
 	return err == nil
+}
+
+// path returns the path of the program, which meet has found.
+func (d debian) path() string {
+	path, _ := exec.LookPath(d.file)
+	return path
 }
 
 // goCommand is built for each lab. Go's build cache makes this fast, and the program is always up to date.

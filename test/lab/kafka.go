@@ -42,15 +42,11 @@ func (n kafkaNode) address() string { return loopback(n.Broker) }
 
 // planKafka plans a cluster without ZooKeeper, or a single node if size is 1. With three nodes, the replication factor
 // is 3 and the minimum of in-sync replicas is 2, so that one node may fail.
-func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
-	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(4 * size)
+func planKafka(version program, name string, size int) planFunc {
+	return func(s *site, dir string, ports []int) (*Plan, error) {
+		files, err := writeCertificates(dir)
 		if err != nil {
 			return nil, err
-		}
-		files := drivertest.Certificates(filepath.Join(dir, tlsFiles))
-		if err := files.Write(); err != nil {
-			return nil, fmt.Errorf("create Kafka's certificates: %w", err)
 		}
 		nodes := make([]kafkaNode, size)
 		var voters, brokers, guards, encrypted []string
@@ -63,12 +59,10 @@ func planKafka(version program, name string, size int) func(*site, string) (*Pla
 			guards = append(guards, loopback(nodes[i].Guard))
 			encrypted = append(encrypted, fmt.Sprintf("localhost:%d", nodes[i].TLS))
 		}
-		plan := &Plan{Env: func() []string {
-			prefix := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-			return []string{prefix + "_BROKERS=" + strings.Join(brokers, ","),
-				prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ","),
-				prefix + "_TLS_BROKERS=" + strings.Join(encrypted, ","), prefix + "_TLS_FILES=" + string(files)}
-		}}
+		prefix := variablePrefix(name)
+		plan := &Plan{Env: []string{prefix + "_BROKERS=" + strings.Join(brokers, ","),
+			prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ","),
+			prefix + "_TLS_BROKERS=" + strings.Join(encrypted, ","), prefix + "_TLS_FILES=" + string(files)}}
 		for _, node := range nodes {
 			p, err := node.configure(version.in(s), strings.Join(voters, ","), size)
 			if err != nil {
@@ -80,14 +74,6 @@ func planKafka(version program, name string, size int) func(*site, string) (*Pla
 		}
 		return plan, nil
 	}
-}
-
-// numbered returns the name of a part's process. A single process has the name of the part.
-func numbered(part string, number, size int) string {
-	if size == 1 {
-		return part
-	}
-	return part + "-" + strconv.Itoa(number)
 }
 
 func (n kafkaNode) configure(libraries, voters string, size int) (*Process, error) {

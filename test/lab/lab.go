@@ -62,8 +62,7 @@ func (l *lab) start(ctx context.Context, parts []Part) error {
 	}
 	l.site.print("all is ready after %.1f s", time.Since(begun).Seconds())
 	for i, part := range parts {
-		l.env = append(l.env, l.plans[i].Env()...)
-		l.env = append(l.env, l.plans[i].pids(part.Name)...)
+		l.env = slices.Concat(l.env, l.plans[i].Env, l.plans[i].pids(part.Name))
 	}
 	address, err := l.serveControl()
 	if err != nil {
@@ -97,16 +96,19 @@ func (l *lab) meet(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// plan adds an instance of a part. It uses the given ports if they are free.
-func (l *lab) plan(part Part, instance string, ports []int) (*Plan, error) {
+// plan adds an instance of a part. It uses the preferred ports if they are free.
+func (l *lab) plan(part Part, instance string, preferred []int) (*Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	dir := l.dir(instance)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("plan %s: %w", instance, err)
 	}
-	l.site.prefer(ports)
-	plan, err := part.Plan(l.site, dir)
+	var plan *Plan
+	ports, err := l.site.ports(part.Ports, preferred)
+	if err == nil {
+		plan, err = part.Plan(l.site, dir, ports)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("plan %s: %w", instance, err), os.RemoveAll(dir))
 	}
@@ -136,18 +138,25 @@ func (l *lab) launch(ctx context.Context, parts []Part) error {
 		}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			begun := time.Now()
-			if err := l.plans[i].launch(ctx); err != nil {
-				failures <- fmt.Errorf("start %s: %w", part.Name, err)
+			if err := l.launchOne(ctx, part.Name, l.plans[i]); err != nil {
+				failures <- err
 				cancel()
-				return
 			}
-			l.site.print("%s%s is ready after %.1f s", part.Name, l.plans[i].version(ctx), time.Since(begun).Seconds())
 		})
 	}
 	wg.Wait()
 	close(failures)
 	return <-failures
+}
+
+// launchOne starts an instance, and reports when it is ready.
+func (l *lab) launchOne(ctx context.Context, instance string, plan *Plan) error {
+	begun := time.Now()
+	if err := plan.launch(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", instance, err)
+	}
+	l.site.print("%s%s is ready after %.1f s", instance, plan.version(ctx), time.Since(begun).Seconds())
+	return nil
 }
 
 // launch starts a part's processes and waits until they are ready.

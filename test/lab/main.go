@@ -127,7 +127,7 @@ func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (i
 	select {
 	case err := <-started:
 		if err != nil {
-			return exitCode(err), err
+			return 1, err
 		}
 		if o.install {
 			fmt.Fprintln(stdout, strings.Join(whereAll(lab.site, o.parts), "\n"))
@@ -144,13 +144,6 @@ func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (i
 		return 0, nil
 	}
 	return runCommand(o.command, lab.env, interrupts, stdout, stderr)
-}
-
-func exitCode(err error) int {
-	if err != nil {
-		return 1
-	}
-	return 0
 }
 
 // runCommand runs the command in its own process group, so that it receives a Ctrl-C only from here, and once.

@@ -13,11 +13,7 @@ import (
 var ferretdb = goCommand{name: "ferretdb", module: "test/ferretdb", pkg: "."}
 
 // planMongoDB plans one process with two ports: FerretDB itself, and FerretDB with serialised changes.
-func planMongoDB(s *site, dir string) (*Plan, error) {
-	ports, err := s.ports(2)
-	if err != nil {
-		return nil, err
-	}
+func planMongoDB(s *site, dir string, ports []int) (*Plan, error) {
 	data := filepath.Join(dir, "data")
 	if err := write(data, nil); err != nil {
 		return nil, err
@@ -30,7 +26,7 @@ func planMongoDB(s *site, dir string) (*Plan, error) {
 				data},
 			Ready: func(ctx context.Context) error { return pingMongoDB(ctx, serial) },
 		}},
-		Env: func() []string { return []string{"LOCKSTEP_MONGODB_URL=" + serial, "LOCKSTEP_FERRETDB_URL=" + plain} },
+		Env: []string{"LOCKSTEP_MONGODB_URL=" + serial, "LOCKSTEP_FERRETDB_URL=" + plain},
 	}, nil
 }
 

@@ -28,24 +28,15 @@ type natsNode struct {
 
 func (n natsNode) url() string { return "nats://" + loopback(n.Port) }
 
-func planNATS(name string, size int) func(*site, string) (*Plan, error) {
-	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(2 * size)
-		if err != nil {
-			return nil, err
-		}
+func planNATS(name string, size int) planFunc {
+	return func(s *site, dir string, ports []int) (*Plan, error) {
 		var routes, urls []string
 		if size > 1 {
 			for _, port := range ports[size:] {
 				routes = append(routes, "nats://"+loopback(port))
 			}
 		}
-		plan := &Plan{Env: func() []string {
-			if size == 1 {
-				return []string{"LOCKSTEP_NATS_URL=" + urls[0]}
-			}
-			return []string{"LOCKSTEP_NATS3_URLS=" + strings.Join(urls, ",")}
-		}}
+		plan := &Plan{}
 		for i := range size {
 			node := natsNode{
 				Name: numbered(name, i+1, size), Dir: filepath.Join(dir, "n"+strconv.Itoa(i+1)),
@@ -58,6 +49,10 @@ func planNATS(name string, size int) func(*site, string) (*Plan, error) {
 			p.Ready = func(ctx context.Context) error { return node.ready(ctx, len(plan.running())) }
 			plan.Processes = append(plan.Processes, p)
 			urls = append(urls, node.url())
+		}
+		plan.Env = []string{"LOCKSTEP_NATS_URL=" + urls[0]}
+		if size > 1 {
+			plan.Env = []string{"LOCKSTEP_NATS3_URLS=" + strings.Join(urls, ",")}
 		}
 		return plan, nil
 	}

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 // Part is a broker, a cluster of brokers, or a program for tests.
@@ -16,9 +19,12 @@ type Part struct {
 	Tool bool
 	// Needs are met before Plan.
 	Needs []need
-	// Plan chooses ports and writes configuration into dir, an empty folder. It starts nothing.
-	Plan func(s *site, dir string) (*Plan, error)
+	Ports int // number of ports that Plan uses
+	Plan  planFunc
 }
+
+// planFunc writes configuration into dir, an empty folder. It starts nothing.
+type planFunc func(s *site, dir string, ports []int) (*Plan, error)
 
 // Plan is one instance of a part.
 type Plan struct {
@@ -28,9 +34,8 @@ type Plan struct {
 	Processes []*Process
 	// Version returns the name and version that the ready brokers report. nil: Part.Doc has it.
 	Version func(ctx context.Context) (string, error)
-	// Env returns the variables (NAME=value) of the instance. It is called when the brokers are ready. Process numbers
-	// are added by pids.
-	Env func() []string
+	// Env are the variables (NAME=value) of the instance. Process numbers are added by pids.
+	Env []string
 }
 
 // running returns the brokers that are neither killed nor paused. A cluster can be ready with these.
@@ -53,7 +58,7 @@ func (p *Plan) ready(ctx context.Context) error {
 
 // pids returns the variable with the process numbers of the brokers.
 func (p *Plan) pids(part string) []string {
-	name := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(part, "-", "_")) + "_PID"
+	name := variablePrefix(part) + "_PID"
 	var numbers []string
 	for _, process := range p.Processes {
 		numbers = append(numbers, strconv.Itoa(process.PID()))
@@ -67,52 +72,86 @@ func (p *Plan) pids(part string) []string {
 	return []string{name + "S=" + strings.Join(numbers, ",")}
 }
 
+// variablePrefix returns the beginning of the names of a part's variables.
+func variablePrefix(part string) string {
+	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(part, "-", "_"))
+}
+
+// numbered returns the name of a part's process. A single process has the name of the part.
+func numbered(part string, number, size int) string {
+	if size == 1 {
+		return part
+	}
+	return part + "-" + strconv.Itoa(number)
+}
+
+// tlsFiles is the folder of a part's certificates.
+const tlsFiles = "tls"
+
+// writeCertificates creates certificates in an instance's folder.
+func writeCertificates(dir string) (drivertest.Certificates, error) {
+	files := drivertest.Certificates(filepath.Join(dir, tlsFiles))
+	if err := files.Write(); err != nil {
+		return "", fmt.Errorf("create certificates: %w", err)
+	}
+	return files, nil
+}
+
+// setVariable plans a part without processes, which sets one variable.
+func setVariable(name string, value func(s *site) string) planFunc {
+	return func(s *site, _ string, _ []int) (*Plan, error) {
+		return &Plan{Env: []string{name + "=" + value(s)}}, nil
+	}
+}
+
 // parts are the parts of the lab.
 var parts = []Part{
 	{Name: "rabbitmq", Doc: "RabbitMQ from the system's packages, one node", Needs: rabbitNeeds,
-		Plan: planRabbitMQ("rabbitmq", systemRabbit)},
+		Plan: planRabbitMQ("rabbitmq", systemRabbit), Ports: 9},
 	{Name: "rabbitmq3", Doc: "RabbitMQ from the system's packages, a cluster of three nodes", Needs: rabbitNeeds,
-		Plan: planRabbitMQ3},
+		Plan: planRabbitMQ3, Ports: 23},
 	{Name: "rabbitmq4", Doc: "RabbitMQ 4.0, one node", Needs: []need{rabbit40},
-		Plan: planRabbitMQ("rabbitmq4", rabbitIn(rabbit40, ""))},
+		Plan: planRabbitMQ("rabbitmq4", rabbitIn(rabbit40, "")), Ports: 9},
 	{Name: "rabbitmq43", Doc: "RabbitMQ 4.3 or later, one node", Needs: []need{rabbit43},
-		Plan: planRabbitMQ("rabbitmq43", rabbitIn(rabbit43, originalDefault))},
-	{Name: "kafka", Doc: "Kafka 4.3.1, one node", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka", 1)},
+		Plan: planRabbitMQ("rabbitmq43", rabbitIn(rabbit43, originalDefault)), Ports: 9},
+	{Name: "kafka", Doc: "Kafka 4.3.1, one node", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka", 1), Ports: 4},
 	{Name: "kafka3", Doc: "Kafka 4.3.1, three nodes, replication factor 3, min.insync.replicas 2",
-		Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka3", 3)},
+		Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka3", 3), Ports: 12},
 	{Name: "kafka-next", Doc: "Kafka 4.4.0, one node", Needs: needs(kafka44),
-		Plan: planKafka(kafka44, "kafka-next", 1)},
-	{Name: "artemis", Doc: "ActiveMQ Artemis 2.56.0", Needs: needs(artemis256), Plan: planArtemis},
+		Plan: planKafka(kafka44, "kafka-next", 1), Ports: 4},
+	{Name: "artemis", Doc: "ActiveMQ Artemis 2.56.0", Needs: needs(artemis256), Plan: planArtemis, Ports: 2},
 	{Name: "artemis-pair", Doc: "ActiveMQ Artemis 2.56.0, a primary and the backup that it replicates to",
-		Needs: needs(artemis256), Plan: planArtemisPair},
+		Needs: needs(artemis256), Plan: planArtemisPair, Ports: 2},
 	{Name: "activemq", Doc: "ActiveMQ Classic 6.3.1", Needs: needs(activemq63),
-		Plan: planActiveMQ("activemq", 1, activemqSingle)},
+		Plan: planActiveMQ("activemq", 1, activemqSingle), Ports: 3},
 	{Name: "activemq-pair", Doc: "ActiveMQ Classic 6.3.1, two brokers on one store", Needs: needs(activemq63),
-		Plan: planActiveMQ("activemq-pair", 2, activemqPair)},
+		Plan: planActiveMQ("activemq-pair", 2, activemqPair), Ports: 6},
 	{Name: "elasticmq", Doc: "ElasticMQ 1.7.1, which has the protocol of Amazon SQS", Needs: needs(elasticmq17),
-		Plan: planElasticMQ},
-	{Name: "nats", Doc: "NATS server with JetStream", Needs: []need{natsServer}, Plan: planNATS("nats", 1)},
+		Plan: planElasticMQ, Ports: 1},
+	{Name: "nats", Doc: "NATS server with JetStream", Needs: []need{natsServer}, Plan: planNATS("nats", 1), Ports: 2},
 	{Name: "nats3", Doc: "NATS servers with JetStream, a cluster of three", Needs: []need{natsServer},
-		Plan: planNATS("nats3", 3)},
+		Plan: planNATS("nats3", 3), Ports: 6},
 	{Name: "mongodb", Doc: "FerretDB 1.24.0, which has the protocol of MongoDB, with one change at a time",
-		Needs: []need{ferretdb}, Plan: planMongoDB},
+		Needs: []need{ferretdb}, Plan: planMongoDB, Ports: 2},
 	{Name: "eventstore", Doc: "a server with the protocol of EventStoreDB that keeps events in memory",
-		Needs: []need{eventstored}, Plan: planEventStore},
-	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd},
+		Needs: []need{eventstored}, Plan: planEventStore, Ports: 1},
+	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd, Ports: 1},
 	{Name: "kafka-tools", Doc: "Kafka's own load generators, 4.3.1", Tool: true, Needs: needs(kafka43),
 		Plan: planKafkaTools},
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222),
 		Plan: planPerfTest},
 	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true,
-		Needs: []need{natsCommand}, Plan: planNATSBench},
-	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible}, Plan: planAnsible},
+		Needs: []need{natsCommand}, Plan: setVariable("LOCKSTEP_NATSBENCH", func(s *site) string { return s.bin("nats") })},
+	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible},
+		Plan: setVariable("LOCKSTEP_ANSIBLE", func(s *site) string { return filepath.Join(ansible.in(s), "bin") })},
 	{Name: "chromium", Doc: "Debian's Chromium, which opens pages without a screen", Tool: true,
-		Needs: []need{chromium}, Plan: planChromium},
+		Needs: []need{chromium}, Plan: setVariable("LOCKSTEP_CHROMIUM", func(*site) string { return chromium.path() })},
 	{Name: "releases", Doc: "Kafka, Artemis, ActiveMQ and InfluxDB as programs to install on hosts that a test makes",
 		Tool: true, Needs: releaseNeeds, Plan: planReleases},
 	{Name: "strace", Doc: "Debian's strace, which shows the system calls of a process", Tool: true,
-		Needs: []need{strace}, Plan: planStrace},
-	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: hostNeeds, Plan: planSSHD},
+		Needs: []need{strace}, Plan: func(*site, string, []int) (*Plan, error) { return &Plan{}, nil }},
+	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: hostNeeds,
+		Plan: setVariable("LOCKSTEP_SSHD", func(*site) string { return sshServer.file })},
 }
 
 func describeParts() string {

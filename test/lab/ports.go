@@ -29,40 +29,33 @@ var usualPorts = map[string][]int{
 	"influxd":       {8086},
 }
 
-// prefer sets the ports that the next plan uses if they are free.
-func (s *site) prefer(ports []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.preferred = ports
-}
-
 // ports returns free ports and reserves them for this lab, so that no other lab uses them while a broker is down.
-// Preferred ports come first, then others below the system's range for outgoing connections. A reservation is an
-// abstract Unix socket.
-func (s *site) ports(n int) ([]int, error) {
+// It uses the preferred ports that are free and not 0, and otherwise ports below the system's range for outgoing
+// connections. A reservation is an abstract Unix socket.
+func (s *site) ports(n int, preferred []int) ([]int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ports := make([]int, n)
-	for i := range ports {
-		if i < len(s.preferred) && s.preferred[i] != 0 && s.reserve(s.preferred[i]) {
-			ports[i] = s.preferred[i]
+	copy(ports, preferred)
+	for i, usual := range ports {
+		if usual != 0 && s.reserve(usual) {
+			continue
 		}
-		moved := ports[i] == 0 && i < len(s.preferred) && s.preferred[i] != 0
-		for try := 0; ports[i] == 0; try++ {
-			if try == 1000 {
+		ports[i] = 0
+		for attempt := 0; ports[i] == 0; attempt++ {
+			if attempt == 1000 {
 				return nil, fmt.Errorf("find %d free ports between 20000 and 32000", n)
 			}
 			if port := 20000 + rand.IntN(12000); s.reserve(port) {
 				ports[i] = port
 			}
 		}
-		if moved {
+		if usual != 0 {
 			fmt.Fprintf(s.out,
 				"lab: port %d is in use, %d is used instead; change the address in shipped matrices with --set\n",
-				s.preferred[i], ports[i])
+				usual, ports[i])
 		}
 	}
-	s.preferred = nil
 	return ports, nil
 }
 

@@ -18,9 +18,6 @@ import (
 // rabbitServer is run directly: the script in the path changes the user and clears the environment.
 const rabbitServer = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-// tlsFiles is the folder of a part's certificates.
-const tlsFiles = "tls"
-
 var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}}
 
 // rabbit40 is RabbitMQ 4.0 with its Erlang, from Debian 13.
@@ -77,10 +74,10 @@ type rabbitNode struct {
 }
 
 // planRabbitMQ plans a single node. Its variables begin with LOCKSTEP_ and the part's name.
-func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) func(*site, string) (*Plan, error) {
-	prefix := "LOCKSTEP_" + strings.ToUpper(part)
-	return func(s *site, dir string) (*Plan, error) {
-		return planRabbit(s, dir, part, 1, home, func(nodes []rabbitNode, _ rabbitNode) []string {
+func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) planFunc {
+	prefix := variablePrefix(part)
+	return func(s *site, dir string, ports []int) (*Plan, error) {
+		return planRabbit(s, dir, ports, part, 1, home, func(nodes []rabbitNode, _ rabbitNode) []string {
 			return []string{
 				prefix + "_URL=" + nodes[0].url(),
 				prefix + "_MANAGEMENT=" + nodes[0].management(),
@@ -95,8 +92,8 @@ func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) fun
 	}
 }
 
-func planRabbitMQ3(s *site, dir string) (*Plan, error) {
-	return planRabbit(s, dir, "rabbitmq3", 3, systemRabbit, func(nodes []rabbitNode, all rabbitNode) []string {
+func planRabbitMQ3(s *site, dir string, ports []int) (*Plan, error) {
+	return planRabbit(s, dir, ports, "rabbitmq3", 3, systemRabbit, func(nodes []rabbitNode, all rabbitNode) []string {
 		var urls, metrics []string
 		for _, n := range nodes {
 			urls = append(urls, n.url())
@@ -115,18 +112,14 @@ func planRabbitMQ3(s *site, dir string) (*Plan, error) {
 // planRabbit plans a cluster of size nodes with its own epmd (Erlang's name service), so that node names do not
 // conflict with those of another lab, and epmd is stopped with the lab. A cluster also has a load balancer, which env
 // receives as another node.
-func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rabbitHome, error),
+func planRabbit(s *site, dir string, ports []int, name string, size int, in func(*site, string) (rabbitHome, error),
 	env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
 	home, err := in(s, dir)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := s.ports(1 + 4*size + 1 + 3*size)
-	if err != nil {
+	if _, err := writeCertificates(dir); err != nil {
 		return nil, err
-	}
-	if err := drivertest.Certificates(filepath.Join(dir, tlsFiles)).Write(); err != nil {
-		return nil, fmt.Errorf("create RabbitMQ's certificates: %w", err)
 	}
 	cookie := filepath.Join(dir, ".erlang.cookie")
 	if err := os.WriteFile(cookie, []byte("lockstep"+strconv.Itoa(rand.Int())), 0o400); err != nil {
@@ -163,8 +156,7 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 			return nil, err
 		}
 	}
-	plan.Env = func() []string { return env(nodes, all) }
-	plan.Version = nodes[0].version
+	plan.Env, plan.Version = env(nodes, all), nodes[0].version
 	return plan, nil
 }
 

@@ -10,7 +10,7 @@ import (
 var releaseNeeds = append([]need{java, kafka43, artemis256, activemq63}, append(influxNeeds, rabbitNeeds...)...)
 
 // planReleases links the programs in the layout of their release archives, each in its own folder. It starts nothing.
-func planReleases(s *site, dir string) (*Plan, error) {
+func planReleases(s *site, dir string, _ []int) (*Plan, error) {
 	for name, program := range map[string]string{
 		"kafka/libs":   kafka43.in(s),
 		"artemis":      artemis256.in(s),
@@ -25,5 +25,5 @@ func planReleases(s *site, dir string) (*Plan, error) {
 			return nil, err
 		}
 	}
-	return &Plan{Env: func() []string { return []string{"LOCKSTEP_RELEASES=" + dir} }}, nil
+	return &Plan{Env: []string{"LOCKSTEP_RELEASES=" + dir}}, nil
 }

@@ -21,10 +21,9 @@ type site struct {
 	dir      string // folder of this lab
 	owned    *os.File
 
-	mu        sync.Mutex
-	out       io.Writer
-	reserved  []net.Listener
-	preferred []int // ports for the next plan
+	mu       sync.Mutex
+	out      io.Writer
+	reserved []net.Listener
 }
 
 // newSite creates a folder for one lab in the user's cache folder.

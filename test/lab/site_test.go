@@ -28,7 +28,7 @@ func TestPortsAreKept(t *testing.T) {
 	first, second := testSite(t), testSite(t)
 	seen := map[int]bool{}
 	for _, s := range []*site{first, first, second} {
-		ports, err := s.ports(300)
+		ports, err := s.ports(300, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestPortsAreKept(t *testing.T) {
 func TestUsualPortsOfKafka(t *testing.T) {
 	ports := slices.Clone(usualPorts["kafka3"])
 	other := testSite(t)
-	free, err := other.ports(len(ports))
+	free, err := other.ports(len(ports), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +64,16 @@ func TestUsualPortsOfKafka(t *testing.T) {
 		}
 	}
 	s := testSite(t)
-	s.prefer(ports)
-	plan, err := planKafka(kafka43, "kafka3", 3)(s, t.TempDir())
+	all, err := s.ports(12, ports)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if brokers := "LOCKSTEP_KAFKA3_BROKERS=" + strings.Join(want, ","); !slices.Contains(plan.Env(), brokers) {
-		t.Errorf("the variables are %q, want %s", plan.Env(), brokers)
+	plan, err := planKafka(kafka43, "kafka3", 3)(s, t.TempDir(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if brokers := "LOCKSTEP_KAFKA3_BROKERS=" + strings.Join(want, ","); !slices.Contains(plan.Env, brokers) {
+		t.Errorf("the variables are %q, want %s", plan.Env, brokers)
 	}
 }
 
