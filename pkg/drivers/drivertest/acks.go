@@ -18,12 +18,11 @@ var errHandler = errors.New("drivertest's handler refuses")
 func checkAck(c *check, a drivers.Ack) {
 	u := c.use(c.anyMode())
 	u.Ack, u.Prefetch = a, 10
-	d := c.need(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	first := r.inbox(nil)
 	s.send(45)
-	first.exactly(s.kept(), d.Guarantees)
+	first.exactly(s.kept())
 	first.close()
 
 	// Only Close can send these acknowledgements.
@@ -74,7 +73,11 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	c.linger()
 	checkFlags(c, in.all())
 	in.close()
-	checkNothingLeft(c, r, d, rejects)
+	rest := r.inbox(nil, rejects)
+	c.linger()
+	if n := rest.distinct(); n > 0 {
+		c.errorf("%d messages come again after they were acknowledged and the consumer closed", n)
+	}
 }
 
 // checkExact proves that Ack and Nack answer exactly the oldest unanswered deliveries, also between calls of the
@@ -149,15 +152,6 @@ func checkFlags(c *check, all []delivery) {
 	}
 }
 
-// checkNothingLeft proves that all messages were acknowledged: a new consumer receives none.
-func checkNothingLeft(c *check, r *rig, d drivers.Declaration, edit ...func(*drivers.ConsumerSpec)) {
-	rest := r.inbox(nil, edit...)
-	c.linger()
-	if n := rest.distinct(); n > 0 && d.Capabilities.Redelivery {
-		c.errorf("%d messages come again after they were acknowledged and the consumer closed", n)
-	}
-}
-
 // gate is a handler that blocks in its first call until release is called.
 type gate struct {
 	entered, open chan struct{}
@@ -223,7 +217,6 @@ func (c *check) await(ch <-chan struct{}, what string) {
 // checkBatch proves that handler calls have at most batch deliveries, and do not wait for a batch to fill.
 func checkBatch(c *check) {
 	u := c.use(c.anyMode())
-	d := c.need(u)
 	for _, batch := range []int{1, 7, 1000} {
 		r := c.rig(u)
 		s := r.sender(1)
@@ -234,7 +227,7 @@ func checkBatch(c *check) {
 		c.await(g.entered, "the first of 3 messages: they must not wait for a batch to fill")
 		s.send(80) // they accumulate while the handler blocks
 		g.release()
-		if keeps(u.Mode, d.Guarantees) {
+		if r.keeps() {
 			in.arrive(s.kept())
 		}
 		in.close()
@@ -247,10 +240,9 @@ func checkBatch(c *check) {
 func checkHandlerBlocks(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10
-	d := c.need(u)
 	r := c.rig(u)
 	g := newGate(nil)
-	if d.Capabilities.Redelivery {
+	if r.declared.Capabilities.Redelivery {
 		g.after = errHandler
 	}
 	defer g.release()
@@ -261,7 +253,7 @@ func checkHandlerBlocks(c *check) {
 			accepted.Store(got[0].id, true)
 		}
 		return err
-	}, func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, d.Capabilities.Redelivery })
+	}, func(spec *drivers.ConsumerSpec) { spec.Batch, spec.Nack = 1, r.declared.Capabilities.Redelivery })
 	s := r.sender(1)
 	s.send(10)
 	c.await(g.entered, "the first message")
@@ -287,7 +279,7 @@ func checkHandlerBlocks(c *check) {
 	if err := failure(in.consumer, in.conn); err != nil {
 		c.errorf("Err is not nil although the suite closed the consumer: %v", err)
 	}
-	if d.Capabilities.Redelivery && u.Ack != drivers.AckAutomatic {
+	if r.declared.Capabilities.Redelivery && u.Ack != drivers.AckAutomatic {
 		var left []id
 		for _, m := range s.kept() {
 			if _, done := accepted.Load(m); !done {

@@ -11,37 +11,33 @@ import (
 
 // binderRig returns a rig for a driver that can change bindings while messages flow. It has several queues, and several
 // subscriptions if the driver supports them.
-func binderRig(c *check) (*rig, drivers.Binder, drivers.Declaration) {
+func binderRig(c *check) (*rig, drivers.Binder) {
 	u := c.use(c.anyMode())
 	u.Churn, u.Queues = true, 2
 	if c.declare(u).Capabilities.Subscriptions {
 		u.Subscriptions = 2
 	}
 	u.Consumers = u.Queues * u.Subscriptions
-	d := c.need(u)
 	r := c.rig(u)
 	binder, can := drivers.As[drivers.Binder](r.session)
 	switch {
 	case !can:
 		c.fatalf("changing bindings while messages flow is declared, but the session is no Binder")
-	case !slices.Contains(d.Capabilities.Modes, drivers.ConfirmWindow):
+	case !slices.Contains(r.declared.Capabilities.Modes, drivers.ConfirmWindow):
 		c.errorf("changing bindings while messages flow is declared without %s, in which their messages are sent",
 			drivers.ConfirmWindow)
 	}
-	return r, binder, d
+	return r, binder
 }
 
 // checkBinder proves that a binding routes messages to one queue of one subscription, from the return of Bind until the
 // return of Unbind. Messages with other keys must not reach that queue through it.
 func checkBinder(c *check) {
-	r, binder, d := binderRig(c)
+	r, binder := binderRig(c)
 	boxes := map[[2]int]*inbox{}
 	for s := range r.use.Subscriptions {
 		for q := range r.use.Queues {
-			boxes[[2]int{s, q}] = r.inbox(nil, func(spec *drivers.ConsumerSpec) {
-				spec.Subscription, spec.Queue = s,
-					q
-			})
+			boxes[[2]int{s, q}] = r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Subscription, spec.Queue = s, q })
 		}
 	}
 	const key, other = drivers.ChurnKey, drivers.ChurnKey + 12_345
@@ -74,13 +70,13 @@ func checkBinder(c *check) {
 		case place[1] != at[1]:
 			expected = nil
 		}
-		in.exactly(expected, d.Guarantees)
+		in.exactly(expected)
 	}
 }
 
 // checkBinderTogether creates and removes bindings from several goroutines. Teardown must remove the remaining ones.
 func checkBinderTogether(c *check) {
-	r, binder, _ := binderRig(c)
+	r, binder := binderRig(c)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -105,12 +101,12 @@ func checkBinderTogether(c *check) {
 	s := r.sender(1)
 	c.must(s.publish(c.ctx, drivers.ChurnKey, 64), "publish") // the binding of key 0 of goroutine 0 was not removed
 	s.settle()
-	in.nothingElse(nil, drivers.Guarantees{})
+	in.nothingElse(nil)
 }
 
 // checkBinderEnds proves that a call ends with its context, and that Bind works again after its link broke.
 func checkBinderEnds(c *check) {
-	r, binder, _ := binderRig(c)
+	r, binder := binderRig(c)
 	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ChurnKey), "Bind")
 	if !c.h.NoNetwork {
 		c.dial.stall(true)

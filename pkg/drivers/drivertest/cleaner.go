@@ -13,9 +13,11 @@ import (
 // it without affecting other topologies.
 func checkCleaner(c *check) {
 	u := c.use(c.anyMode())
-	d := c.need(u)
 	r, kept := c.rig(u), c.rig(u)
-	cleaner := c.cleaner()
+	cleaner, can := drivers.As[drivers.Cleaner](c.session()) // a new one: the sessions of a killed run do not exist
+	if !can {
+		c.notApplicable("the session is no Cleaner")
+	}
 	listed := func(prefix string) []drivers.Leftover {
 		all, err := cleaner.Leftovers(c.ctx, prefix)
 		if errors.Is(err, drivers.ErrUnsupported) {
@@ -58,16 +60,7 @@ func checkCleaner(c *check) {
 	in := kept.inbox(nil)
 	s := kept.sender(1)
 	s.send(5)
-	if keeps(u.Mode, d.Guarantees) {
-		in.exactly(s.kept(), d.Guarantees)
+	if kept.keeps() {
+		in.exactly(s.kept())
 	}
-}
-
-// cleaner returns a new session, since the sessions of a killed run do not exist any more.
-func (c *check) cleaner() drivers.Cleaner {
-	s, can := drivers.As[drivers.Cleaner](c.session())
-	if !can {
-		c.notApplicable("the session is no Cleaner")
-	}
-	return s
 }

@@ -112,7 +112,6 @@ func checkCloseDead(c *check, stalled bool) {
 	}
 	u := c.use(drivers.ConfirmWindow)
 	u.Prefetch, u.Queues, u.Publishers, u.Consumers = 10, 2, 2, 2
-	c.need(u)
 	r := c.rig(u)
 	other := newRig(c, u, c.session(), r.topology)
 	one, two := r.pending(0), other.pending(1)

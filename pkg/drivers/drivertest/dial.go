@@ -146,23 +146,26 @@ func (d *dialer) forward(ctx context.Context, address string) (string, error) {
 }
 
 func (d *dialer) relay(local net.Conn, address string) {
-	defer func() { _ = local.Close() }()
 	ctx, cancel := context.WithTimeout(d.ctx, waitLimit)
 	defer cancel()
 	far, err := d.dial(ctx, "tcp", address)
 	if err != nil {
+		_ = local.Close()
 		return
 	}
-	defer func() { _ = far.Close() }()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(far, local)
+	join(local, far)
+}
+
+// join copies data in both directions, until one connection ends. It closes both.
+func join(near, far net.Conn) {
+	var up sync.WaitGroup
+	up.Go(func() {
+		_, _ = io.Copy(far, near)
 		_ = far.Close()
-	}()
-	_, _ = io.Copy(local, far)
-	_ = local.Close()
-	<-done
+	})
+	_, _ = io.Copy(near, far)
+	_ = near.Close()
+	up.Wait()
 }
 
 func withLimit(limit time.Duration) (context.Context, context.CancelFunc) {

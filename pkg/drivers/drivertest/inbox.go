@@ -33,6 +33,7 @@ type inbox struct {
 	ready    chan struct{}
 	busy     atomic.Bool
 	batch    int
+	once     bool                   // it is guaranteed that no message arrives twice
 	react    func([]delivery) error // called for each batch; nil: accept it
 
 	ack        drivers.Ack
@@ -51,12 +52,12 @@ type inbox struct {
 
 // inbox connects a consumer. edit may change its spec. react decides whether a batch is accepted.
 func (r *rig) inbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) *inbox {
-	in, err := r.tryInbox(react, edit...)
+	in, err := r.connectInbox(react, edit...)
 	r.c.must(err, "connect a consumer")
 	return in
 }
 
-func (r *rig) tryInbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
+func (r *rig) connectInbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
 	conn, err := r.conn(drivers.ConsumerRole)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func (r *rig) inboxOn(conn drivers.Conn, react func([]delivery) error, edit ...f
 		e(&spec)
 	}
 	in := &inbox{c: r.c, conn: conn, ready: make(chan struct{}), react: react, batch: spec.Batch, ack: spec.Ack,
-		acking: r.acking, turn: make(chan struct{}, 1), stop: make(chan struct{}), counts: map[id]int{}}
+		once: r.declared.Guarantees.NoDuplicates, acking: r.acking, turn: make(chan struct{}, 1), stop: make(chan struct{}),
+		counts: map[id]int{}}
 	consumer, err := conn.Consumer(r.c.ctx, spec, in.handle)
 	if err != nil {
 		return nil, err
@@ -237,14 +239,14 @@ func (in *inbox) arrive(want []id) bool {
 }
 
 // exactly waits for want, and then checks that no message arrived twice, and no others arrived.
-func (in *inbox) exactly(want []id, guarantee drivers.Guarantees) {
+func (in *inbox) exactly(want []id) {
 	in.arrive(want)
-	in.nothingElse(want, guarantee)
+	in.nothingElse(want)
 }
 
 // nothingElse waits, and then checks that no message arrived twice, if that is guaranteed, and no message outside want
 // arrived.
-func (in *inbox) nothingElse(want []id, guarantee drivers.Guarantees) {
+func (in *inbox) nothingElse(want []id) {
 	in.c.linger()
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -256,7 +258,7 @@ func (in *inbox) nothingElse(want []id, guarantee drivers.Guarantees) {
 		switch {
 		case !wanted[m]:
 			in.c.errorf("message %d of publisher %d arrives where it should not", m.seq, m.publisher)
-		case n > 1 && guarantee.NoDuplicates:
+		case n > 1 && in.once:
 			in.c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
 		}
 	}

@@ -37,7 +37,7 @@ func checkKeys(c *check) {
 		c.must(s.publish(c.ctx, keyOf(seq), 64), "publish")
 	}
 	s.settle()
-	in.exactly(s.kept(), d.Guarantees)
+	in.exactly(s.kept())
 	at, next := map[uint32]uint32{}, map[uint32]uint64{}
 	for _, got := range in.all() {
 		key := keyOf(got.id.seq)

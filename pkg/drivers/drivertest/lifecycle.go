@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -71,10 +72,33 @@ func checkOpenTwice(c *check) {
 	c.must(b.Teardown(c.ctx, t), "Teardown")
 	r := newRig(c, u, a, t)
 	c.within(c.wait, "Connect and Publisher of a closed session", func() {
-		if _, err := r.tryPublisher(c.ctx); err == nil {
+		if _, err := r.connectPublisher(c.ctx); err == nil {
 			c.errorf("a closed session connects a publisher")
 		}
 	})
+}
+
+// checkOptional logs the optional interfaces of a session, and proves that it implements each one whole or not at all.
+func checkOptional(c *check) {
+	inner, _ := drivers.As[any](c.session())
+	session := reflect.TypeOf(inner)
+	var found, missing []string
+	for _, x := range []reflect.Type{
+		reflect.TypeFor[drivers.Describer](), reflect.TypeFor[drivers.Prober](), reflect.TypeFor[drivers.Binder](),
+		reflect.TypeFor[drivers.Cleaner](), reflect.TypeFor[drivers.Verifier](), reflect.TypeFor[drivers.ClientProcesses](),
+	} {
+		if session.Implements(x) {
+			found = append(found, x.Name())
+			continue
+		}
+		missing = append(missing, x.Name())
+		for i := range x.NumMethod() {
+			if _, has := session.MethodByName(x.Method(i).Name); has {
+				c.errorf("the session has a method %s, but does not implement %v", x.Method(i).Name, x)
+			}
+		}
+	}
+	c.logf("optional interfaces: %s; not implemented: %s", strings.Join(found, ", "), strings.Join(missing, ", "))
 }
 
 // checkDead opens a session to an address that refuses connections. There must be an error that names the address, in
@@ -87,24 +111,51 @@ func checkDead(c *check) {
 	if want == "" {
 		want = "127.0.0.1"
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.wait)
-	defer cancel()
-	c.within(c.wait+5*time.Second, "Open to a broker that is not there", func() {
-		err := c.tryAll(ctx, c.h.DeadOptions)
-		switch {
-		case err == nil:
-			c.errorf("Open, Setup and Publisher succeed at a broker that is not there")
-		case !strings.Contains(err.Error(), want):
-			c.errorf("the error does not name the address %s: %v", want, err)
-		}
-		if ctx.Err() != nil {
-			c.errorf("the error came only when its context ended: %v", err)
-		}
-	})
+	if err := c.rejects("Open to a broker that does not exist", c.h.DeadOptions); err != nil &&
+		!strings.Contains(err.Error(), want) {
+		c.errorf("the error does not name the address %s: %v", want, err)
+	}
 }
 
-// tryAll opens a session, sets up a topology and connects a publisher. It returns the first error.
-func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
+// WrongPassword is the password of Harness.WrongCredentials.
+const WrongPassword = "wr0ng-passw0rd"
+
+// checkCredentials opens a session with a wrong password. There must be an error, in time, that does not contain the
+// password.
+func checkCredentials(c *check) {
+	if c.h.WrongCredentials == nil {
+		c.notApplicable("the harness has no wrong credentials")
+	}
+	if err := c.rejects("Open with a wrong password", c.h.WrongCredentials); err != nil &&
+		strings.Contains(err.Error(), WrongPassword) {
+		c.errorf("the error contains the password: %v", err)
+	}
+}
+
+// rejects calls openAndConnect with options that do not work. The check fails if there is no error, or if it comes only
+// when its context ends. It returns the error.
+func (c *check) rejects(doing string, options json.RawMessage) (err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.wait)
+	defer cancel()
+	began, errs := time.Now(), make(chan error, 1)
+	c.within(c.wait+5*time.Second, doing, func() { errs <- c.openAndConnect(ctx, options) })
+	select {
+	case err = <-errs:
+	default: // it hangs, or has ended the check
+		return nil
+	}
+	c.logf("after %v: %v", time.Since(began).Round(time.Millisecond), err)
+	if err == nil {
+		c.errorf("%s: Open, Setup and Publisher succeed", doing)
+	}
+	if ctx.Err() != nil {
+		c.errorf("%s: the error came only when its context ended: %v", doing, err)
+	}
+	return err
+}
+
+// openAndConnect opens a session, sets up a topology and connects a publisher. It returns the first error.
+func (c *check) openAndConnect(ctx context.Context, options json.RawMessage) error {
 	s, err := drivers.Checked(ctx, c.h.Driver, options, c.env())
 	if err != nil {
 		return err
@@ -120,12 +171,12 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 		defer cancel()
 		_ = s.Teardown(end, r.topology)
 	}()
-	_, err = r.tryPublisher(ctx)
+	_, err = r.connectPublisher(ctx)
 	return err
 }
 
-// tryPublisher connects a publisher, and closes it with its connection.
-func (r *rig) tryPublisher(ctx context.Context) (*sender, error) {
+// connectPublisher connects a publisher, and closes it with its connection.
+func (r *rig) connectPublisher(ctx context.Context) (*sender, error) {
 	conn, err := r.session.Connect(ctx, drivers.ConnSpec{Role: drivers.PublisherRole, Topology: r.topology,
 		Node: r.use.PublisherNode})
 	if err != nil {
@@ -149,7 +200,7 @@ func checkCancelOpen(c *check) {
 		c.dial.hanging = cancel
 	}
 	c.within(c.wait, "Open or Publisher with a cancelled context", func() {
-		if err := c.tryAll(ctx, c.h.Options); err == nil {
+		if err := c.openAndConnect(ctx, c.h.Options); err == nil {
 			c.errorf("Open, Setup and Publisher succeed with a cancelled context")
 		}
 	})
@@ -162,7 +213,7 @@ func checkDialRefused(c *check) {
 	c.within(c.wait+5*time.Second, "Open through a dialer that refuses", func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.wait)
 		defer cancel()
-		if err := c.tryAll(ctx, c.h.Options); err == nil {
+		if err := c.openAndConnect(ctx, c.h.Options); err == nil {
 			c.errorf("a publisher is connected although Dial refused every connection: something goes past Dial")
 		}
 	})
@@ -180,9 +231,7 @@ func (c *check) needDial() {
 // checkDialCounted proves that every body goes through Dial, in both directions.
 func checkDialCounted(c *check) {
 	c.needDial()
-	u := c.use(c.anyMode())
-	c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	in := r.inbox(nil)
 	s := r.sender(1)
 	const n, size = 20, 4096
@@ -202,7 +251,6 @@ func checkConns(c *check) {
 	c.needDial()
 	u := c.use(c.anyMode())
 	u.Publishers = 8
-	c.need(u)
 	r := c.rig(u)
 	start := c.dial.dials.Load()
 	for i := range 4 {
@@ -235,27 +283,29 @@ func checkDescribe(c *check) {
 
 // checkSetup repeats Setup. It must return no error, and leave no earlier messages.
 func checkSetup(c *check) {
-	u := c.use(c.anyMode())
-	c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	s := r.sender(1)
 	s.send(10)
 	c.must(s.pub.Close(), "close a publisher")
 	for range 2 {
 		c.must(r.session.Setup(c.ctx, r.topology), "Setup again")
 	}
+	r.isEmpty()
+}
+
+// isEmpty proves that the next message is the only one in the queue.
+func (r *rig) isEmpty() {
 	in := r.inbox(nil)
-	next := r.sender(2)
-	next.send(1)
-	in.exactly(next.kept(), drivers.Guarantees{NoDuplicates: true})
+	in.once = true
+	s := r.sender(2)
+	s.send(1)
+	in.exactly(s.kept())
 }
 
 // checkTeardown tears down a topology that does not exist, and then one that another session declared.
 func checkTeardown(c *check) {
-	u := c.use(c.anyMode())
-	c.need(u)
-	c.must(c.session().Teardown(c.ctx, topology(u)), "Teardown without a topology")
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
+	c.must(c.session().Teardown(c.ctx, topology(r.use)), "Teardown without a topology")
 	s := r.sender(1)
 	s.send(5)
 	c.must(s.pub.Close(), "close a publisher")
@@ -263,8 +313,5 @@ func checkTeardown(c *check) {
 	c.must(other.Teardown(c.ctx, r.topology), "Teardown by another session")
 	c.must(other.Teardown(c.ctx, r.topology), "Teardown again")
 	c.must(r.session.Setup(c.ctx, r.topology), "Setup after Teardown")
-	in := r.inbox(nil)
-	next := r.sender(2)
-	next.send(1)
-	in.exactly(next.kept(), drivers.Guarantees{NoDuplicates: true})
+	r.isEmpty()
 }

@@ -20,7 +20,7 @@ const (
 func (c *check) blockedRig(u drivers.Use) *rig {
 	switch {
 	case c.h.FullOptions != nil:
-		return c.rigWith(c.h.FullOptions, u)
+		return c.rigOf(c.h.FullOptions, u, topology(u))
 	case c.h.NoNetwork:
 		c.notApplicable("there are no connections to stall, and no options that make Publish block")
 	}
@@ -122,7 +122,6 @@ func (s *sender) refuses() {
 func checkCutConn(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers = 3
-	d := c.need(u)
 	r := c.rig(u)
 	in := r.inbox(nil)
 	first, second, other := r.sender(1), r.sender(2), r.ownSender(3)
@@ -156,18 +155,16 @@ func checkCutConn(c *check) {
 	if err := failure(other.pub, other.conn, in.consumer, in.conn); err != nil {
 		c.errorf("Cut broke another connection: %v", err)
 	}
-	if keeps(u.Mode, d.Guarantees) {
+	if r.keeps() {
 		in.arrive(other.kept())
 	}
 	in.close()
-	r.checkAgain(d, nil)
+	r.checkAgain(nil)
 }
 
 // checkSessionClose closes a session that has an open publisher and consumer.
 func checkSessionClose(c *check) {
-	u := c.use(c.anyMode())
-	c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	in := r.inbox(nil)
 	s := r.sender(1)
 	for i := range 20 {
@@ -266,7 +263,7 @@ func checkCutLibrary(c *check) {
 		}
 		c.eventually(func() bool {
 			if inboxes[len(inboxes)-1].broken() != "" { // a library need not repair the connection of a consumer
-				if in, err := r.tryInbox(nil); err == nil {
+				if in, err := r.connectInbox(nil); err == nil {
 					inboxes = append(inboxes, in)
 				}
 			}
@@ -283,7 +280,7 @@ func checkCutLibrary(c *check) {
 // before. The connection must end, and the session must make another one.
 func checkCutPublisher(c *check) {
 	u := c.use(c.anyMode())
-	d := c.breaks(u)
+	c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	s.send(10)
@@ -308,18 +305,18 @@ func checkCutPublisher(c *check) {
 	s.unconfirmedFail()
 	s.refuses()
 	s.close()
-	r.checkAgain(d, s.kept())
+	r.checkAgain(s.kept())
 }
 
 // checkAgain proves that the session works after its connections broke, and that no confirmed message was lost.
-func (r *rig) checkAgain(d drivers.Declaration, before []id) {
+func (r *rig) checkAgain(before []id) {
 	in, s := r.reconnect()
 	if !s.send(10) {
 		return
 	}
-	if d.Guarantees.ConfirmedKept && s.confirmed {
+	if r.declared.Guarantees.ConfirmedKept && s.confirmed {
 		in.arrive(append(before, s.kept()...))
-	} else if keeps(r.use.Mode, d.Guarantees) {
+	} else if r.keeps() {
 		in.arrive(s.kept())
 	}
 }
@@ -332,7 +329,7 @@ func (r *rig) reconnect() (*inbox, *sender) {
 	var err error
 	r.c.eventually(func() bool {
 		if in == nil {
-			if in, err = r.tryInbox(nil); err != nil {
+			if in, err = r.connectInbox(nil); err != nil {
 				in = nil
 				return false
 			}
@@ -357,7 +354,7 @@ func (r *rig) reconnect() (*inbox, *sender) {
 func checkCutConsumer(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10
-	d := c.breaks(u)
+	c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	g := newGate(nil)
@@ -376,12 +373,55 @@ func checkCutConsumer(c *check) {
 	again := slices.DeleteFunc(s.kept(), func(m id) bool {
 		return in.count(m) > 0 && m != blocked // acknowledged, or the acknowledgement was lost
 	})
-	if !d.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
+	if !r.declared.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
 		again = nil
 	}
-	r.checkAgain(d, again)
+	r.checkAgain(again)
 	if n := len(in.all()); n > calls {
 		c.errorf("the handler is called %d times after Close returned", n-calls)
+	}
+}
+
+// checkCutLate closes publishers and consumers while their connections break: before the driver detects it, and while
+// it reports it. The reason of the end must not change afterwards.
+func checkCutLate(c *check) {
+	if c.h.NoNetwork && c.h.Cut == nil {
+		c.notApplicable("there are no connections to cut")
+	}
+	u := c.use(c.anyMode())
+	reasons := map[drivers.Conn]error{}
+	for i, after := range []time.Duration{0, 0, 500 * time.Microsecond, time.Millisecond, 3 * time.Millisecond,
+		10 * time.Millisecond} {
+		r := c.rig(u)
+		s, in := r.sender(uint32(i)), r.inbox(nil)
+		s.send(1)
+		c.broke.Store(true)
+		cut := make(chan struct{})
+		go func() {
+			defer close(cut)
+			c.cut()
+		}()
+		time.Sleep(after)
+		send := func() {
+			s.close()
+			c.end(s.conn)
+		}
+		if i%2 == 0 {
+			send()
+		}
+		in.close()
+		c.end(in.conn)
+		if i%2 == 1 {
+			send()
+		}
+		reasons[s.conn], reasons[in.conn] = s.conn.Err(), in.conn.Err()
+		c.await(cut, "the cut")
+	}
+	c.linger()
+	for conn, reason := range reasons {
+		if now := conn.Err(); fmt.Sprint(now) != fmt.Sprint(reason) {
+			c.errorf("Err of a connection changes from %v to %v after Close", reason, now)
+		}
 	}
 }
 
@@ -394,7 +434,7 @@ func checkRestart(c *check) {
 	if c.declare(u).Capabilities.Persistent {
 		u.Persistent = true
 	}
-	d := c.breaks(u)
+	c.breaks(u)
 	r := c.rig(u)
 	s := r.sender(1)
 	s.send(10)
@@ -413,5 +453,5 @@ func checkRestart(c *check) {
 	if !u.Persistent {
 		before = nil
 	}
-	r.checkAgain(d, before)
+	r.checkAgain(before)
 }

@@ -16,9 +16,7 @@ func keeps(m drivers.Mode, p drivers.Guarantees) bool {
 // checkMode proves a declared mode: every message arrives once and unchanged. It is confirmed once, or never in
 // unconfirmed modes.
 func checkMode(c *check, m drivers.Mode) {
-	u := c.use(m)
-	d := c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(m))
 	in := r.inbox(nil)
 	var want []id
 	if perMessage(m) {
@@ -35,14 +33,14 @@ func checkMode(c *check, m drivers.Mode) {
 			c.errorf("%d of %d messages are accepted and confirmed", len(want), n)
 		}
 	}
-	if keeps(m, d.Guarantees) {
+	if r.keeps() {
 		in.arrive(want)
 	} else {
 		c.eventually(func() bool { return in.distinct() > 0 }, func() string { return "not a single message arrives" })
 	}
-	in.nothingElse(want, d.Guarantees)
-	c.logf("%d of %d messages arrive; guaranteed: %v", len(want)-in.missing(want), len(want), keeps(m, d.Guarantees))
-	if d.Guarantees.Ordered {
+	in.nothingElse(want)
+	c.logf("%d of %d messages arrive; guaranteed: %v", len(want)-in.missing(want), len(want), r.keeps())
+	if r.declared.Guarantees.Ordered {
 		in.inOrder()
 	}
 }
@@ -76,9 +74,7 @@ func (r *rig) sendPerMessage(n int) (want []id) {
 
 // checkClose proves that Close loses no message and leaves no confirm outstanding, even without a flush.
 func checkClose(c *check, m drivers.Mode) {
-	u := c.use(m)
-	d := c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(m))
 	in := r.inbox(nil)
 	rounds, each := 3, 20
 	if m == drivers.ConfirmBatch {
@@ -118,7 +114,7 @@ func checkClose(c *check, m drivers.Mode) {
 	if m.Confirmed() && len(want) < rounds*each {
 		c.logf("%d of %d confirms came without error before Close returned", len(want), rounds*each)
 	}
-	if keeps(m, d.Guarantees) {
+	if r.keeps() {
 		in.arrive(want)
 	}
 }
@@ -144,23 +140,21 @@ func checkOrder(c *check) {
 		s.settle()
 		want = append(want, s.kept()...)
 	}
-	in.exactly(want, d.Guarantees)
+	in.exactly(want)
 	in.inOrder()
 }
 
 // checkSizes publishes small and large bodies.
 func checkSizes(c *check) {
-	u := c.use(c.anyMode())
-	d := c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	in := r.inbox(nil)
 	s := r.sender(1)
 	for i, size := range []int{headSize, 64, 4096, 65_535, 65_536, 262_144, 64} {
 		c.must(s.publish(c.ctx, uint32(i), size), "publish")
 	}
 	s.settle()
-	if keeps(u.Mode, d.Guarantees) {
-		in.exactly(s.kept(), d.Guarantees)
+	if r.keeps() {
+		in.exactly(s.kept())
 	}
 }
 

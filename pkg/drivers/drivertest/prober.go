@@ -68,9 +68,7 @@ func total(metrics []drivers.Metric, name string) (sum float64, reported bool) {
 
 // checkProbe probes the broker while it has load, and compares queue_depth with the number of messages in the queues.
 func checkProbe(c *check) {
-	u := c.use(c.anyMode())
-	d := c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	p := r.prober()
 	if first := c.probe(p); len(first) == 0 {
 		c.errorf("Probe returned neither metrics nor an error")
@@ -85,14 +83,14 @@ func checkProbe(c *check) {
 			c.errorf("%s is %v of a broker at work", f, sum)
 		}
 	}
-	if !keeps(u.Mode, d.Guarantees) || !saysDepth(c, p) {
+	if !r.keeps() || !reportsDepth(c, p) {
 		return
 	}
-	c.depth(p, n)
+	becomes(c, p, []expected{{drivers.MetricQueueDepth, n, n, true}})
 	in := r.inbox(nil)
 	in.arrive(s.kept())
-	if d.Capabilities.Redelivery { // without it, queues keep consumed messages
-		c.depth(p, 0)
+	if r.declared.Capabilities.Redelivery { // without it, queues keep consumed messages
+		becomes(c, p, []expected{{drivers.MetricQueueDepth, 0, 0, true}})
 	}
 }
 
@@ -108,9 +106,7 @@ func checkProbeRate(c *check) {
 	if !declaresMetric(c, drivers.MetricPublishRate) {
 		c.notApplicable("publish_rate is not declared")
 	}
-	u := c.use(c.anyMode())
-	c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	p := r.prober()
 	s := r.sender(1)
 	sent, probes, began, probed := 0, 0, time.Now(), time.Time{}
@@ -143,9 +139,9 @@ func checkProbeRate(c *check) {
 	}
 }
 
-// saysDepth waits until the broker reports the depth of the topology's queues, which some brokers do only after some
+// reportsDepth waits until the broker reports the depth of the topology's queues, which some brokers do only after some
 // time. It returns false if Harness.NoQueueDepth is set or the wait fails.
-func saysDepth(c *check, p drivers.Prober) bool {
+func reportsDepth(c *check, p drivers.Prober) bool {
 	for began := time.Now(); ; time.Sleep(c.quiet()) {
 		_, reported := total(c.probe(p), drivers.MetricQueueDepth)
 		if reported && c.h.NoQueueDepth {
@@ -161,22 +157,75 @@ func saysDepth(c *check, p drivers.Prober) bool {
 	}
 }
 
-// depth waits until queue_depth is n. Brokers may report it with a delay.
-func (c *check) depth(p drivers.Prober, n float64) {
-	last, reported := 0.0, false
-	c.eventually(func() bool {
-		last, reported = total(c.probe(p), drivers.MetricQueueDepth)
-		return reported && last == n
-	}, func() string {
-		return fmt.Sprintf("queue_depth is %v (reported: %v) with %v messages in the queue", last, reported, n)
+// expected is the range in which a metric must be, if the broker reports it or is required to.
+type expected struct {
+	name     string
+	min, max float64
+	required bool
+}
+
+// checkProbeCounts compares the metrics that count messages and clients with those of the check. A consumer with
+// unanswered deliveries is connected, and answers them.
+func checkProbeCounts(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	if !keeps(u.Mode, d.Guarantees) || u.Ack == drivers.AckAutomatic {
+		c.notApplicable("it is not guaranteed that messages arrive, or nothing is acknowledged")
+	}
+	r := c.rig(u)
+	p := r.prober()
+	c.probe(p)
+	r.acking.never = true
+	in := r.inbox(nil)
+	s := r.sender(1)
+	const n = 20
+	s.send(n)
+	if !in.arrive(s.kept()) {
+		return
+	}
+	// Connections and consumers may include those of other users.
+	becomes(c, p, []expected{{drivers.MetricUnacked, n, n, false}, {drivers.MetricLag, n, n, false},
+		{drivers.MetricConsumers, 1, math.Inf(1), false}, {drivers.MetricConnections, 1, math.Inf(1), false}})
+	c.within(c.wait, "Ack", func() {
+		in.turn <- struct{}{}
+		defer func() { <-in.turn }()
+		in.consumer.Ack(n)
 	})
+	becomes(c, p, []expected{{drivers.MetricUnacked, 0, 0, false}, {drivers.MetricLag, 0, 0, false}})
+	metrics := c.probe(p)
+	whole, is := total(metrics, drivers.MetricMemory)
+	if part, too := total(metrics, drivers.MetricMemoryQueues); is && too && part > whole {
+		c.errorf("memory.queues is %v, more than memory with %v", part, whole)
+	}
+}
+
+// becomes waits until the metrics are in their ranges. Brokers may report them with a delay.
+func becomes(c *check, p drivers.Prober, all []expected) {
+	wrong, seen := "", ""
+	c.eventually(func() bool {
+		wrong, seen = "", ""
+		metrics := c.probe(p)
+		for _, m := range all {
+			value, is := total(metrics, m.name)
+			if !is && m.required {
+				wrong = m.name + " is not reported"
+			}
+			if !is {
+				continue
+			}
+			seen += fmt.Sprintf(" %s %v", m.name, value)
+			if value < m.min || value > m.max {
+				wrong = fmt.Sprintf("%s is %v, want %v to %v", m.name, value, m.min, m.max)
+			}
+		}
+		return wrong == ""
+	}, func() string { return wrong })
+	c.logf("reported:%s", seen)
 }
 
 // checkProbeEnds proves that a probe ends with its context, and does not break other links.
 func checkProbeEnds(c *check) {
-	u := c.use(c.anyMode())
-	d := c.need(u)
-	r := c.rig(u)
+	r := c.rig(c.use(c.anyMode()))
 	p := r.prober()
 	c.probe(p)
 	in := r.inbox(nil)
@@ -200,8 +249,8 @@ func checkProbeEnds(c *check) {
 		}
 	})
 	s.send(5)
-	if keeps(u.Mode, d.Guarantees) {
-		in.exactly(s.kept(), d.Guarantees)
+	if r.keeps() {
+		in.exactly(s.kept())
 	}
 	c.eventually(func() bool {
 		ctx, cancel := context.WithTimeout(c.ctx, probeLimit)

@@ -53,14 +53,14 @@ func checkReject(c *check) {
 	if how.Size > 0 {
 		// The messages are not in one batch, because brokers may reject batches as a whole.
 		for _, size := range []int{64, how.Size, 64} {
-			if err := s.try(size); err != nil {
+			if err := s.attempt(size); err != nil {
 				c.logf("Publish of %d bytes: %v", size, err)
 			}
 			s.answered()
 		}
 	} else {
 		for range maxFill {
-			_ = s.try(64)
+			_ = s.attempt(64)
 		}
 		s.answered()
 	}
@@ -86,10 +86,10 @@ func checkReject(c *check) {
 	if d.Guarantees.ConfirmedKept {
 		in.arrive(s.kept())
 	}
-	in.nothingElse(s.kept(), d.Guarantees)
+	in.nothingElse(s.kept())
 	kept := len(s.kept())
 	c.eventually(func() bool { // a broker may report space in a queue with a delay
-		_ = s.try(64)
+		_ = s.attempt(64)
 		return s.answered() && len(s.kept()) > kept
 	}, func() string { return "no message is accepted after the rejected ones" })
 	if d.Guarantees.ConfirmedKept {
@@ -98,8 +98,8 @@ func checkReject(c *check) {
 	c.logf("%d messages are rejected, %d are kept", len(rejected), len(s.kept()))
 }
 
-// try publishes a message that may be rejected, by Publish or by its confirm.
-func (s *sender) try(size int) error {
+// attempt publishes a message that may be rejected, by Publish or by its confirm.
+func (s *sender) attempt(size int) error {
 	err := s.publish(s.c.ctx, 0, size)
 	if errors.Is(err, drivers.ErrClosed) {
 		s.c.fatalf("Publish of a message of %d bytes ends the publisher: %v", size, err)

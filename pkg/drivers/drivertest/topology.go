@@ -13,7 +13,6 @@ import (
 func checkFanOut(c *check) {
 	u := c.use(c.anyMode())
 	u.Subscriptions, u.Consumers = 3, 3
-	d := c.need(u)
 	r := c.rig(u)
 	var boxes []*inbox
 	for n := range u.Subscriptions {
@@ -22,7 +21,7 @@ func checkFanOut(c *check) {
 	s := r.sender(1)
 	s.send(c.count())
 	for _, in := range boxes {
-		in.exactly(s.kept(), d.Guarantees)
+		in.exactly(s.kept())
 	}
 }
 
@@ -30,7 +29,6 @@ func checkFanOut(c *check) {
 func checkBindings(c *check) {
 	u := c.use(c.anyMode())
 	u.Bindings = 5
-	d := c.need(u)
 	r := c.rig(u)
 	in := r.inbox(nil)
 	s := r.sender(1)
@@ -41,14 +39,13 @@ func checkBindings(c *check) {
 		c.must(s.publish(c.ctx, key, 64), "publish")
 	}
 	s.settle()
-	in.exactly(s.kept(), d.Guarantees)
+	in.exactly(s.kept())
 }
 
 // checkQueues proves that messages reach only their own queue.
 func checkQueues(c *check) {
 	u := c.use(c.anyMode())
 	u.Queues, u.Publishers, u.Consumers = 3, 3, 3
-	d := c.need(u)
 	r := c.rig(u)
 	var boxes []*inbox
 	var senders []*sender
@@ -60,7 +57,7 @@ func checkQueues(c *check) {
 		s.send(20)
 	}
 	for n, in := range boxes {
-		in.exactly(senders[n].kept(), d.Guarantees)
+		in.exactly(senders[n].kept())
 	}
 }
 
@@ -72,7 +69,6 @@ func checkMandatoryUnconfirmed(c *check) { mandatory(c, drivers.FireAndForget) }
 func mandatory(c *check, m drivers.Mode) {
 	u := c.use(m)
 	u.Mandatory = true
-	d := c.need(u)
 	r := c.rig(u)
 	in := r.inbox(nil)
 	good := r.sender(1)
@@ -90,8 +86,8 @@ func mandatory(c *check, m drivers.Mode) {
 	c.eventually(func() bool { return returned(lost) == 10 }, func() string {
 		return "messages to a queue that was not declared are not all returned"
 	})
-	if keeps(u.Mode, d.Guarantees) {
-		in.exactly(good.kept(), d.Guarantees)
+	if r.keeps() {
+		in.exactly(good.kept())
 	}
 	if n := returned(good); n > 0 {
 		c.errorf("%d messages are returned though a queue accepted them", n)
@@ -102,7 +98,6 @@ func mandatory(c *check, m drivers.Mode) {
 func checkTogether(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers, u.Consumers = 4, 2
-	d := c.need(u)
 	r := c.rig(u)
 	in := []*inbox{r.inbox(nil), r.inbox(nil)}
 	var senders [4]*sender
@@ -133,14 +128,14 @@ func checkTogether(c *check) {
 		}
 		return n
 	}
-	if keeps(u.Mode, d.Guarantees) {
+	if r.keeps() {
 		c.eventually(func() bool { return missing() == 0 }, func() string {
 			return fmt.Sprintf("%d messages sent from several goroutines do not arrive", missing())
 		})
 	}
 	c.linger()
 	for _, m := range want {
-		if n := in[0].count(m) + in[1].count(m); n > 1 && d.Guarantees.NoDuplicates {
+		if n := in[0].count(m) + in[1].count(m); n > 1 && r.declared.Guarantees.NoDuplicates {
 			c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
 		}
 	}
@@ -167,7 +162,6 @@ func (r *rig) connectAndSend(conn drivers.Conn, s *sender, n int) {
 func checkSessions(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers = 2
-	d := c.need(u)
 	r := c.rig(u)
 	in := r.inbox(nil)
 	other := newRig(c, u, c.session(), r.topology)
@@ -179,8 +173,41 @@ func checkSessions(c *check) {
 	if err := failure(in.consumer, in.conn); err != nil {
 		c.errorf("the end of one session broke the connection of another: %v", err)
 	}
+	if r.keeps() {
+		in.exactly(append(s.kept(), next.kept()...))
+	}
+}
+
+// checkInProcess proves that the sessions of a process share the broker in its memory, whichever of them closes first,
+// and that the broker ends with the last one. It runs alone, because other checks use the same broker.
+func checkInProcess(c *check) {
+	u := c.use(c.anyMode())
+	u.Publishers = 2
+	d := c.need(u)
+	if !d.Capabilities.InProcess {
+		c.notApplicable("the broker is not in this process")
+	}
+	t := topology(u)
+	first, second := newRig(c, u, c.session(), t), newRig(c, u, c.session(), t)
+	c.cleanups = append(c.cleanups, first.teardown)
+	c.must(first.session.Setup(c.ctx, t), "Setup")
+	in := second.inbox(nil)
+	s := first.sender(1)
+	s.send(10)
+	c.within(c.wait, "Session.Close", func() { c.must(first.session.Close(), "close the first session") })
+	next := second.sender(2)
+	next.send(10)
+	if err := failure(in.consumer, in.conn, next.conn); err != nil {
+		c.errorf("the end of the first session broke the connection of the second: %v", err)
+	}
 	if keeps(u.Mode, d.Guarantees) {
-		in.exactly(append(s.kept(), next.kept()...), d.Guarantees)
+		in.exactly(append(s.kept(), next.kept()...))
+	}
+	c.within(c.wait, "Session.Close", func() { c.must(second.session.Close(), "close the second session") })
+	third := newRig(c, u, c.session(), t)
+	if left, err := third.connectInbox(nil); err == nil {
+		left.close()
+		c.errorf("a queue is there after the last session closed: its broker has to end with the session")
 	}
 }
 
@@ -193,7 +220,6 @@ func checkInFlight(c *check) {
 	}
 	const limit = 50
 	u := c.use(drivers.ConfirmWindow)
-	c.need(u)
 	r := c.rig(u)
 	s := r.sender(1, func(spec *drivers.PublisherSpec) { spec.MaxInFlight = limit })
 	fill := func() {

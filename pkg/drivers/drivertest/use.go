@@ -60,17 +60,23 @@ type rig struct {
 	acking   acking
 	shared   map[drivers.Role]drivers.Conn
 	writes   *drivers.Waiting // records the blocked writes of its connections; may be nil
+	declared drivers.Declaration
 }
 
 func newRig(c *check, u drivers.Use, s drivers.Session, t drivers.Topology) *rig {
 	return &rig{c: c, use: u, session: s, topology: t, acking: acking{every: 7, interval: ackInterval},
-		shared: map[drivers.Role]drivers.Conn{}}
+		shared: map[drivers.Role]drivers.Conn{}, declared: c.declare(u)}
 }
 
-// rig opens a session and sets up the topology for a use. Both are removed at the end of the check.
-func (c *check) rig(u drivers.Use) *rig { return c.rigWith(c.h.Options, u) }
+// rig opens a session and sets up the topology for a use. Both are removed at the end of the check. The check does not
+// apply if the driver does not support the use.
+func (c *check) rig(u drivers.Use) *rig {
+	c.need(u)
+	return c.rigOf(c.h.Options, u, topology(u))
+}
 
-func (c *check) rigWith(options []byte, u drivers.Use) *rig { return c.rigOf(options, u, topology(u)) }
+// keeps reports whether it is guaranteed that messages arrive, as long as no link breaks.
+func (r *rig) keeps() bool { return keeps(r.use.Mode, r.declared.Guarantees) }
 
 func (c *check) rigOf(options []byte, u drivers.Use, t drivers.Topology) *rig {
 	r := newRig(c, u, c.sessionWith(options), t)
