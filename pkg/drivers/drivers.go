@@ -268,22 +268,25 @@ const (
 	EventNotice     EventKind = "notice" // any other event that is worth recording
 )
 
+// The JSON names of topologies and specs are those of the protocol of external drivers. Fields without them are not
+// sent.
+
 // Topology describes the queues of one task. A message to queue q with key k reaches the queue q of every subscription
 // once, through its binding k if there are bindings.
 type Topology struct {
 	// Name is unique to the task. It consists of letters, digits and "-", and has at most 68 bytes. All names that the
 	// driver creates at the broker must begin with it, so that it never affects other users.
-	Name          string
-	Queues        int // ≥ 1
-	Subscriptions int // ≥ 1
-	Bindings      int // per queue, ≥ 1
-	QueueNode     Node
-	Persistent    bool // queues survive a restart of the broker
-	Publishers    int  // threads of all agents together, for sizing
-	Consumers     int  // threads of all agents together, for sizing
+	Name          string `json:"name"`
+	Queues        int    `json:"queues"`        // ≥ 1
+	Subscriptions int    `json:"subscriptions"` // ≥ 1
+	Bindings      int    `json:"bindings"`      // per queue, ≥ 1
+	QueueNode     Node   `json:"queueNode"`
+	Persistent    bool   `json:"persistent"` // queues survive a restart of the broker
+	Publishers    int    `json:"publishers"` // threads of all agents together, for sizing
+	Consumers     int    `json:"consumers"`  // threads of all agents together, for sizing
 	// Existing is the name of a queue that exists at the broker; "" if Setup declares the queues. "%d" in it stands for
 	// the number of the queue: see QueueName. The driver creates, changes and deletes nothing then.
-	Existing string
+	Existing string `json:"-"`
 }
 
 // QueueName returns the name of an existing queue, or another name of the user that follows the same pattern: "%d"
@@ -320,13 +323,13 @@ const (
 
 // ConnSpec specifies a connection. Specs are comparable: the engine shares a connection only among equal specs.
 type ConnSpec struct {
-	Role     Role // all users of the connection have it
-	Topology Topology
-	Node     Node
-	Ordinal  int // number of the connection among those of its role in the cell: see SpreadNode
+	Role     Role     `json:"role"` // all users of the connection have it
+	Topology Topology `json:"-"`
+	Node     Node     `json:"node"`
+	Ordinal  int      `json:"ordinal"` // number of the connection among those of its role in the cell: see SpreadNode
 	// Subscription and Queue are those of all users of the connection if Node.OfQueue. Otherwise they are 0.
-	Subscription int
-	Queue        int
+	Subscription int `json:"subscription"`
+	Queue        int `json:"queue"`
 }
 
 // Ended is how a Conn, a Publisher or a Consumer reports its end. Package kit has an implementation.
@@ -362,15 +365,15 @@ type Conn interface {
 
 // PublisherSpec specifies a publisher.
 type PublisherSpec struct {
-	Topology    Topology
-	Queue       int // the queue of its messages
-	Mode        Mode
-	MaxInFlight int // confirm-window: maximum number of unconfirmed messages
-	Batch       int // confirm-batch: maximum number of messages in a batch
-	Persistent  bool
-	Mandatory   bool
+	Topology    Topology `json:"-"`
+	Queue       int      `json:"queue"` // the queue of its messages
+	Mode        Mode     `json:"mode"`
+	MaxInFlight int      `json:"maxInFlight"` // confirm-window: maximum number of unconfirmed messages
+	Batch       int      `json:"batch"`       // confirm-batch: maximum number of messages in a batch
+	Persistent  bool     `json:"persistent"`
+	Mandatory   bool     `json:"mandatory"`
 	// Keyed: the keys of messages select their partition. Otherwise the client library selects it, in its usual way.
-	Keyed bool
+	Keyed bool `json:"keyed"`
 	// OnConfirms is called with the tokens of messages that have the same result: nil, or an error that wraps
 	// ErrRejected or ErrClosed. A driver passes the messages of one answer of the broker in one call, when it
 	// arrives, because the engine records one time for them. If the library does not report where an answer ends, it
@@ -378,28 +381,28 @@ type PublisherSpec struct {
 	// in other modes. Calls are serialised per publisher, from any goroutine, possibly before Publish returns.
 	// OnConfirms does not block, does not keep or change tokens, and does not call the publisher. When Close returns,
 	// it was called for all accepted messages. It is not nil in confirmed modes.
-	OnConfirms func(tokens []uint64, err error)
+	OnConfirms func(tokens []uint64, err error) `json:"-"`
 	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirms. It must
 	// not keep body. Calls are serialised per publisher.
-	OnReturn func(body []byte)
+	OnReturn func(body []byte) `json:"-"`
 	// Waiting records when Publish or Flush waits for the broker. Blocked writes are recorded separately, for
 	// connections that were dialled with the context of Session.Connect. A driver whose Publish does not wait for
 	// writes must dial with another context. It may be nil.
-	Waiting *Waiting
+	Waiting *Waiting `json:"-"`
 }
 
 // ConsumerSpec specifies a consumer.
 type ConsumerSpec struct {
-	Topology     Topology
-	Subscription int
-	Queue        int
-	Prefetch     int // maximum number of unanswered messages; 0 is unlimited
-	Batch        int // maximum number of deliveries per handler call, ≥ 1; do not wait for more
+	Topology     Topology `json:"-"`
+	Queue        int      `json:"queue"`
+	Subscription int      `json:"subscription"`
+	Prefetch     int      `json:"prefetch"` // maximum number of unanswered messages; 0 is unlimited
+	Batch        int      `json:"batch"`    // maximum number of deliveries per handler call, ≥ 1; do not wait for more
 	// Ack and Nack select the protocol, not the time of an answer. With AckAutomatic, the broker needs no answers, and
 	// the methods Ack and Nack are not called. With AckEach, each message gets an answer of its own. With the other
 	// values, one answer may include several messages. Without Nack, no message is rejected.
-	Ack  Ack
-	Nack bool
+	Ack  Ack  `json:"ack"`
+	Nack bool `json:"nack"`
 }
 
 // ChurnKey is the lowest key of bindings that a Binder makes.

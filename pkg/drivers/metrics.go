@@ -9,9 +9,9 @@ import (
 
 // Metric is one metric of a broker at one time.
 type Metric struct {
-	Name  string // declared in Info.Metrics
-	Node  string // member of a cluster; "": the whole broker
-	Value float64
+	Name  string  `json:"name"` // declared in Info.Metrics
+	Node  string  `json:"node"` // member of a cluster; "": the whole broker
+	Value float64 `json:"value"`
 }
 
 // MetricInfo declares a metric. Names and units are free, except those of SharedMetrics.

@@ -69,6 +69,6 @@ type ClientProcesses interface {
 
 // Leftover is one object at a broker.
 type Leftover struct {
-	Kind string // in the broker's terms: "queue", "exchange", "topic", "consumer group"
-	Name string
+	Kind string `json:"kind"` // in the broker's terms: "queue", "exchange", "topic", "consumer group"
+	Name string `json:"name"`
 }

@@ -93,7 +93,7 @@ func (c *child) run() {
 		if err := json.Unmarshal(f.header, &h); err != nil {
 			panic(err)
 		}
-		c.hear(h, f.body)
+		c.receive(h, f.body)
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *child) now(text string) {
 	_ = c.out.Flush()
 }
 
-func (c *child) hear(h heard, body []byte) {
+func (c *child) receive(h heard, body []byte) {
 	switch h.Type {
 	case "hello":
 		c.hello(h)

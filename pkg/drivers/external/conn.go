@@ -21,11 +21,9 @@ type conn struct {
 
 // Publisher makes the driver make a publisher.
 func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p := &publisher{conn: c, id: c.link.handle(), spec: spec, flushs: c.session.driver.description.Flushes,
-		room: make(chan struct{}, 1)}
-	request := outbound{Type: "publisher", Conn: c.id, Publisher: p.id, Topology: topologyOf(spec.Topology),
-		Spec: publisherWords{Queue: spec.Queue, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight, Batch: spec.Batch,
-			Persistent: spec.Persistent, Mandatory: spec.Mandatory, Keyed: spec.Keyed}}
+	p := &publisher{conn: c, id: c.link.handle(), spec: spec, flushes: c.session.driver.description.Flushes,
+		taken: make(chan struct{}, 1)}
+	request := outbound{Type: "publisher", Conn: c.id, Publisher: p.id, Topology: &spec.Topology, Spec: spec}
 	if _, err := c.link.open(ctx, "connect publisher", request, p); err != nil {
 		return nil, err
 	}
@@ -36,9 +34,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	n := newConsumer(c, spec, handle)
-	request := outbound{Type: "consumer", Conn: c.id, Consumer: n.id, Topology: topologyOf(spec.Topology),
-		Spec: consumerWords{Queue: spec.Queue, Subscription: spec.Subscription, Prefetch: spec.Prefetch, Batch: spec.Batch,
-			Ack: spec.Ack, Nack: spec.Nack}}
+	request := outbound{Type: "consumer", Conn: c.id, Consumer: n.id, Topology: &spec.Topology, Spec: spec}
 	if _, err := c.link.open(ctx, "connect consumer", request, n); err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (c *consumer) next() bool {
 	defer c.mu.Unlock()
 	c.waiting, c.bytes = c.waiting-n, c.bytes-size
 	if !c.over { // otherwise the driver expects no frame but close
-		c.passed = c.conn.link.out.count(c.passed, tally{typeHandled, c.id, n, size})
+		c.passed = c.conn.link.out.count(c.passed, deliveryCount{typeHandled, c.id, n, size})
 	}
 	return true
 }
@@ -120,7 +120,7 @@ func (c *consumer) answer(kind string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
-		c.answers = c.conn.link.out.count(c.answers, tally{kind: kind, consumer: c.id, count: n})
+		c.answers = c.conn.link.out.count(c.answers, deliveryCount{kind: kind, consumer: c.id, count: n})
 	}
 }
 

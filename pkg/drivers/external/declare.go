@@ -168,7 +168,6 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		return drivers.Declaration{Rejections: []string{"read options: " + err.Error()}}
 	}
 	facts := fields(use)
-	var can capabilities
 	out := drivers.Declaration{Resilience: drivers.NoResilience}
 	for _, r := range d.Declares {
 		if !r.holds(facts, set) {
@@ -189,15 +188,10 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		} else if r.Redeliver != "" {
 			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked by check
 		}
-		_, _ = overlay(r.Capabilities, &can), overlay(r.Guarantees, &out.Guarantees) // checked by check
+		_, _ = overlay(r.Capabilities, &out.Capabilities), overlay(r.Guarantees, &out.Guarantees) // checked by check
 		out.Rejections, out.Notes = append(out.Rejections, r.Rejections...), append(out.Notes, r.Notes...)
 	}
-	c := &out.Capabilities
-	c.Mandatory, c.Persistent, c.Transient, c.UnlimitedPrefetch = can.Mandatory, can.Persistent, can.Transient,
-		can.UnlimitedPrefetch
-	c.Subscriptions, c.Bindings, c.Churn, c.Nodes = can.Subscriptions, can.Bindings, can.Churn, can.Nodes
-	c.Keys, c.Redelivery, c.Streams = can.Keys, can.Redelivery, can.Streams
-	c.CopiesBody = true // the body is copied into a frame
+	out.Capabilities.CopiesBody = true // the body is copied into a frame
 	if use.Consumers > 0 && use.Ack == drivers.AckAutomatic {
 		// Lockstep drops the deliveries that wait for the handler when a consumer stops.
 		out.Guarantees.ConfirmedKept, out.Guarantees.SentKept = false, false

@@ -48,10 +48,10 @@ func FuzzHear(f *testing.F) {
 		var before, after runtime.MemStats
 		l := &link{out: newOutbox(), lastHandle: 3}
 		c := &conn{link: l, id: 3}
-		l.parts = map[uint64]part{1: &publisher{conn: c, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1)},
+		l.parts = map[uint64]part{1: &publisher{conn: c, id: 1, spec: newLedger().spec(), taken: make(chan struct{}, 1)},
 			2: &consumer{conn: c, id: 2, arrived: make(chan struct{}, 1)}, 3: c}
 		runtime.ReadMemStats(&before)
-		_ = l.hear(frame{header, body})
+		_ = l.receive(frame{header, body})
 		runtime.ReadMemStats(&after)
 		if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20+100*uint64(len(header)) {
 			t.Fatalf("%d bytes of header allocate %d", len(header), used)

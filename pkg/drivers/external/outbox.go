@@ -14,12 +14,12 @@ import (
 type parcel struct {
 	header, body []byte
 	batch, flush bool // the header contains messages and is not complete yet
-	tally        *tally
+	deliveries   *deliveryCount
 	gone         bool // taken by the writer: nothing may be added
 }
 
-// tally is a frame about a number of deliveries of a consumer: handled, ack or nack.
-type tally struct {
+// deliveryCount is a frame about a number of deliveries of a consumer: handled, ack or nack.
+type deliveryCount struct {
 	kind         string
 	consumer     uint64
 	count, bytes int // without bytes in ack and nack
@@ -95,14 +95,14 @@ func (o *outbox) open(batch *parcel, publisher, number uint64) *parcel {
 }
 
 // count adds t to the waiting parcel last if that has the same kind, or to a new parcel. It returns the parcel.
-func (o *outbox) count(last *parcel, t tally) *parcel {
+func (o *outbox) count(last *parcel, t deliveryCount) *parcel {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if last != nil && !last.gone && last.tally.kind == t.kind {
-		last.tally.count, last.tally.bytes = last.tally.count+t.count, last.tally.bytes+t.bytes
+	if last != nil && !last.gone && last.deliveries.kind == t.kind {
+		last.deliveries.count, last.deliveries.bytes = last.deliveries.count+t.count, last.deliveries.bytes+t.bytes
 		return last
 	}
-	last = &parcel{tally: &t}
+	last = &parcel{deliveries: &t}
 	o.wait = append(o.wait, last)
 	o.signal()
 	return last
@@ -143,8 +143,8 @@ func (o *outbox) write(w io.Writer, stop <-chan struct{}) error {
 // finish returns the complete header.
 func (p *parcel) finish() []byte {
 	switch {
-	case p.tally != nil:
-		return p.tally.header()
+	case p.deliveries != nil:
+		return p.deliveries.header()
 	case p.flush:
 		return append(p.header, `],"flush":true}`...)
 	case p.batch:
@@ -153,7 +153,7 @@ func (p *parcel) finish() []byte {
 	return p.header
 }
 
-func (t *tally) header() []byte {
+func (t *deliveryCount) header() []byte {
 	b := fmt.Appendf(make([]byte, 0, 96), `{"type":%q,"consumer":%d,"count":%d`, t.kind, t.consumer, t.count)
 	if t.kind == typeHandled {
 		b = fmt.Appendf(b, `,"bytes":%d`, t.bytes)

@@ -65,12 +65,12 @@ func start(c Command, log *slog.Logger) (*process, error) {
 	if err != nil {
 		return abandon(err)
 	}
-	stderr, words, err := pipe()
+	stderr, errOut, err := pipe()
 	if err != nil {
 		return abandon(err)
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.environment(), in, out, words
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.environment(), in, out, errOut
 	procs.NewGroup(cmd, true)
 	widen(stdin)
 	widen(stdout)
@@ -81,7 +81,7 @@ func start(c Command, log *slog.Logger) (*process, error) {
 	if err := <-started; err != nil {
 		return abandon(err)
 	}
-	for _, f := range []*os.File{in, out, words} {
+	for _, f := range []*os.File{in, out, errOut} {
 		_ = f.Close()
 	}
 	return p, nil

@@ -14,25 +14,25 @@ import (
 // of another language.
 type publisher struct {
 	kit.State
-	conn   *conn
-	id     uint64
-	spec   drivers.PublisherSpec
-	flushs bool
+	conn    *conn
+	id      uint64
+	spec    drivers.PublisherSpec
+	flushes bool
 
-	room chan struct{} // capacity 1: messages were taken, or the publisher has ended
-	once sync.Once
+	taken chan struct{} // capacity 1: messages were taken, or the publisher has ended
+	once  sync.Once
 
-	telling sync.Mutex // locked during OnConfirms and OnReturn: one call at a time
-	tokens  []uint64   // buffer
+	reporting sync.Mutex // locked during OnConfirms and OnReturn: one call at a time
+	tokens    []uint64   // buffer
 
-	mu      sync.Mutex
-	end     error // why no message is accepted any more
-	settled bool  // every accepted message has its confirm
-	next    uint64
-	account account
-	untaken int
-	unbytes int
-	batch   *parcel
+	mu           sync.Mutex
+	end          error // why no message is accepted any more
+	settled      bool  // every accepted message has its confirm
+	next         uint64
+	unconfirmed  unconfirmed
+	untaken      int
+	untakenBytes int
+	batch        *parcel
 }
 
 // Publish copies the message into the next frame. It blocks while the driver has not taken a full window of messages or
@@ -52,7 +52,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		}
 		p.spec.Waiting.Begin()
 		select {
-		case <-p.room:
+		case <-p.taken:
 		case <-ctx.Done():
 			err = fmt.Errorf("publish: the driver accepts no message: %w", ctx.Err())
 		}
@@ -69,13 +69,13 @@ func (p *publisher) offer(m drivers.Message) (bool, error) {
 	if p.end != nil {
 		return false, fmt.Errorf("publish: %w", p.end)
 	}
-	if p.untaken >= windowMessages || p.unbytes >= windowBytes {
+	if p.untaken >= windowMessages || p.untakenBytes >= windowBytes {
 		return false, nil
 	}
 	if p.spec.Mode.Confirmed() {
-		p.account.add(m.Token)
+		p.unconfirmed.add(m.Token)
 	}
-	p.untaken, p.unbytes = p.untaken+1, p.unbytes+len(m.Body)
+	p.untaken, p.untakenBytes = p.untaken+1, p.untakenBytes+len(m.Body)
 	p.batch = p.conn.link.out.message(p.batch, p.id, p.next, m.Key, m.Body)
 	p.next++
 	return true, nil
@@ -83,7 +83,7 @@ func (p *publisher) offer(m drivers.Message) (bool, error) {
 
 func (p *publisher) wake() {
 	select {
-	case p.room <- struct{}{}:
+	case p.taken <- struct{}{}:
 	default:
 	}
 }
@@ -95,18 +95,18 @@ func (p *publisher) Flush(ctx context.Context) error {
 	if p.end != nil {
 		return fmt.Errorf("flush: %w", p.end)
 	}
-	if p.flushs {
+	if p.flushes {
 		p.conn.link.out.flush(p.batch, p.id, p.next)
 		p.batch = nil
 	}
 	return ctx.Err()
 }
 
-// hear processes one frame of the driver about the publisher.
-func (p *publisher) hear(s inbound, body []byte) error {
+// receive processes one frame of the driver about the publisher.
+func (p *publisher) receive(s inbound, body []byte) error {
 	switch s.Type {
 	case typeTaken:
-		return p.taken(s.Count, s.Bytes)
+		return p.release(s.Count, s.Bytes)
 	case typeReturn:
 		return p.returned(body)
 	}
@@ -120,14 +120,14 @@ func (p *publisher) hear(s inbound, body []byte) error {
 	return p.confirm(s.Numbers, refusal)
 }
 
-func (p *publisher) taken(count, bytes int) error {
+func (p *publisher) release(count, bytes int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if count < 0 || bytes < 0 || count > p.untaken || bytes > p.unbytes {
+	if count < 0 || bytes < 0 || count > p.untaken || bytes > p.untakenBytes {
 		return fmt.Errorf("taken has %d messages of %d bytes, but publisher %d has only %d messages of %d bytes that are not taken",
-			count, bytes, p.id, p.untaken, p.unbytes)
+			count, bytes, p.id, p.untaken, p.untakenBytes)
 	}
-	p.untaken, p.unbytes = p.untaken-count, p.unbytes-bytes
+	p.untaken, p.untakenBytes = p.untaken-count, p.untakenBytes-bytes
 	p.wake()
 	return nil
 }
@@ -137,15 +137,15 @@ func (p *publisher) confirm(ranges [][2]uint64, refusal error) error {
 	if !p.spec.Mode.Confirmed() {
 		return fmt.Errorf("publisher %d of mode %s gets confirms", p.id, p.spec.Mode)
 	}
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
 	p.mu.Lock()
 	if p.settled {
 		p.mu.Unlock()
 		return nil // settle has reported them already
 	}
 	var err error
-	p.tokens, err = p.account.settle(p.tokens[:0], ranges)
+	p.tokens, err = p.unconfirmed.settle(p.tokens[:0], ranges)
 	p.mu.Unlock()
 	if len(p.tokens) > 0 {
 		p.spec.OnConfirms(p.tokens, refusal)
@@ -160,8 +160,8 @@ func (p *publisher) returned(body []byte) error {
 	if !p.spec.Mandatory {
 		return fmt.Errorf("publisher %d gets back a message that was not mandatory", p.id)
 	}
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
 	p.mu.Lock()
 	over := p.settled
 	p.mu.Unlock()
@@ -184,11 +184,11 @@ func (p *publisher) stop(why error) {
 // settle reports all outstanding confirms as failed.
 func (p *publisher) settle(why error) {
 	p.stop(why)
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
 	p.mu.Lock()
 	p.settled = true
-	rest := p.account.rest()
+	rest := p.unconfirmed.rest()
 	p.mu.Unlock()
 	if len(rest) > 0 {
 		p.spec.OnConfirms(rest, why)
@@ -218,8 +218,8 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// account stores the tokens of messages by number, until they are confirmed.
-type account struct {
+// unconfirmed stores the tokens of messages by number, until they are confirmed.
+type unconfirmed struct {
 	first   uint64 // number of entries[0]
 	entries []entry
 	head    int // entries before this index are settled and can be removed
@@ -230,46 +230,46 @@ type entry struct {
 	settled bool
 }
 
-func (a *account) add(token uint64) { a.entries = append(a.entries, entry{token: token}) }
+func (u *unconfirmed) add(token uint64) { u.entries = append(u.entries, entry{token: token}) }
 
 // settle appends the tokens of ranges to tokens. It stops with an error at the first number that is not outstanding.
-func (a *account) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, error) {
+func (u *unconfirmed) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, error) {
 	for _, r := range ranges {
-		end := a.first + uint64(len(a.entries))
+		end := u.first + uint64(len(u.entries))
 		if r[0] > r[1] || r[1] >= end {
 			return tokens, fmt.Errorf("messages %d to %d are confirmed, and %d were sent", r[0], r[1], end)
 		}
 		for n := r[0]; n <= r[1]; n++ {
-			if n < a.first || a.entries[n-a.first].settled {
+			if n < u.first || u.entries[n-u.first].settled {
 				return tokens, fmt.Errorf("message %d is confirmed twice", n)
 			}
-			e := &a.entries[n-a.first]
+			e := &u.entries[n-u.first]
 			e.settled = true
 			tokens = append(tokens, e.token)
 		}
 	}
-	a.trim()
+	u.trim()
 	return tokens, nil
 }
 
 // trim removes the settled entries at the beginning, if they are more than half of all entries.
-func (a *account) trim() {
-	for a.head < len(a.entries) && a.entries[a.head].settled {
-		a.head++
+func (u *unconfirmed) trim() {
+	for u.head < len(u.entries) && u.entries[u.head].settled {
+		u.head++
 	}
-	if a.head > len(a.entries)/2 {
-		n := copy(a.entries, a.entries[a.head:])
-		a.first, a.entries, a.head = a.first+uint64(a.head), a.entries[:n], 0
+	if u.head > len(u.entries)/2 {
+		n := copy(u.entries, u.entries[u.head:])
+		u.first, u.entries, u.head = u.first+uint64(u.head), u.entries[:n], 0
 	}
 }
 
 // rest removes all outstanding entries and returns their tokens.
-func (a *account) rest() (tokens []uint64) {
-	for _, e := range a.entries[a.head:] {
+func (u *unconfirmed) rest() (tokens []uint64) {
+	for _, e := range u.entries[u.head:] {
 		if !e.settled {
 			tokens = append(tokens, e.token)
 		}
 	}
-	a.first, a.entries, a.head = a.first+uint64(len(a.entries)), nil, 0
+	u.first, u.entries, u.head = u.first+uint64(len(u.entries)), nil, 0
 	return tokens
 }

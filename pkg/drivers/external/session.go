@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -92,18 +93,88 @@ func (s *session) Processes() []int {
 }
 
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	return s.do(ctx, "set up "+t.Name, outbound{Type: "setup", Topology: topologyOf(t)})
+	return s.do(ctx, "set up "+t.Name, outbound{Type: "setup", Topology: &t})
 }
 
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	return s.do(ctx, "tear down "+t.Name, outbound{Type: "teardown", Topology: topologyOf(t)})
+	return s.do(ctx, "tear down "+t.Name, outbound{Type: "teardown", Topology: &t})
+}
+
+// These methods need capabilities that only some brokers have. Otherwise the driver's process answers with the kind
+// "unsupported".
+
+// answer makes a call and decodes its result.
+func (s *session) answer(ctx context.Context, doing string, request outbound, into any) error {
+	raw, err := s.call(ctx, request)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%s: read the driver's answer: %w", doing, err)
+	}
+	return nil
+}
+
+// Describe returns the broker's description. It adds the driver's version, which is part of the system under test.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	var d drivers.Description
+	if err := s.answer(ctx, "describe broker", outbound{Type: "describe"}, &d); err != nil {
+		return drivers.Description{}, err
+	}
+	if s.driver.description.Version != "" {
+		if d.Settings == nil {
+			d.Settings = map[string]string{}
+		}
+		d.Settings["driver"] = s.driver.description.Name + " " + s.driver.description.Version
+	}
+	return d, nil
+}
+
+// Probe returns the broker's own metrics.
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
+	var metrics []drivers.Metric
+	if err := s.answer(ctx, "probe broker", outbound{Type: "probe"}, &metrics); err != nil {
+		return nil, err
+	}
+	for _, f := range metrics {
+		declared := func(m drivers.MetricInfo) bool { return m.Name == f.Name }
+		if !slices.ContainsFunc(s.driver.description.Metrics, declared) {
+			return nil, fmt.Errorf("probe broker: metric %q is not declared; add it to metrics of the description", f.Name)
+		}
+		if f.Value < 0 || math.IsInf(f.Value, 0) {
+			return nil, fmt.Errorf("probe broker: metric %q is %v; return a finite number that is at least 0", f.Name, f.Value)
+		}
+	}
+	return metrics, nil
+}
+
+// Bind creates a binding while messages flow.
+func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	return s.do(ctx, "bind", outbound{Type: "bind", Topology: &t, Binding: &binding{subscription, queue, key}})
+}
+
+// Unbind removes a binding of Bind.
+func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	return s.do(ctx, "unbind", outbound{Type: "unbind", Topology: &t,
+		Binding: &binding{subscription, queue, key}})
+}
+
+// Leftovers lists objects of the broker whose names begin with prefix.
+func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	var found []drivers.Leftover
+	err := s.answer(ctx, "list leftovers", outbound{Type: "leftovers", Prefix: prefix}, &found)
+	return found, err
+}
+
+// Cleanup removes objects that Leftovers returned.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
+	return s.do(ctx, "cleanup", outbound{Type: "cleanup", Leftovers: these})
 }
 
 // Connect makes the driver make a connection.
 func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	c := &conn{session: s, link: s.link, id: s.link.handle()}
-	request := outbound{Type: "connect", Conn: c.id, Topology: topologyOf(spec.Topology), Spec: connWords{Role: spec.Role,
-		Node: spec.Node, Ordinal: spec.Ordinal, Subscription: spec.Subscription, Queue: spec.Queue}}
+	request := outbound{Type: "connect", Conn: c.id, Topology: &spec.Topology, Spec: spec}
 	result, err := s.link.open(ctx, "connect", request, c)
 	if err != nil {
 		return nil, err

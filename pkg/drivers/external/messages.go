@@ -61,17 +61,17 @@ type outbound struct {
 	Publisher uint64 `json:"publisher,omitempty"`
 	Consumer  uint64 `json:"consumer,omitempty"`
 
-	Protocol int             `json:"protocol,omitempty"` // hello
-	Options  json.RawMessage `json:"options,omitempty"`  // open
-	Dir      string          `json:"dir,omitempty"`      // open
-	Window   *window         `json:"window,omitempty"`   // open
-	Topology *topology       `json:"topology,omitempty"`
+	Protocol int               `json:"protocol,omitempty"` // hello
+	Options  json.RawMessage   `json:"options,omitempty"`  // open
+	Dir      string            `json:"dir,omitempty"`      // open
+	Window   *window           `json:"window,omitempty"`   // open
+	Topology *drivers.Topology `json:"topology,omitempty"`
 
-	Spec any `json:"spec,omitempty"` // connWords, publisherWords or consumerWords
+	Spec any `json:"spec,omitempty"` // drivers.ConnSpec, PublisherSpec or ConsumerSpec
 
-	Prefix    string     `json:"prefix,omitempty"`    // leftovers
-	Leftovers []leftover `json:"leftovers,omitempty"` // cleanup
-	Binding   *binding   `json:"binding,omitempty"`   // bind, unbind
+	Prefix    string             `json:"prefix,omitempty"`    // leftovers
+	Leftovers []drivers.Leftover `json:"leftovers,omitempty"` // cleanup
+	Binding   *binding           `json:"binding,omitempty"`   // bind, unbind
 
 	Local   string `json:"local,omitempty"`   // done: answer to a forward
 	Message string `json:"message,omitempty"` // failed: answer to a forward
@@ -86,64 +86,10 @@ type window struct {
 	Bytes    int `json:"bytes"`
 }
 
-type topology struct {
-	Name          string       `json:"name"`
-	Queues        int          `json:"queues"`
-	Subscriptions int          `json:"subscriptions"`
-	Bindings      int          `json:"bindings"`
-	QueueNode     drivers.Node `json:"queueNode"`
-	Persistent    bool         `json:"persistent"`
-	Publishers    int          `json:"publishers"`
-	Consumers     int          `json:"consumers"`
-	Existing      string       `json:"-"` // not supported
-}
-
-func topologyOf(t drivers.Topology) *topology { w := topology(t); return &w }
-
-type connWords struct {
-	Role drivers.Role `json:"role"`
-	Node drivers.Node `json:"node"`
-	// node "spread": the connection goes to endpoint ordinal modulo endpoints
-	Ordinal int `json:"ordinal"`
-	// nodes "leader" and "follower": of this queue
-	Subscription int `json:"subscription"`
-	Queue        int `json:"queue"`
-}
-
-type publisherWords struct {
-	Queue       int          `json:"queue"`
-	Mode        drivers.Mode `json:"mode"`
-	MaxInFlight int          `json:"maxInFlight"`
-	Batch       int          `json:"batch"`
-	Persistent  bool         `json:"persistent"`
-	Mandatory   bool         `json:"mandatory"`
-	Keyed       bool         `json:"keyed"` // the keys of messages select their partition
-}
-
-type consumerWords struct {
-	Queue        int         `json:"queue"`
-	Subscription int         `json:"subscription"`
-	Prefetch     int         `json:"prefetch"`
-	Batch        int         `json:"batch"`
-	Ack          drivers.Ack `json:"ack"`
-	Nack         bool        `json:"nack"`
-}
-
 type binding struct {
 	Subscription int    `json:"subscription"`
 	Queue        int    `json:"queue"`
 	Key          uint32 `json:"key"`
-}
-
-type leftover struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
-}
-
-type metric struct {
-	Name  string  `json:"name"`
-	Node  string  `json:"node"`
-	Value float64 `json:"value"`
 }
 
 // maxText is the maximum length of a driver's messages and details, in bytes.
