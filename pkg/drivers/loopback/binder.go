@@ -22,33 +22,6 @@ type extras struct {
 	bound map[extra]map[int]int64
 }
 
-func (e *extras) bind(x extra, subscription int, from int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.bound == nil {
-		e.bound = map[extra]map[int]int64{}
-	}
-	if e.bound[x] == nil {
-		e.bound[x] = map[int]int64{}
-	}
-	e.bound[x][subscription] = from
-}
-
-func (e *extras) unbind(x extra, subscription int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.bound[x], subscription)
-	if len(e.bound[x]) == 0 {
-		delete(e.bound, x)
-	}
-}
-
-func (e *extras) clear() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	clear(e.bound)
-}
-
 // bound returns the queues that a message of this extra binding reaches at the time now.
 func (t *topology) bound(x extra, now int64) (all []*queue) {
 	t.extras.mu.Lock()
@@ -78,7 +51,16 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	at.extras.bind(extra{queue, key}, subscription, s.broker.now()+int64(s.options.BindSpread))
+	x, e := extra{queue, key}, &at.extras
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bound == nil {
+		e.bound = map[extra]map[int]int64{}
+	}
+	if e.bound[x] == nil {
+		e.bound[x] = map[int]int64{}
+	}
+	e.bound[x][subscription] = s.broker.now() + int64(s.options.BindSpread)
 	return nil
 }
 
@@ -88,7 +70,13 @@ func (s *session) Unbind(_ context.Context, t drivers.Topology, subscription, qu
 	if err != nil {
 		return fmt.Errorf("unbind: %w", err)
 	}
-	at.extras.unbind(extra{queue, key}, subscription)
+	x, e := extra{queue, key}, &at.extras
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.bound[x], subscription)
+	if len(e.bound[x]) == 0 {
+		delete(e.bound, x)
+	}
 	return nil
 }
 

@@ -117,12 +117,14 @@ func (b *broker) declare(t drivers.Topology) {
 	old := b.topologies[t.Name]
 	if old != nil && old.shape == shape {
 		for _, q := range slices.Concat(old.queues...) {
-			q.purge()
+			q.purge(false)
 		}
 		for _, s := range old.shared {
 			s.reset()
 		}
-		old.extras.clear()
+		old.extras.mu.Lock()
+		clear(old.extras.bound)
+		old.extras.mu.Unlock()
 		old.first.Store(0)
 		return
 	}
@@ -166,7 +168,7 @@ func (b *broker) topology(name string) (*topology, error) {
 // end drops all messages and makes the queues reject new ones.
 func (t *topology) end() {
 	for _, q := range slices.Concat(t.queues...) {
-		q.end()
+		q.purge(true)
 	}
 }
 

@@ -129,10 +129,10 @@ func (c *confirmer) close() {
 	c.signal()
 }
 
-// finish waits for the outstanding confirms. Those that are still pending after most fail.
-func (c *confirmer) finish(most time.Duration) {
+// finish waits for the outstanding confirms. Those that are still pending after limit fail.
+func (c *confirmer) finish(limit time.Duration) {
 	c.close()
-	t := time.NewTimer(most)
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-c.done:

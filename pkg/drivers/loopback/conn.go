@@ -33,13 +33,10 @@ func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 		return nil, err
 	}
 	c := &conn{session: s, parts: map[part]struct{}{}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("connect to loopback: %w", drivers.ErrClosed)
-	}
-	s.conns[c] = struct{}{}
 	s.broker.attach(c)
+	if err := s.conns.Add(c); err != nil {
+		return nil, fmt.Errorf("connect to loopback: %w", err)
+	}
 	return c, nil
 }
 
@@ -102,9 +99,7 @@ func (c *conn) drop(p part) {
 // leave ends the connection. It returns the parts that have not ended.
 func (c *conn) leave() []part {
 	c.session.broker.detach(c)
-	c.session.mu.Lock()
-	delete(c.session.conns, c)
-	c.session.mu.Unlock()
+	c.session.conns.Remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true

@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type consumer struct {
 	stop     chan struct{}
 	done     chan struct{} // closed when loop has ended
 
-	endMu  sync.Mutex
+	once   sync.Once   // end
 	ended  atomic.Bool // set once, after broken: loop ends
 	broken atomic.Bool // the connection broke: nothing can be answered any more
 
@@ -91,14 +92,14 @@ func (c *consumer) next() (run, int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.apply()
-	most := maxTaken
+	limit := maxTaken
 	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
-		most = min(most, c.spec.Prefetch-c.held)
+		limit = min(limit, c.spec.Prefetch-c.held)
 	}
-	if most == 0 {
+	if limit == 0 {
 		return run{}, 0 // messages must be answered first
 	}
-	r, next := q.take(most, c.session.broker.now)
+	r, next := q.take(limit, c.session.broker.now)
 	switch {
 	case len(r.slots) == 0:
 		c.parked = true
@@ -143,12 +144,7 @@ func (c *consumer) unpark() {
 		return
 	}
 	c.parked = false
-	for i, w := range q.waiting {
-		if w == c {
-			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
-			return
-		}
-	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *consumer) bool { return w == c })
 }
 
 // deliver passes a run to the handler in batches.
@@ -246,28 +242,24 @@ func (c *consumer) pass(a answer) {
 	}
 }
 
-// end makes loop end. It reports whether this call was the first.
-func (c *consumer) end(broken bool) bool {
-	c.endMu.Lock()
-	defer c.endMu.Unlock()
-	if broken {
-		c.broken.Store(true)
-	}
-	if c.ended.Load() {
-		return false
-	}
-	c.ended.Store(true)
-	close(c.stop)
-	return true
+// end makes loop end.
+func (c *consumer) end() {
+	c.once.Do(func() {
+		c.ended.Store(true)
+		close(c.stop)
+	})
 }
 
-func (c *consumer) cut() { c.end(true) }
+func (c *consumer) cut() {
+	c.broken.Store(true)
+	c.end()
+}
 
 func (c *consumer) abandon() { _ = c.Close() }
 
 // Stop prevents further calls of the handler, and waits for the running one.
 func (c *consumer) Stop() {
-	c.end(false)
+	c.end()
 	<-c.done
 }
 

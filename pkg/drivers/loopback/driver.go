@@ -77,5 +77,5 @@ func (Driver) Open(ctx context.Context, raw json.RawMessage, _ drivers.Env) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &session{broker: join(o.Name), options: o, conns: map[*conn]struct{}{}}, nil
+	return &session{broker: join(o.Name), options: o}, nil
 }

@@ -47,16 +47,16 @@ func (l *later[T]) take() T {
 	l.items[last] = dated[T]{} // release the reference to the item
 	l.items = l.items[:last]
 	for i := 0; ; {
-		least := i
+		smallest := i
 		for _, down := range []int{2*i + 1, 2*i + 2} {
-			if down < last && l.items[down].before(l.items[least]) {
-				least = down
+			if down < last && l.items[down].before(l.items[smallest]) {
+				smallest = down
 			}
 		}
-		if least == i {
+		if smallest == i {
 			return first
 		}
-		l.items[i], l.items[least] = l.items[least], l.items[i]
-		i = least
+		l.items[i], l.items[smallest] = l.items[smallest], l.items[i]
+		i = smallest
 	}
 }

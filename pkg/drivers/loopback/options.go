@@ -63,10 +63,10 @@ func (o *options) Check() error {
 
 // label describes in a few words what a confirm means under these options.
 func (o options) label() string {
-	words := []string{"in process memory"}
+	parts := []string{"in process memory"}
 	add := func(on bool, format string, a ...any) {
 		if on {
-			words = append(words, fmt.Sprintf(format, a...))
+			parts = append(parts, fmt.Sprintf(format, a...))
 		}
 	}
 	add(o.Lose > 0, "loses 1 in %d", o.Lose)
@@ -83,7 +83,7 @@ func (o options) label() string {
 	add(o.BindDelay > 0, "binds after %v", o.BindDelay)
 	add(o.BindSpread > 0, "bindings work %v later", o.BindSpread)
 	add(o.Rate > 0, "takes %d/s", o.Rate)
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // plain reports whether the options change nothing: messages go straight into the queue, without delay, limit or fault.

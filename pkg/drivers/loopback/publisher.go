@@ -27,10 +27,10 @@ type publisher struct {
 	tap      func(Stamp) // nil: not tapped
 	number   uint64      // identifies the publisher in stamps
 
-	mu    sync.Mutex // locked during all of Publish, including waits and the confirm
-	token [1]uint64  // buffer of OnConfirms
-	endMu sync.Mutex
-	ended atomic.Bool
+	mu    sync.Mutex    // locked during all of Publish, including waits and the confirm
+	token [1]uint64     // buffer of OnConfirms
+	once  sync.Once     // end
+	ended atomic.Bool   // by end
 	stop  chan struct{} // closed when ended is set: wakes Publish
 }
 
@@ -44,8 +44,7 @@ func newPublisher(c *conn, t *topology, spec drivers.PublisherSpec) *publisher {
 		p.spec.OnConfirms = tapConfirms(p.tap, p.number, spec.OnConfirms)
 	}
 	p.fast = len(p.queues) == 1 && s.options.plain() && p.tap == nil
-	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each &&
-		len(p.queues) > 0 {
+	if !p.ownSequence() && len(p.queues) > 0 {
 		p.sequence = t.shared[spec.Queue]
 	}
 	if s.options.Rate > 0 {
@@ -68,21 +67,15 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.mu.Lock()
 	if p.fast && !p.ended.Load() && m.Key < drivers.ChurnKey {
 		o := &p.session.options
-		switch p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes) {
-		case taken:
+		if result := p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes); result == taken || result == takenYield {
 			if p.confirms {
 				p.token[0] = m.Token
 				p.spec.OnConfirms(p.token[:], nil)
 			}
 			p.mu.Unlock()
-			return nil
-		case takenYield:
-			if p.confirms {
-				p.token[0] = m.Token
-				p.spec.OnConfirms(p.token[:], nil)
+			if result == takenYield {
+				runtime.Gosched()
 			}
-			p.mu.Unlock()
-			runtime.Gosched()
 			return nil
 		}
 	}
@@ -109,7 +102,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		return p.confirm(m.Token, p.session.options.ConfirmDelay.median(), nil)
 	}
 	// Wait before the sequence counts the message: a message that is cancelled here must have no number.
-	if err := p.awaitRoom(ctx, queues, len(m.Body)); err != nil {
+	if err := p.awaitSpace(ctx, queues, len(m.Body)); err != nil {
 		return err
 	}
 	if m.Key >= drivers.ChurnKey {
@@ -168,16 +161,19 @@ func unroutable(queues []*queue) bool {
 	return true
 }
 
-// awaitRoom waits until every queue has space for the message. Other publishers may fill it first, so a queue can
+// awaitSpace waits until every queue has space for the message. Other publishers may fill it first, so a queue can
 // exceed its capacity by one message per publisher.
-func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) error {
+func (p *publisher) awaitSpace(ctx context.Context, queues []*queue, size int) error {
 	o := &p.session.options
 	for _, q := range queues {
-		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity,
-			o.CapacityBytes) {
+		for {
+			released := q.released(size, o.Capacity, o.CapacityBytes)
+			if released == nil {
+				break
+			}
 			p.spec.Waiting.Begin()
 			select {
-			case <-room:
+			case <-released:
 			case <-ctx.Done():
 			case <-p.stop:
 			}
@@ -240,17 +236,13 @@ func (p *publisher) Flush(context.Context) error {
 	return nil
 }
 
-// end stops Publish. It reports whether this call was the first.
-func (p *publisher) end() bool {
-	p.endMu.Lock()
-	defer p.endMu.Unlock()
-	if p.ended.Load() {
-		return false
-	}
-	p.ended.Store(true)
-	close(p.stop)
-	p.drop(p)
-	return true
+// end stops Publish.
+func (p *publisher) end() {
+	p.once.Do(func() {
+		p.ended.Store(true)
+		close(p.stop)
+		p.drop(p)
+	})
 }
 
 // closeLimit is the maximum time that Close waits for delayed confirms.

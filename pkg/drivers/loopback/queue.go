@@ -46,13 +46,13 @@ const (
 )
 
 // offer appends a copy of body, for delivery at the time ready, unless the queue would exceed the bounds.
-func (q *queue) offer(body []byte, ready int64, most, maxBytes int) offered {
+func (q *queue) offer(body []byte, ready int64, maxCount, maxBytes int) offered {
 	q.mu.Lock()
 	if q.gone {
 		q.mu.Unlock()
 		return gone
 	}
-	if count := q.ready + q.held; count >= most || (q.bytes+len(body) > maxBytes && count > 0) {
+	if count := q.ready + q.held; count >= maxCount || (q.bytes+len(body) > maxBytes && count > 0) {
 		q.mu.Unlock()
 		return full
 	}
@@ -167,18 +167,18 @@ func (q *queue) recycle(s *segment) {
 	q.freeCount++
 }
 
-// take returns up to most of the next messages, all from one segment. If none is ready, next is the time when one will
+// take returns up to limit of the next messages, all from one segment. If none is ready, next is the time when one will
 // be, or 0 if that is unknown. The caller holds mu.
-func (q *queue) take(most int, now func() int64) (r run, next int64) {
+func (q *queue) take(limit int, now func() int64) (r run, next int64) {
 	if len(q.returned) > 0 {
-		return q.takeReturned(most), 0
+		return q.takeReturned(limit), 0
 	}
 	var ripe int64
 	if len(q.later.items) > 0 {
 		ripe = q.ripen(now())
 	}
 	s := q.head
-	n := min(most, len(s.slots)-q.headAt)
+	n := min(limit, len(s.slots)-q.headAt)
 	if n > 0 && q.delayed {
 		n, next = readyOf(s.slots[q.headAt:q.headAt+n], now())
 	}
@@ -198,11 +198,11 @@ func (q *queue) take(most int, now func() int64) (r run, next int64) {
 	return r, 0
 }
 
-func (q *queue) takeReturned(most int) run {
+func (q *queue) takeReturned(limit int) run {
 	first := &q.returned[0]
 	r := *first
-	if len(r.slots) > most {
-		r.slots, first.slots = r.slots[:most], first.slots[most:]
+	if len(r.slots) > limit {
+		r.slots, first.slots = r.slots[:limit], first.slots[limit:]
 	} else {
 		q.returned[0] = run{}
 		q.returned = q.returned[1:]
@@ -218,6 +218,11 @@ func (q *queue) release(r run) {
 	q.bytes -= r.bytes()
 	r.seg.released += len(r.slots)
 	q.recycle(r.seg)
+	q.unblock()
+}
+
+// unblock wakes publishers that wait for space. The caller holds mu.
+func (q *queue) unblock() {
 	if q.blocked != nil {
 		close(q.blocked)
 		q.blocked = nil
@@ -250,11 +255,11 @@ func (q *queue) wake() {
 	}
 }
 
-// room returns nil if the queue has space now. Otherwise the channel is closed when messages are released.
-func (q *queue) room(size, most, maxBytes int) <-chan struct{} {
+// released returns nil if the queue has space now. Otherwise the channel is closed when messages are released.
+func (q *queue) released(size, maxCount, maxBytes int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if count := q.ready + q.held; q.gone || (count < most && (q.bytes+size <= maxBytes || count == 0)) {
+	if count := q.ready + q.held; q.gone || (count < maxCount && (q.bytes+size <= maxBytes || count == 0)) {
 		return nil
 	}
 	if q.blocked == nil {
@@ -263,22 +268,11 @@ func (q *queue) room(size, most, maxBytes int) <-chan struct{} {
 	return q.blocked
 }
 
-// purge drops the messages that no consumer has taken.
-func (q *queue) purge() {
+// purge drops the messages that no consumer has taken. With gone, the queue rejects new ones.
+func (q *queue) purge(gone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.drop()
-}
-
-// end drops the messages and makes the queue reject new ones.
-func (q *queue) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.drop()
-	q.gone = true
-}
-
-func (q *queue) drop() {
+	q.gone = q.gone || gone
 	for _, r := range q.returned {
 		q.bytes -= r.bytes()
 	}
@@ -291,8 +285,5 @@ func (q *queue) drop() {
 	s := newSegment(q.size)
 	q.head, q.tail, q.headAt, q.later = s, s, 0, later[[]byte]{}
 	q.returned, q.ready, q.delayed = nil, 0, false
-	if q.blocked != nil {
-		close(q.blocked)
-		q.blocked = nil
-	}
+	q.unblock()
 }

@@ -4,23 +4,22 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // session is one agent's session with a broker.
 type session struct {
 	broker  *broker
 	options options
+	conns   kit.Conns
 
 	mu     sync.Mutex
 	closed bool
-	own    string             // the topology that this session set up last
-	conns  map[*conn]struct{} // open connections
+	own    string // the topology that this session set up last
 }
 
 var _ interface {
@@ -90,11 +89,8 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.closed = true
-	open := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
-	for _, c := range open {
-		_ = c.Close()
-	}
+	s.conns.Close()
 	s.broker.leave()
 	return nil
 }
