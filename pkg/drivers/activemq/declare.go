@@ -3,9 +3,9 @@ package activemq
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
@@ -32,39 +32,13 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
-	return drivers.Declaration{
-		Capabilities: drivers.Capabilities{
-			Modes: drivers.Modes(),
-			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
-				drivers.AckAutomatic},
-			Persistent:        true,
-			Transient:         true,
-			UnlimitedPrefetch: true,
-			Subscriptions:     true,
-			Redelivery:        true,
-			CopiesBody:        true, // the library encodes the body before it sends
-		},
-		Guarantees: guarantees(&o, use),
-		Notes:      notes(&o, use),
-		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
-		Label:      label(&o, use),
-	}
-}
-
-func guarantees(o *options, use drivers.Use) drivers.Guarantees {
-	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	// the next active broker has the messages that the last one confirmed
-	reachable := len(o.All()) == 1 || o.HA == sharedStore
-	return drivers.Guarantees{
-		ConfirmedKept: use.Persistent && reachable && !automatic,
-		SentKept:      !automatic, // a consumer that stops drops the messages that the library has prefetched
-		NoDuplicates:  true,
-		Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark: see amqp10
-	}
+	kept := len(o.All()) == 1 || o.HA == sharedStore
+	kind, confirm := label(&o, use)
+	d := o.Declare(use, kept, kind, confirm)
+	d.Notes = notes(&o, use)
+	return d
 }
-
-// defaultCredit is the number of messages that ActiveMQ lets a publisher send before it confirms some, by default.
-const defaultCredit = 1000
 
 func notes(o *options, use drivers.Use) []string {
 	var all []string
@@ -77,16 +51,13 @@ func notes(o *options, use drivers.Use) []string {
 		all = append(all,
 			"without jolokia the queues of each task stay at the broker, empty, until it removes inactive ones itself")
 	}
-	if use.Mode.Confirmed() && use.MaxInFlight > defaultCredit {
-		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless transport.producerCredit of the"+
-			" broker's connector differs: maxInFlight %d has no effect beyond it", defaultCredit, use.MaxInFlight))
-	}
-	return all
+	return append(all, amqp10.CreditNotes(use, "transport.producerCredit of the broker's connector")...)
 }
 
-// label describes what a confirm means. It assumes that the store is synced, which the broker does not report.
-func label(o *options, use drivers.Use) string {
-	kind, confirm := "persistent", "synced to one broker's store"
+// label describes the messages, and what a confirm means. It assumes that the store is synced, which the broker does
+// not report.
+func label(o *options, use drivers.Use) (kind, confirm string) {
+	kind, confirm = "persistent", "synced to one broker's store"
 	switch {
 	case !use.Persistent:
 		kind, confirm = "transient", "in memory of one broker"
@@ -96,9 +67,5 @@ func label(o *options, use drivers.Use) string {
 	if use.Subscriptions > 1 {
 		kind += " composite"
 	}
-	kind += " over AMQP 1.0, one disposition per message"
-	if !use.Mode.Confirmed() {
-		return kind + ", not confirmed"
-	}
-	return kind + ", confirm: " + confirm
+	return kind, confirm
 }

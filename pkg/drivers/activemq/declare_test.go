@@ -7,11 +7,13 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
+const oneURL = `{"url": "amqp://127.0.0.1"}`
+
 // Without acknowledgements, a consumer that stops loses messages that it has received.
 func TestAutomaticAcknowledgementsKeepNothing(t *testing.T) {
 	for ack, kept := range map[drivers.Ack]bool{drivers.AckEach: true, drivers.AckAutomatic: false} {
-		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1, Ack: ack})
-		if p.SentKept != kept {
+		d := declare([]byte(oneURL), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1, Ack: ack})
+		if p := d.Guarantees; p.SentKept != kept || p.ConfirmedKept != kept {
 			t.Errorf("acknowledgements %s: messages are kept: %t, want %t", ack, p.SentKept, kept)
 		}
 	}
@@ -21,10 +23,10 @@ func TestAutomaticAcknowledgementsKeepNothing(t *testing.T) {
 // guaranteed.
 func TestRefusalsAreNotInOrder(t *testing.T) {
 	for nack, ordered := range map[bool]bool{false: true, true: false} {
-		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1,
+		d := declare([]byte(oneURL), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1,
 			Ack: drivers.AckEach, Nack: nack})
-		if p.Ordered != ordered {
-			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, p.Ordered, ordered)
+		if d.Guarantees.Ordered != ordered {
+			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, d.Guarantees.Ordered, ordered)
 		}
 	}
 }

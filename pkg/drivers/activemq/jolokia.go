@@ -78,7 +78,7 @@ var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
 }}
 
 // ask sends questions to the active broker, and returns that broker and the replies. It tries the other servers after
-// an error, so it must not be used for changes: tell sends those to one server only.
+// an error, so it must not be used for changes: execute sends those to one server only.
 func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
 	f, err := j.find(ctx, questions...)
 	return f.broker, f.replies, err
@@ -130,9 +130,9 @@ func (j *jolokia) askOne(ctx context.Context, s kit.Endpoint, questions []questi
 	return bean{}, nil, errors.New("no active broker there")
 }
 
-// tell calls an operation of the active broker once per argument. An error means that some calls may have been carried
+// execute calls an operation of the active broker once per argument. An error means that some calls may have been carried
 // out.
-func (j *jolokia) tell(ctx context.Context, operation string, arguments []string) error {
+func (j *jolokia) execute(ctx context.Context, operation string, arguments []string) error {
 	f, err := j.find(ctx)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func TestChangesGoToTheServerThatWasAsked(t *testing.T) {
 		}
 	})
 	for range 1000 {
-		if err := j.tell(t.Context(), removeQueue, []string{"q"}); err != nil {
+		if err := j.execute(t.Context(), removeQueue, []string{"q"}); err != nil {
 			t.Fatal(err)
 		}
 	}

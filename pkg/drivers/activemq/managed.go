@@ -31,7 +31,7 @@ func (s *managedSession) Close() error {
 
 // Teardown removes the queues, with their messages.
 func (s *managedSession) Teardown(ctx context.Context, t drivers.Topology) error {
-	if err := s.jolokia.tell(ctx, removeQueue, queues(t)); err != nil {
+	if err := s.jolokia.execute(ctx, removeQueue, queues(t)); err != nil {
 		return fmt.Errorf("tear down: %w", err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func destination(bean string) string {
 // Cleanup removes queues, with their messages.
 func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	return kit.Cleanup(these, map[string]func([]string) error{kindQueue: func(names []string) error {
-		return s.jolokia.tell(ctx, removeQueue, names)
+		return s.jolokia.execute(ctx, removeQueue, names)
 	}})
 }
 

@@ -37,7 +37,7 @@ func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		{Name: drivers.MetricConsumers, Value: broker.Consumers},
 	}
 	if broker.Opened != nil {
-		metrics = append(metrics, s.rate(drivers.MetricConnectionRate, broker.Name, *broker.Opened)...)
+		metrics = s.grown.AppendMetric(metrics, drivers.MetricConnectionRate, broker.Name, *broker.Opened)
 	}
 	metrics = append(metrics, memoryMetrics(replies[0])...)
 	metrics = append(metrics, s.processMetrics(replies[1], broker.Name)...)
@@ -70,15 +70,7 @@ func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric
 	}
 	metrics := []drivers.Metric{{Name: drivers.MetricFileDescriptors, Value: answer.Files}}
 	const nanosecond = 1e-9
-	return append(metrics, s.rate(drivers.MetricCPU, broker, answer.CPU*nanosecond)...)
-}
-
-// rate returns the rate of a broker's counter as a metric. It returns nothing for the first value of the counter.
-func (s *managedSession) rate(name string, broker string, counter float64) []drivers.Metric {
-	if rate, known := s.grown.PerSecond(name+" "+broker, counter); known {
-		return []drivers.Metric{{Name: name, Value: rate}}
-	}
-	return nil
+	return s.grown.AppendMetric(metrics, drivers.MetricCPU, broker, answer.CPU*nanosecond)
 }
 
 func storeMetrics(r reply) []drivers.Metric {
@@ -118,6 +110,6 @@ func (s *managedSession) queueMetrics(r reply, broker string, subscriptions int)
 		{Name: drivers.MetricMemoryQueues, Value: memory},
 	}
 	// Each message is in a queue of every subscription.
-	metrics = append(metrics, s.rate(drivers.MetricPublishRate, broker, enqueued/float64(max(1, subscriptions)))...)
-	return append(metrics, s.rate(drivers.MetricDeliverRate, broker, dispatched)...)
+	metrics = s.grown.AppendMetric(metrics, drivers.MetricPublishRate, broker, enqueued/float64(max(1, subscriptions)))
+	return s.grown.AppendMetric(metrics, drivers.MetricDeliverRate, broker, dispatched)
 }

@@ -3,9 +3,9 @@ package artemis
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/amqp10"
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
@@ -33,39 +33,15 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	if err != nil {
 		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
-	return drivers.Declaration{
-		Capabilities: drivers.Capabilities{
-			Modes: drivers.Modes(),
-			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
-				drivers.AckAutomatic},
-			Persistent:        true,
-			Transient:         true,
-			UnlimitedPrefetch: true,
-			Subscriptions:     o.Routing != anycast,
-			Redelivery:        true,
-			CopiesBody:        true, // the library encodes the body before it sends
-		},
-		Guarantees: guarantees(&o, use),
-		Notes:      notes(&o, use),
-		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
-		Label:      label(&o, use),
-	}
+	// The backup has the messages that the primary confirmed. This assumes an address-full-policy that keeps messages:
+	// PAGE (the server's default) or BLOCK.
+	kept := len(o.All()) == 1 || o.HA != independent
+	kind, confirm := label(&o, use)
+	d := o.Declare(use, kept, kind, confirm)
+	d.Capabilities.Subscriptions = o.Routing != anycast
+	d.Notes = notes(&o, use)
+	return d
 }
-
-// guarantees assumes an address-full-policy that keeps messages: PAGE (the server's default) or BLOCK.
-func guarantees(o *options, use drivers.Use) drivers.Guarantees {
-	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
-	reachable := len(o.All()) == 1 || o.HA != independent // the backup has the messages that the primary confirmed
-	return drivers.Guarantees{
-		ConfirmedKept: use.Persistent && reachable && !automatic,
-		SentKept:      !automatic, // a consumer that stops drops the messages that the library has prefetched
-		NoDuplicates:  true,
-		Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark: see amqp10
-	}
-}
-
-// defaultCredit is the number of messages that Artemis lets a publisher send before it confirms some, by default.
-const defaultCredit = 1000
 
 func notes(o *options, use drivers.Use) []string {
 	var all []string
@@ -73,17 +49,13 @@ func notes(o *options, use drivers.Use) []string {
 		all = append(all, `several urls, and ha: "none": a broker that takes over does not have the confirmed messages of the other;`+
 			` set ha: "replication" or "shared-store" if the brokers are a pair`)
 	}
-	if use.Mode.Confirmed() && use.MaxInFlight > defaultCredit {
-		all = append(all, fmt.Sprintf("a publisher has at most %d messages in flight, unless amqpCredits of the broker's acceptor"+
-			" differs: maxInFlight %d has no effect beyond it",
-			defaultCredit, use.MaxInFlight))
-	}
-	return all
+	return append(all, amqp10.CreditNotes(use, "amqpCredits of the broker's acceptor")...)
 }
 
-// label describes what a confirm means. It assumes that the journal is synced. Describe reports if it is not.
-func label(o *options, use drivers.Use) string {
-	kind, confirm := "durable", "synced to one broker's journal"
+// label describes the messages, and what a confirm means. It assumes that the journal is synced. Describe reports if it
+// is not.
+func label(o *options, use drivers.Use) (kind, confirm string) {
+	kind, confirm = "durable", "synced to one broker's journal"
 	switch {
 	case !use.Persistent:
 		kind, confirm = "transient", "in memory of one broker"
@@ -95,9 +67,5 @@ func label(o *options, use drivers.Use) string {
 	if o.multicast(use.Subscriptions) {
 		kind += " multicast"
 	}
-	kind += " over AMQP 1.0, one disposition per message"
-	if !use.Mode.Confirmed() {
-		return kind + ", not confirmed"
-	}
-	return kind + ", confirm: " + confirm
+	return kind, confirm
 }

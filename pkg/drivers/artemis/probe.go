@@ -54,7 +54,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: n})
 		}
 		if c.attribute == opened && answers[i].value(&n) == nil {
-			metrics = append(metrics, s.rate(drivers.MetricConnectionRate, n)...)
+			metrics = s.grown.AppendMetric(metrics, drivers.MetricConnectionRate, "", n)
 		}
 	}
 	if task == nil {
@@ -69,8 +69,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		drivers.Metric{Name: drivers.MetricQueueDepth, Value: sum.depth},
 		drivers.Metric{Name: drivers.MetricUnacked, Value: sum.unacked})
 	// Each message is in a queue of every subscription.
-	metrics = append(metrics, s.rate(drivers.MetricPublishRate, sum.added/float64(max(1, task.Subscriptions)))...)
-	metrics = append(metrics, s.rate(drivers.MetricDeliverRate, sum.acked+sum.unacked)...)
+	metrics = s.grown.AppendMetric(metrics, drivers.MetricPublishRate, "", sum.added/float64(max(1, task.Subscriptions)))
+	metrics = s.grown.AppendMetric(metrics, drivers.MetricDeliverRate, "", sum.acked+sum.unacked)
 	var inSync bool
 	if s.options.HA == replication && answers[len(calls)-2].value(&inSync) == nil {
 		short := drivers.Metric{Name: drivers.MetricUnderReplicated}
@@ -80,14 +80,6 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		metrics = append(metrics, short)
 	}
 	return metrics, nil
-}
-
-// rate returns the rate of a counter as a metric. It returns nothing for the first value of the counter.
-func (s *session) rate(name string, counter float64) []drivers.Metric {
-	if rate, known := s.grown.PerSecond(name, counter); known {
-		return []drivers.Metric{{Name: name, Value: rate}}
-	}
-	return nil
 }
 
 // listed is a queue in the broker's list of queues. All values are text.

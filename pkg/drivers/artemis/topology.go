@@ -86,8 +86,8 @@ func (s *session) announce(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return err
 	}
-	for _, doubt := range s.options.flags(values) {
-		s.Env().Event(drivers.EventNotice, doubt)
+	for _, flag := range s.options.flags(values) {
+		s.Env().Event(drivers.EventNotice, flag)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package kit
 import (
 	"sync"
 	"time"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 // Rates computes rates from counters that are read repeatedly. It stores their last values by name. The zero value is
@@ -33,4 +35,12 @@ func (r *Rates) PerSecond(counter string, value float64) (rate float64, known bo
 		return 0, false
 	}
 	return (value - before.value) / passed, true
+}
+
+// AppendMetric appends the rate of a counter of a broker as a metric, if it is known.
+func (r *Rates) AppendMetric(metrics []drivers.Metric, name, broker string, value float64) []drivers.Metric {
+	if rate, known := r.PerSecond(name+" "+broker, value); known {
+		metrics = append(metrics, drivers.Metric{Name: name, Value: rate})
+	}
+	return metrics
 }
