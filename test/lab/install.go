@@ -222,8 +222,8 @@ func tool(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 func finish(cmd *exec.Cmd) error {
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		const most = 4000 // bytes; the cause is at the end
-		text = text[max(0, len(text)-most):]
+		const maxOutput = 4000 // bytes; the cause is at the end
+		text = text[max(0, len(text)-maxOutput):]
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(text))
 	}
 	return nil

@@ -61,7 +61,9 @@ func (p *Process) Start(ctx context.Context) error {
 	cmd := exec.Command(p.Command[0], p.Command[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.Env, p.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := fromLastingThread(cmd.Start); err != nil {
+	started := make(chan error)
+	lasting() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	ended := make(chan struct{})
@@ -86,12 +88,6 @@ var lasting = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-func fromLastingThread(do func() error) error {
-	done := make(chan error)
-	lasting() <- func() { done <- do() }
-	return <-done
-}
-
 func (p *Process) hasEnded() bool {
 	select {
 	case <-p.ended:
@@ -110,8 +106,8 @@ func (p *Process) Check() error {
 		return nil
 	}
 	log, _ := os.ReadFile(p.Log) // without a log, the error has no output
-	const most = 2000
-	return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name, log[max(0, len(log)-most):])
+	const maxLog = 2000          // bytes
+	return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name, log[max(0, len(log)-maxLog):])
 }
 
 // Running reports whether the process runs and is not paused.

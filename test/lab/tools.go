@@ -1,5 +1,10 @@
 package main
 
+import (
+	"os"
+	"path/filepath"
+)
+
 var perftest222 = jars("perftest-2.22.1", []string{"com.rabbitmq:perf-test:2.22.1"}, nil)
 
 // planKafkaTools writes a script that runs one of Kafka's own programs. The first argument is the name of the class.
@@ -38,3 +43,26 @@ var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server"}
 // hostNeeds are the programs that tests need to create hosts, and those that Ansible roles expect on any host.
 var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"},
 	debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
+
+// releaseNeeds are the programs that Ansible roles install on the hosts of a test. RabbitMQ is a package: the hosts use
+// the packages of this machine.
+var releaseNeeds = append([]need{java, kafka43, artemis256, activemq63}, append(influxNeeds, rabbitNeeds...)...)
+
+// planReleases links the programs in the layout of their release archives, each in its own folder. It starts nothing.
+func planReleases(s *site, dir string, _ []int) (*Plan, error) {
+	for name, program := range map[string]string{
+		"kafka/libs":   kafka43.in(s),
+		"artemis":      artemis256.in(s),
+		"activemq/lib": activemq63.in(s),
+		"influxdb":     influxd29.in(s),
+	} {
+		link := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.Symlink(program, link); err != nil {
+			return nil, err
+		}
+	}
+	return &Plan{Env: []string{"LOCKSTEP_RELEASES=" + dir}}, nil
+}
