@@ -76,7 +76,11 @@ func prove(t *testing.T, h Harness, n named) result {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer c.cleanUp()
+		defer func() {
+			for _, f := range slices.Backward(c.cleanups) {
+				f()
+			}
+		}()
 		n.run(c)
 	}()
 	select {
@@ -114,12 +118,6 @@ func checkLeaks(before goleak.Option, limit time.Duration, failed bool) (r resul
 		return result{logs: []string{line}}
 	}
 	return result{failures: []string{line}}
-}
-
-func (c *check) cleanUp() {
-	for _, f := range slices.Backward(c.cleanups) {
-		f()
-	}
 }
 
 func (c *check) errorf(format string, a ...any) {

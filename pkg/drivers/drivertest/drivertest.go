@@ -263,12 +263,9 @@ func checks() []named {
 		{name: "dial/refused", run: checkDialRefused},
 		{name: "dial/counted", run: checkDialCounted},
 		{name: "dial/conns", run: checkConns},
-		{name: "tls/connects", run: checkTLSConnects},
-		{name: "tls/server-name", run: checkTLSServerName},
-		{name: "tls/insecure", run: checkTLSInsecure},
-		{name: "tls/client", run: checkTLSClient},
-		{name: "tls/host", run: checkTLSHost},
-		{name: "tls/authority", run: checkTLSAuthority},
+	}
+	all = append(all, tlsChecks()...)
+	all = append(all, []named{
 		{name: "describe", run: checkDescribe},
 		{name: "probe", run: checkProbe},
 		{name: "probe/counts", run: checkProbeCounts},
@@ -278,7 +275,7 @@ func checks() []named {
 		{name: "setup", run: checkSetup},
 		{name: "teardown", run: checkTeardown},
 		{name: "existing", run: checkExisting},
-	}
+	}...)
 	for _, m := range drivers.Modes() {
 		all = append(all, named{name: "mode/" + string(m), run: func(c *check) { checkMode(c, m) }})
 		all = append(all, named{name: "close/" + string(m), run: func(c *check) { checkClose(c, m) }})
@@ -303,8 +300,8 @@ func checks() []named {
 		{name: "binder/ends", run: checkBinderEnds},
 		{name: "queues", run: checkQueues},
 		{name: "keys", run: checkKeys},
-		{name: "mandatory", run: checkMandatory},
-		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
+		{name: "mandatory", run: func(c *check) { checkMandatory(c, c.anyMode()) }},
+		{name: "mandatory/unconfirmed", run: func(c *check) { checkMandatory(c, drivers.FireAndForget) }},
 		{name: "reject", run: checkReject},
 		{name: "nodes", run: checkNodes},
 		{name: "together", run: checkTogether},

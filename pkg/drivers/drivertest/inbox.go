@@ -68,7 +68,7 @@ func (r *rig) connectInbox(react func([]delivery) error, edit ...func(*drivers.C
 // inboxOn connects a consumer over a connection.
 func (r *rig) inboxOn(conn drivers.Conn, react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox,
 	error) {
-	spec := r.consumerSpec()
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: r.use.Prefetch, Batch: 10, Ack: r.use.Ack}
 	for _, e := range edit {
 		e(&spec)
 	}

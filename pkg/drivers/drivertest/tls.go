@@ -48,17 +48,24 @@ func tlsOptions(c *check, host string, changes settings) json.RawMessage {
 	return text
 }
 
-// checkTLSConnects uses the whole driver over TLS, with a private CA and a client certificate.
-func checkTLSConnects(c *check) { exchange(c, tlsOptions(c, certified, nil)) }
-
-// checkTLSServerName connects to another host name than that of the certificate.
-func checkTLSServerName(c *check) {
-	exchange(c, tlsOptions(c, uncertified, settings{"serverName": certified}))
-}
-
-// checkTLSInsecure accepts a certificate of an unknown CA for another host.
-func checkTLSInsecure(c *check) {
-	exchange(c, tlsOptions(c, uncertified, settings{"insecure": true, "ca": nil}))
+// tlsChecks returns the checks of connections with TLS.
+func tlsChecks() []named {
+	accepted := func(name, host string, changes settings) named {
+		return named{name: "tls/" + name, run: func(c *check) { exchange(c, tlsOptions(c, host, changes)) }}
+	}
+	rejected := func(name, host string, changes settings, fix string) named {
+		return named{name: "tls/" + name, run: func(c *check) { refusedTLS(c, tlsOptions(c, host, changes), fix) }}
+	}
+	return []named{
+		accepted("connects", certified, nil), // a private CA and a client certificate
+		accepted("server-name", uncertified, settings{"serverName": certified}),
+		accepted("insecure", uncertified, settings{"insecure": true, "ca": nil}), // an unknown CA and another host
+		// The listener requires the client certificate. So the other checks prove that it is sent. With TLS 1.3, the broker
+		// rejects the client after the handshake, and the client may see only that the connection broke.
+		rejected("client", certified, settings{"cert": nil, "key": nil}, ""),
+		rejected("host", uncertified, nil, "set tls.serverName"),
+		{name: "tls/authority", run: checkTLSAuthority},
+	}
 }
 
 // exchange sends and receives messages, and reads the description and the metrics of the broker.
@@ -81,16 +88,6 @@ func exchange(c *check, options json.RawMessage) {
 		}
 	}
 }
-
-// checkTLSClient proves that the listener requires the client certificate. So the other checks prove that it is sent.
-// With TLS 1.3, the broker rejects the client after the handshake, and the client may see only that the connection
-// broke.
-func checkTLSClient(c *check) {
-	refusedTLS(c, tlsOptions(c, certified, settings{"cert": nil, "key": nil}), "")
-}
-
-// checkTLSHost connects to a host for which the certificate is not valid.
-func checkTLSHost(c *check) { refusedTLS(c, tlsOptions(c, uncertified, nil), "set tls.serverName") }
 
 // checkTLSAuthority connects to a broker whose CA is not trusted.
 func checkTLSAuthority(c *check) {

@@ -62,11 +62,7 @@ func checkQueues(c *check) {
 }
 
 // checkMandatory proves that unroutable messages are returned before their confirms, and that no others are.
-func checkMandatory(c *check) { mandatory(c, c.anyMode()) }
-
-func checkMandatoryUnconfirmed(c *check) { mandatory(c, drivers.FireAndForget) }
-
-func mandatory(c *check, m drivers.Mode) {
+func checkMandatory(c *check, m drivers.Mode) {
 	u := c.use(m)
 	u.Mandatory = true
 	r := c.rig(u)

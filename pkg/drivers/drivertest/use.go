@@ -191,7 +191,3 @@ func (r *rig) publisherSpec() drivers.PublisherSpec {
 		Persistent: r.use.Persistent, Mandatory: r.use.Mandatory,
 	}
 }
-
-func (r *rig) consumerSpec() drivers.ConsumerSpec {
-	return drivers.ConsumerSpec{Topology: r.topology, Prefetch: r.use.Prefetch, Batch: 10, Ack: r.use.Ack}
-}
