@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,12 +58,7 @@ func Add(d Driver) (remove func(), err error) {
 func Names() []string {
 	registryMu.RLock()
 	defer registryMu.RUnlock()
-	names := make([]string, 0, len(registry))
-	for name := range registry {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(registry))
 }
 
 // Metrics returns the metrics of all registered drivers, each once: shared ones first, then those of each driver.

@@ -39,16 +39,16 @@ func (w *Waiting) Begin() {
 // End ends a wait that Begin began.
 func (w *Waiting) End() { w.EndAbove(0) }
 
-// EndAbove is like End, but ignores the wait if it was shorter than least. It is for calls that do not report when they
-// wait; least is the time that they may need for their own work.
-func (w *Waiting) EndAbove(least time.Duration) {
+// EndAbove is like End, but ignores the wait if it was shorter than minimum. It is for calls that do not report when
+// they wait; minimum is the time that they may need for their own work.
+func (w *Waiting) EndAbove(minimum time.Duration) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open.Load() == 1 {
-		if n := w.unended(); n >= int64(least) {
+		if n := w.unended(); n >= int64(minimum) {
 			w.total.Add(n) // add before open becomes 0: Nanos reads both without mu
 		}
 	}

@@ -33,7 +33,8 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 // Consumer makes the driver make a consumer.
 func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
-	n := newConsumer(c, spec, handle)
+	n := &consumer{conn: c, id: c.link.handle(), spec: spec, handle: handle, arrived: make(chan struct{}, 1),
+		stop: make(chan struct{}), ended: make(chan struct{})}
 	request := outbound{Type: "consumer", Conn: c.id, Consumer: n.id, Topology: &spec.Topology, Spec: spec}
 	if _, err := c.link.open(ctx, "connect consumer", request, n); err != nil {
 		return nil, err

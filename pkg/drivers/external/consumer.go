@@ -32,11 +32,6 @@ type consumer struct {
 	bytes   int
 }
 
-func newConsumer(on *conn, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
-	return &consumer{conn: on, id: on.link.handle(), spec: spec, handle: handle, arrived: make(chan struct{}, 1),
-		stop: make(chan struct{}), ended: make(chan struct{})}
-}
-
 // deliver queues deliveries. The reader calls it. An error is a protocol error of the driver.
 func (c *consumer) deliver(deliveries [][4]uint32, body []byte) error {
 	c.mu.Lock()

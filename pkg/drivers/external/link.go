@@ -163,7 +163,13 @@ func (l *link) receive(f frame) error {
 	case typeDone, typeFailed:
 		return l.receiveAnswer(s)
 	case typeForward, typeEvent, typeRetried:
-		return l.receiveRequest(s)
+		l.mu.Lock()
+		serve := l.serve
+		l.mu.Unlock()
+		if serve == nil {
+			return fmt.Errorf("%s comes before open", s.Type)
+		}
+		return serve(s)
 	case typeTaken, typeConfirm, typeReturn:
 		p, err := find[*publisher](l, s, s.Publisher)
 		if p == nil || err != nil {
@@ -186,16 +192,6 @@ func (l *link) receive(f frame) error {
 		return nil
 	}
 	return fmt.Errorf("there is no message of type %.100q", s.Type)
-}
-
-func (l *link) receiveRequest(s inbound) error {
-	l.mu.Lock()
-	serve := l.serve
-	l.mu.Unlock()
-	if serve == nil {
-		return fmt.Errorf("%s comes before open", s.Type)
-	}
-	return serve(s)
 }
 
 func (l *link) receiveAnswer(s inbound) error {

@@ -248,12 +248,7 @@ func (u *unconfirmed) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, err
 			tokens = append(tokens, e.token)
 		}
 	}
-	u.trim()
-	return tokens, nil
-}
-
-// trim removes the settled entries at the beginning, if they are more than half of all entries.
-func (u *unconfirmed) trim() {
+	// remove the settled entries at the beginning, if they are more than half of all entries
 	for u.head < len(u.entries) && u.entries[u.head].settled {
 		u.head++
 	}
@@ -261,6 +256,7 @@ func (u *unconfirmed) trim() {
 		n := copy(u.entries, u.entries[u.head:])
 		u.first, u.entries, u.head = u.first+uint64(u.head), u.entries[:n], 0
 	}
+	return tokens, nil
 }
 
 // rest removes all outstanding entries and returns their tokens.

@@ -76,18 +76,6 @@ func Cut(name string) {
 	}
 }
 
-func (b *broker) attach(c *conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.conns[c] = struct{}{}
-}
-
-func (b *broker) detach(c *conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.conns, c)
-}
-
 // now returns the time of the broker's clock, in nanoseconds since epoch.
 func (b *broker) now() int64 { return int64(time.Since(b.epoch)) }
 

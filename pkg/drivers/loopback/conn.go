@@ -33,7 +33,9 @@ func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 		return nil, err
 	}
 	c := &conn{session: s, parts: map[part]struct{}{}}
-	s.broker.attach(c)
+	s.broker.mu.Lock()
+	s.broker.conns[c] = struct{}{}
+	s.broker.mu.Unlock()
 	if err := s.conns.Add(c); err != nil {
 		return nil, fmt.Errorf("connect to loopback: %w", err)
 	}
@@ -98,7 +100,10 @@ func (c *conn) drop(p part) {
 
 // leave ends the connection. It returns the parts that have not ended.
 func (c *conn) leave() []part {
-	c.session.broker.detach(c)
+	b := c.session.broker
+	b.mu.Lock()
+	delete(b.conns, c)
+	b.mu.Unlock()
 	c.session.conns.Remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -166,7 +166,9 @@ func (c *consumer) deliver(r run) {
 			c.acks.Add(int64(n))
 		}
 		if c.refused.Load() {
-			c.settle()
+			c.queue.mu.Lock()
+			c.apply()
+			c.queue.mu.Unlock()
 		}
 		at += n
 	}
@@ -204,12 +206,6 @@ func (c *consumer) hurry() {
 	case c.answered <- struct{}{}:
 	default:
 	}
-}
-
-func (c *consumer) settle() {
-	c.queue.mu.Lock()
-	defer c.queue.mu.Unlock()
-	c.apply()
 }
 
 // apply passes the answers to the queue. The caller holds queue.mu.

@@ -47,11 +47,12 @@ func (s *sequence) next(o *options, body []byte) (f fate) {
 	f.delay, f.confirmDelay = s.delays.next(&o.Delay, o.Seed), s.confirmDelays.next(&o.ConfirmDelay, o.Seed+1)
 	every := func(n int64) bool { return n > 0 && s.n%n == 0 }
 	f.rejected = every(o.Reject)
+	_, swapped := slices.BinarySearch(o.Swap, at)
 	held, has := s.held, s.has
 	s.held, s.has = nil, false
 	switch {
 	case f.rejected || every(o.Lose):
-	case isSwapped(o.Swap, at):
+	case swapped:
 		s.held, s.has = bytes.Clone(body), true
 	default:
 		f.add(body)
@@ -63,11 +64,6 @@ func (s *sequence) next(o *options, body []byte) (f fate) {
 		f.add(held)
 	}
 	return f
-}
-
-func isSwapped(swap []int64, at int64) bool {
-	_, found := slices.BinarySearch(swap, at)
-	return found
 }
 
 // rest removes and returns the body that is still held for a swap.

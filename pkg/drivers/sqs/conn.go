@@ -144,32 +144,34 @@ func failedItself(err error) bool {
 	return errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusInternalServerError && !throttled(err)
 }
 
-// throttled reports whether the service rejected a request because of its rate.
-func throttled(err error) bool {
+// code returns the error code of an answer of the service, otherwise "".
+func code(err error) string {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
-		return false
+		return ""
 	}
-	_, is := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
-	return is || api.ErrorCode() == "OverLimit"
+	return api.ErrorCode()
+}
+
+// throttled reports whether the service rejected a request because of its rate.
+func throttled(err error) bool {
+	_, is := retry.DefaultThrottleErrorCodes[code(err)]
+	return is || code(err) == "OverLimit"
 }
 
 // denied reports whether the service rejected a request because the credentials, which are correct, do not permit it.
 func denied(err error) bool {
-	var api smithy.APIError
-	return errors.As(err, &api) && (api.ErrorCode() == "AccessDenied" || api.ErrorCode() == "AccessDeniedException")
+	return code(err) == "AccessDenied" || code(err) == "AccessDeniedException"
 }
 
 // explain adds a fix to answers of the service that lack one.
 func explain(err error) error {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
+	if !answered(err) {
 		return kit.Explain(err)
 	}
-	if denied(err) {
+	switch code(err) {
+	case "AccessDenied", "AccessDeniedException":
 		return fmt.Errorf("%w: allow these credentials sqs:* on queues named lockstep-*, and sqs:ListQueues; for topology.existing, see its documentation", err)
-	}
-	switch api.ErrorCode() {
 	case "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException", "InvalidSignatureException",
 		"ExpiredToken":
 		return fmt.Errorf("%w: check accessKey, secret and region", err)

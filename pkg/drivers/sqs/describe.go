@@ -73,7 +73,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	client := s.client(s.aside, aws.NopRetryer{})
+	client := s.client(s.management, aws.NopRetryer{})
 	var sum amounts
 	for _, name := range names {
 		s.mu.Lock()

@@ -36,7 +36,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.tls, err = o.TLS.Config(env.Access); err != nil {
 		return nil, fmt.Errorf("read sqs options: %w", err)
 	}
-	s.admin, s.aside = transport(env.Dial, s.tls), transport(env.ManagementDialer(), s.tls)
+	s.admin, s.management = transport(env.Dial, s.tls), transport(env.ManagementDialer(), s.tls)
 	if err := s.configure(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -51,13 +51,13 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 
 // session is one agent's use of a service during one task.
 type session struct {
-	options options
-	env     drivers.Env
-	config  aws.Config
-	admin   *http.Transport // for declarations
-	aside   *http.Transport // for probes, and for finding credentials
-	tls     *tls.Config
-	conns   kit.Conns
+	options    options
+	env        drivers.Env
+	config     aws.Config
+	admin      *http.Transport // for declarations
+	management *http.Transport // for probes, and for finding credentials
+	tls        *tls.Config
+	conns      kit.Conns
 
 	mu     sync.Mutex
 	urls   map[string]string // URLs of queues, by name
@@ -84,7 +84,7 @@ func (s *session) configure(ctx context.Context) error {
 	}
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.DialContext,
-			t.Proxy = s.aside.DialContext, nil
+			t.Proxy = s.management.DialContext, nil
 	})
 	found, err := config.LoadDefaultConfig(ctx, config.WithRegion(o.Region), config.WithHTTPClient(client))
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *session) configure(ctx context.Context) error {
 	o.Region = found.Region
 	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is && o.TLS == nil { // it has AWS_CA_BUNDLE
 		s.tls = with.GetTransport().TLSClientConfig
-		s.admin, s.aside = transport(s.env.Dial, s.tls), transport(s.env.ManagementDialer(), s.tls)
+		s.admin, s.management = transport(s.env.Dial, s.tls), transport(s.env.ManagementDialer(), s.tls)
 	}
 	s.config = aws.Config{Region: found.Region, Credentials: found.Credentials}
 	return nil
@@ -118,7 +118,7 @@ func (s *session) client(by http.RoundTripper, retryer aws.Retryer) *sqs.Client 
 func (s *session) Close() error {
 	s.conns.Close()
 	s.admin.CloseIdleConnections()
-	s.aside.CloseIdleConnections()
+	s.management.CloseIdleConnections()
 	return nil
 }
 
