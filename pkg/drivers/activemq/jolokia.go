@@ -130,8 +130,8 @@ func (j *jolokia) askOne(ctx context.Context, s kit.Endpoint, questions []questi
 	return bean{}, nil, errors.New("no active broker there")
 }
 
-// execute calls an operation of the active broker once per argument. An error means that some calls may have been carried
-// out.
+// execute calls an operation of the active broker once per argument. An error means that some calls may have been
+// carried out.
 func (j *jolokia) execute(ctx context.Context, operation string, arguments []string) error {
 	f, err := j.find(ctx)
 	if err != nil {

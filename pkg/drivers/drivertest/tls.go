@@ -60,8 +60,8 @@ func tlsChecks() []named {
 		accepted("connects", certified, nil), // a private CA and a client certificate
 		accepted("server-name", uncertified, settings{"serverName": certified}),
 		accepted("insecure", uncertified, settings{"insecure": true, "ca": nil}), // an unknown CA and another host
-		// The listener requires the client certificate. So the other checks prove that it is sent. With TLS 1.3, the broker
-		// rejects the client after the handshake, and the client may see only that the connection broke.
+		// The listener requires the client certificate. So the other checks prove that it is sent. With TLS 1.3, the
+		// broker rejects the client after the handshake, and the client may see only that the connection broke.
 		rejected("client", certified, settings{"cert": nil, "key": nil}, ""),
 		rejected("host", uncertified, nil, "set tls.serverName"),
 		{name: "tls/authority", run: checkTLSAuthority},
