@@ -58,13 +58,13 @@ schema.tagKeys(bucket: v.defaultBucket, predicate: (r) => r._measurement == "loc
 	chart := func(title, doc, unit, field string) builder {
 		return columns(look{title: title, doc: doc +
 			" One group of bars per value of the axis, in the order of the matrix; one bar per combination of the other axes.", unit: unit, width: 12, height: 11,
-			queries: []flux{ask("A", acrossAxis(field))}}, "x")
+			query: acrossAxis(field)}, "x")
 	}
 	return withAll(d,
 		chart("${value} by ${axis}", "The chosen value.", count, theValue),
 		grid(look{title: "${value} by ${axis}: table", doc: "The same values as a table.", unit: count, width: 12,
-			height:  11,
-			queries: []flux{ask("A", acrossAxis(theValue))}, names: [][2]string{{"x", "${axis}"}}}),
+			height: 11,
+			query:  acrossAxis(theValue), names: [][2]string{{"x", "${axis}"}}}),
 		chart("Publish rate by ${axis}", "Messages published per second.", perSecond, `r._field == "publish.rate"`),
 		chart("Consume rate by ${axis}", "Messages received per second, over all subscriptions.", perSecond,
 			`r._field == "consume.rate"`),
@@ -78,7 +78,7 @@ schema.tagKeys(bucket: v.defaultBucket, predicate: (r) => r._measurement == "loc
 		chart("Memory of the broker by ${axis}", "Median over the measurement, if the broker reports it.", bytesIEC,
 			`r._field == "broker.memory.p50"`),
 		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 11,
-			queries: []flux{ask("A", outcomes(theBroker)+everything(shownFields...)+
-				"  |> sort(columns: [\"name\", \"repetition\"])\n")},
+			query: outcomes(theBroker) + everything(shownFields...) +
+				"  |> sort(columns: [\"name\", \"repetition\"])\n",
 			names: shownNames, units: shownUnits}))
 }

@@ -83,18 +83,18 @@ func comparison() *dashboard.DashboardBuilder {
 	return withAll(d,
 		number(look{title: "Geometric mean of ${value}, after / before",
 			doc: "Over the cells of both runs with values above zero. 1 is no change.", unit: none, width: 6,
-			height: 5, decimals: ptr(3.0),
-			queries: []flux{ask("A", `import "math"
+			height: 5, decimals: new(3.0),
+			query: `import "math"
 
-`+of+`both
+` + of + `both
   |> filter(fn: (r) => r._value_before > 0.0 and r._value_after > 0.0)
   |> map(fn: (r) => ({_value: math.log(x: r._value_after / r._value_before)}))
   |> mean()
   |> map(fn: (r) => ({ratio: math.exp(x: r._value)}))
-`)}}),
+`}),
 		number(look{title: "Cells of each run", doc: "Cells with an outcome.", unit: none, width: 6, height: 5,
-			decimals: ptr(0.0),
-			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
+			decimals: new(0.0),
+			query: outcomes(eitherRun) + `outcomes
   |> filter(fn: (r) => r._field == "agents")
   |> map(fn: (r) => ({cell: r.cell, side: if r.run == ${before:doublequote} then "before" else "after"}))
   |> group(columns: ["side"])
@@ -104,10 +104,10 @@ func comparison() *dashboard.DashboardBuilder {
   |> map(fn: (r) => ({row: "", side: r.side, _value: r._value}))
   |> pivot(rowKey: ["row"], columnKey: ["side"], valueColumn: "_value")
   |> drop(columns: ["row"])
-`)}}),
+`}),
 		grid(look{title: "Systems under test",
 			doc: "Check this first. Different products, versions or settings (fingerprint) explain differences.", unit: none, width: 12, height: 5,
-			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
+			query: outcomes(eitherRun) + `outcomes
   |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
   |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
   |> group(columns: ["broker", "side", "_field"])
@@ -115,34 +115,34 @@ func comparison() *dashboard.DashboardBuilder {
   |> group()
   |> map(fn: (r) => ({broker: r.broker, what: r._field, side: r.side, is: r._value}))
   |> sort(columns: ["broker", "what", "side"], desc: true)
-`)}}),
+`}),
 		columns(look{title: "${value}, before and after", doc: "Medians over repetitions, of the cells of both runs.",
 			unit: count, width: 24, height: 11,
-			queries: []flux{ask("A", of+`both
+			query: of + `both
   |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after}))
   |> sort(columns: ["cell"])
-`)}, colours: map[string]string{"before": sky, "after": blue}}, "cell"),
+`, colours: map[string]string{"before": sky, "after": blue}}, "cell"),
 		grid(look{title: "${value}: change",
 			doc: "Change in percent, and the range of the repetitions. A difference may be noise if the ranges overlap or there are fewer than five repetitions. A value that was zero has no change in percent and is not sorted. ± is the maximum error from the clocks of the hosts.", unit: count, width: 24, height: 12,
-			queries: []flux{ask("A", of+spread)}, units: [][2]string{{"change", percent}, {"n_before", none},
+			query: of + spread, units: [][2]string{{"change", percent}, {"n_before", none},
 				{"n_after", none}},
 			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"},
 				{"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"},
 				{"bound_after", "± after"}}}),
 		grid(look{title: "Cells with ${value} in only one run", doc: "Not shown in the panels above.", unit: none,
 			width: 10, height: 8, empty: "no such cells",
-			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
+			query: outcomes(eitherRun) + sides + `only = ` + onlyOne + `
 join(tables: {o: only, n: names}, on: ["cell"])
   |> keep(columns: ["name", "only"])
   |> sort(columns: ["name"])
-`)}, names: [][2]string{{"name", "cell"}}}),
+`, names: [][2]string{{"name", "cell"}}}),
 		grid(look{title: "Verdicts and flags", doc: flagsDoc, unit: none, width: 14, height: 8,
-			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
-  |> filter(fn: (r) => `+orList("_field", "name", "flags", "reasons")+`)
+			query: outcomes(eitherRun) + `outcomes
+  |> filter(fn: (r) => ` + orList("_field", "name", "flags", "reasons") + `)
   |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")
   |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
   |> group()
   |> keep(columns: ["name", "side", "repetition", "verdict", "flags", "reasons"])
   |> sort(columns: ["name", "side", "repetition"])
-`)}, names: [][2]string{{"name", "cell"}}}))
+`, names: [][2]string{{"name", "cell"}}}))
 }

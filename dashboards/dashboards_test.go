@@ -10,12 +10,35 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
 func TestMain(m *testing.M) {
 	register()
 	os.Exit(m.Run())
+}
+
+// register registers the types that the dashboard library needs for decoding.
+func register() {
+	plugins.RegisterDefaultPlugins()
+	cog.NewRuntime().RegisterDataqueryVariant(variants.DataqueryConfig{
+		Identifier:                 sourceType,
+		DataqueryUnmarshaler:       decodeFlux,
+		StrictDataqueryUnmarshaler: decodeFlux,
+	})
+}
+
+func decodeFlux(raw []byte) (variants.Dataquery, error) {
+	var q flux
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&q); err != nil {
+		return nil, err
+	}
+	return q, q.Validate()
 }
 
 // TestFilesAreFresh proves that the files are the output of the code.

@@ -110,58 +110,56 @@ func live() *dashboard.DashboardBuilder {
 		Annotation(event("Tasks", sky, eventsOfRun(taskKinds))).
 		Annotation(event("Events of connections and brokers", orange, eventsOfRun(linkKinds)))
 	withAll(d, nowPanels()...)
-	d.WithRow(row("Load"))
+	d.WithRow(dashboard.NewRowBuilder("Load"))
 	withAll(d, loadPanels()...)
-	d.WithRow(row("Agents"))
+	d.WithRow(dashboard.NewRowBuilder("Agents"))
 	withAll(d, agentPanels()...)
-	d.WithRow(row("Broker"))
+	d.WithRow(dashboard.NewRowBuilder("Broker"))
 	withAll(d, brokerPanels()...)
-	d.WithRow(row("What happened"))
+	d.WithRow(dashboard.NewRowBuilder("What happened"))
 	return withAll(d, grid(look{title: "Events", doc: "Events of the time range, latest first.", unit: none, width: 24,
 		height: 9,
-		queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
+		query: eventsOfRun("true") + `  |> sort(columns: ["_time"], desc: true)
   |> limit(n: 200)
-`)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
+`, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
 }
 
 // nowPanels is the row of numbers.
 func nowPanels() []builder {
-	counted := func(ref, name, filter, value string) flux {
-		return ask(ref, strings.Replace(sinceBefore, "6h", "14d", 1)+`  |> filter(fn: (r) => `+filter+` and r.run == ${run:doublequote})
-`+value+`  |> keep(columns: ["_value"])
-  |> rename(columns: {_value: "`+name+`"})
-`)
+	counted := func(name, filter, value string) string {
+		return strings.Replace(sinceBefore, "6h", "14d", 1) + `  |> filter(fn: (r) => ` + filter + ` and r.run == ${run:doublequote})
+` + value + `  |> keep(columns: ["_value"])
+  |> rename(columns: {_value: "` + name + `"})
+`
 	}
 	return []builder{
 		number(look{title: "Tasks", doc: "Repetitions of cells: with an outcome, and in total.",
-			unit: none, width: 4, height: 4, decimals: ptr(0.0),
-			queries: []flux{
-				counted("A", "done", `r._measurement == "lockstep_outcome" and r._field == "agents"`,
-					"  |> group()\n  |> count()\n"),
-				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`,
-					"  |> group()\n  |> last()\n"),
-			}}),
+			unit: none, width: 4, height: 4, decimals: new(0.0),
+			query: counted("done", `r._measurement == "lockstep_outcome" and r._field == "agents"`,
+				"  |> group()\n  |> count()\n"),
+			query2: counted("of", `r._measurement == "lockstep_event" and r._field == "tasks"`,
+				"  |> group()\n  |> last()\n")}),
 		number(look{title: "Publish rate, consume rate", doc: "Of the last second, over all agents.", unit: perSecond, width: 5,
-			height: 4, decimals: ptr(0.0),
-			queries: []flux{ask("A", ofRun("lockstep_total")+
-				"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n"+perSecondOf+
-				"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
+			height: 4, decimals: new(0.0),
+			query: ofRun("lockstep_total") +
+				"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n" + perSecondOf +
+				"  |> sort(columns: [\"_time\"])\n  |> last()\n",
 			names: [][2]string{{"publish.rate", "sent"}, {"consume.rate", "received"}}}),
 		number(look{title: "Backlog",
 			doc: "Messages published minus messages received, over all subscriptions, without rejected and returned messages.", unit: count, width: 4, height: 4,
-			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
+			query: waiting + "  |> last()\n"}),
 		number(look{title: "End-to-end latency, p99",
 			doc: "Of the last second. From the intended send time (closed loop: publish call) to the delivery." + boundDoc, unit: seconds, width: 4, height: 4,
-			queries: []flux{ask("A", ofRun("lockstep_total")+
-				"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
+			query: ofRun("lockstep_total") +
+				"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n"}),
 		grid(look{title: "Latest tasks", doc: "Their verdicts, latest first.", unit: none, width: 7, height: 4,
-			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
+			query: ofRun("lockstep_event") + `  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
   |> group()
   |> sort(columns: ["_time"], desc: true)
   |> limit(n: 20)
   |> rename(columns: {_value: "text"})
   |> keep(columns: ["_time", "text"])
-`)}, names: [][2]string{{"_time", "time"}}}),
+`, names: [][2]string{{"_time", "time"}}}),
 	}
 }
 
@@ -171,24 +169,24 @@ func loadPanels() []builder {
 	return []builder{
 		lines(look{title: "Messages per second",
 			doc: "Over all agents, including warm-up and drain. Intervals longer than a second show the mean of their seconds.", unit: perSecond, width: 12, height: 9,
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)},
+			query:   ofRun("lockstep_total") + "  |> filter(fn: (r) => " + rateFields + ")\n" + rates,
 			colours: colours}),
 		lines(look{title: "Latency of messages due in the measurement",
 			doc:  "publish: from the publish call to the confirm; no value in fire-and-forget. e2e: from the intended send time (closed loop: publish call) to the delivery; it is not meaningful during a backlog. Intervals longer than a second show their worst second." + boundDoc,
 			unit: seconds, width: 12, height: 9,
-			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99")+`)
+			query: ofRun("lockstep_total") + `  |> filter(fn: (r) => r.measured == "true" and ` + orList("_field", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99") + `)
   |> group(columns: ["_measurement", "_field"])
-`+worst)}, colours: colours}),
+` + worst, colours: colours}),
 		lines(look{title: "Backlog",
 			doc:  "Messages published minus messages received since the start of the task (at most six hours before the left edge), over all subscriptions. Rejected and returned messages are excluded. Lost messages remain in it.",
-			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)},
+			unit: count, width: 12, height: 8, query: waiting,
 			colours: map[string]string{"waiting": red}}),
 		bars(look{title: "Errors", doc: "Counts per interval, over all agents.", unit: count,
 			width: 12, height: 8,
-			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => `+orList("_field", "publish.errors", "rejected", "unconfirmed", "unroutable", "unsent", "ports.exhausted", "duplicated", "reordered", "corrupt", "reconnects", "nacked")+`)
+			query: ofRun("lockstep_total") + `  |> filter(fn: (r) => ` + orList("_field", "publish.errors", "rejected", "unconfirmed", "unroutable", "unsent", "ports.exhausted", "duplicated", "reordered", "corrupt", "reconnects", "nacked") + `)
   |> group(columns: ["_measurement", "_field"])
   |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
-`)}}),
+`}),
 	}
 }
 
@@ -197,15 +195,15 @@ func agentPanels() []builder {
 		lines(look{title: "CPU of agents",
 			doc:  "Cores used by the process of the agent. An agent that uses all cores of its host measures itself.",
 			unit: cores, width: 8, height: 8, legend: byAgent,
-			queries: []flux{ask("A", perAgent("lockstep_agent", `r._field == "cpu"`, "mean"))}}),
+			query: perAgent("lockstep_agent", `r._field == "cpu"`, "mean")}),
 		lines(look{title: "Send delay of the load generator, p99",
 			doc: "Open loop: delay caused by the agents, without back-pressure of the broker. Intervals longer than a second show their worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
-			queries: []flux{ask("A", perAgent("lockstep_window",
-				`r._field == "send_delay.p99" and r.measured == "true"`, "max"))},
+			query: perAgent("lockstep_window",
+				`r._field == "send_delay.p99" and r.measured == "true"`, "max"),
 			empty: "no open-loop load in this time range"}),
 		grid(look{title: "Agents", doc: "Agents that reported in the time range, and the time of the last report.", unit: none, width: 8,
 			height: 8,
-			queries: []flux{ask("A", ofRun("lockstep_agent")+`  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
+			query: ofRun("lockstep_agent") + `  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
   |> toFloat()
   |> group(columns: ["agent", "role", "_field"])
   |> sort(columns: ["_time"])
@@ -213,7 +211,7 @@ func agentPanels() []builder {
   |> group()
   |> pivot(rowKey: ["agent", "role", "_time"], columnKey: ["_field"], valueColumn: "_value")
   |> sort(columns: ["agent", "_time"])
-`)}, names: [][2]string{{"_time", "last heard"}, {"cpu", "processor"}, {"rss", "memory"}}, units: [][2]string{{"cpu", cores}, {"rss", bytesIEC}}}),
+`, names: [][2]string{{"_time", "last heard"}, {"cpu", "processor"}, {"rss", "memory"}}, units: [][2]string{{"cpu", cores}, {"rss", bytesIEC}}}),
 	}
 }
 
@@ -221,28 +219,28 @@ func brokerPanels() []builder {
 	return []builder{
 		lines(look{title: "Messages at the broker",
 			doc: "Reported by the broker: messages in the queues of the task, unacknowledged messages, and consumer lag. Maximum per interval.", unit: count, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", brokerMetrics("queue_depth", "unacked", "lag"))}}),
+			query: brokerMetrics("queue_depth", "unacked", "lag")}),
 		lines(look{title: "CPU of the broker",
 			doc: "broker.cpu: reported by the host, if the matrix names the processes or an agent observes them. cpu: reported by the broker. Maximum per interval.", unit: cores, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))},
-			empty:   "reported neither by the broker nor by a host"}),
+			query: eitherSource("cpu", "broker.cpu"),
+			empty: "reported neither by the broker nor by a host"}),
 		lines(look{title: "Memory of the broker",
 			doc:  "memory: reported by the broker. broker.rss: resident memory of its processes, reported by their host.",
 			unit: bytesIEC, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource("memory", "broker.rss"))},
-			empty:   "reported neither by the broker nor by a host"}),
+			query: eitherSource("memory", "broker.rss"),
+			empty: "reported neither by the broker nor by a host"}),
 		lines(look{title: "Disk and network of the broker's processes",
 			doc:  "Bytes that the processes read from and wrote to disks, and bytes on the interfaces of their network namespaces, including loopback. Available if the matrix names the processes or an agent observes them.",
 			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
-			queries: []flux{ask("A", perAgent("lockstep_agent",
-				orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))},
+			query: perAgent("lockstep_agent",
+				orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"),
 			empty: "no agent observes the broker's processes"}),
 		lines(look{title: "Connections, consumers, replicas out of sync",
 			doc: "Reported by the broker; for all of its users if it does not distinguish them.", unit: count, width: 12,
 			height: 8, legend: byNode,
-			queries: []flux{ask("A", brokerMetrics("connections", "channels", "consumers", "under_replicated"))}}),
+			query: brokerMetrics("connections", "channels", "consumers", "under_replicated")}),
 		lines(look{title: "Broker metric ${metric}",
 			doc: "Any metric that the broker reports, in the unit that its driver declares (ctl drivers NAME). Maximum per interval.", unit: none, width: 24, height: 8, legend: byNode,
-			queries: []flux{ask("A", byNodes(`r._measurement == "lockstep_broker" and r._field == ${metric:doublequote}`))}}),
+			query: byNodes(`r._measurement == "lockstep_broker" and r._field == ${metric:doublequote}`)}),
 	}
 }

@@ -55,7 +55,7 @@ func render(b board) ([]byte, error) {
 	for _, p := range d.Panels {
 		number++
 		if p.Panel != nil {
-			p.Panel.Id = ptr(number)
+			p.Panel.Id = new(number)
 		} else {
 			p.RowPanel.Id = number
 		}

@@ -40,7 +40,7 @@ history = join(tables: {n: names, v: join(tables: {v: middle, t: when}, on: ["ru
 `
 }
 
-// overNights are the series of a field.
+// overScheduledRuns are the series of a field.
 func overScheduledRuns(field string) string {
 	return history(field) + `history
   |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "value", _measurement: "history", name: r.name}))
@@ -93,7 +93,8 @@ func nightly() *dashboard.DashboardBuilder {
 	d := base("Nightly history", "nightly",
 		"A matrix over its scheduled runs. A mark is a cell that was worse than the median of the seven runs before it by more than the chosen percentage. A rise from zero is also marked. This is not a test of significance.").
 		Time("now-30d", "now").
-		WithVariable(aMatrix()).
+		WithVariable(chosen("matrix", "Matrix", "name of the matrix", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and r._field == "agents")
+`+distinct("matrix", "false"))).
 		WithVariable(aValue()).
 		WithVariable(fixed("worse", "Worse by, %",
 			"minimum difference from the median of the seven runs before, for a mark",
@@ -102,7 +103,7 @@ func nightly() *dashboard.DashboardBuilder {
   |> map(fn: (r) => ({_value: r.name + " [" + r.cell + "]"}))
   |> sort()
 `).Regex(`/^(?<text>.*) \[(?<value>[^\]]+)\]$/`).Multi(true).IncludeAll(true).
-			Current(dashboard.VariableOption{Selected: ptr(true),
+			Current(dashboard.VariableOption{Selected: new(true),
 				Text:  dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
 				Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}})).
 		Annotation(event("Worse than the seven runs before", red, regressions()+`  |> map(fn: (r) => ({_time: r._time, text: r.name + ": ${value} " + string(v: r._value) + ", before " + string(v: r.past), tags: "worse"}))
@@ -116,29 +117,29 @@ func nightly() *dashboard.DashboardBuilder {
   |> group()
 `))
 	points := func(l look) builder {
-		return lines(l).ShowPoints(common.VisibilityModeAlways).PointSize(6).SpanNulls(common.BoolOrFloat64{Bool: ptr(true)})
+		return lines(l).ShowPoints(common.VisibilityModeAlways).PointSize(6).SpanNulls(common.BoolOrFloat64{Bool: new(true)})
 	}
 	const byName = "${__field.labels.name}"
 	return withAll(d,
 		points(look{title: "${value} over scheduled runs",
 			doc: "Median over the repetitions of a cell, as in the tables of the run.", unit: count, width: 24,
 			height: 12, legend: byName,
-			queries: []flux{ask("A", overScheduledRuns(theValue))}}),
+			query: overScheduledRuns(theValue)}),
 		grid(look{title: "Worse than the seven runs before",
 			doc: "Runs in which ${value} of a cell was worse than the median of the seven runs before by more than ${worse} %, latest first. At least three earlier runs are required. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
-			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
+			query: regressions() + `  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
   |> rename(columns: {_value: "value"})
   |> sort(columns: ["_time"], desc: true)
-`)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "no run was worse"}),
+`, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "no run was worse"}),
 		points(look{title: "Publish rate over scheduled runs", doc: "Messages published per second.", unit: perSecond,
 			width: 12, height: 10, legend: byName,
-			queries: []flux{ask("A", overScheduledRuns(`r._field == "publish.rate"`))}}),
+			query: overScheduledRuns(`r._field == "publish.rate"`)}),
 		points(look{title: "End-to-end latency, p99, over scheduled runs",
 			doc: "From the intended send time (closed loop: publish call) to the delivery; no point if consumers did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
-			queries: []flux{ask("A", overScheduledRuns(`r._field == "e2e.p99"`))}}),
+			query: overScheduledRuns(`r._field == "e2e.p99"`)}),
 		bars(look{title: "Outcomes by verdict", doc: "Of all cells of each run of the matrix.", unit: none, width: 12,
 			height: 9, legend: "${__field.labels.verdict}",
-			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
+			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, query: outcomes(theMatrix) + `agents = outcomes |> filter(fn: (r) => r._field == "agents")
 
 counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group()
 when = agents |> group(columns: ["run"]) |> min(column: "_time") |> group() |> keep(columns: ["run", "_time"])
@@ -147,16 +148,16 @@ join(tables: {c: counts, t: when}, on: ["run"])
   |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "outcomes", _measurement: "history", verdict: r.verdict}))
   |> group(columns: ["_measurement", "_field", "verdict"])
   |> sort(columns: ["_time"])
-`)}}),
+`}),
 		versions(),
-		grid(look{title: "Runs", doc: "Latest first.", unit: none, width: 24, height: 9, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
+		grid(look{title: "Runs", doc: "Latest first.", unit: none, width: 24, height: 9, query: outcomes(theMatrix) + `agents = outcomes |> filter(fn: (r) => r._field == "agents")
 
 counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group() |> pivot(rowKey: ["run"], columnKey: ["verdict"], valueColumn: "_value")
 when = agents |> group(columns: ["run"]) |> min(column: "_time") |> group() |> keep(columns: ["run", "_time"])
 
 join(tables: {c: counts, t: when}, on: ["run"])
   |> sort(columns: ["_time"], desc: true)
-`)}, names: [][2]string{{"_time", "first outcome"}}}))
+`, names: [][2]string{{"_time", "first outcome"}}}))
 }
 
 // versions has one band per broker. Its colour changes with the version and the settings.

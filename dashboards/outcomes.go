@@ -62,10 +62,7 @@ join(tables: {v: medians, n: names}, on: ["cell"])
 
 // everything is a table with one row per outcome and one column per field that exists.
 func everything(fields ...string) string {
-	keep := []string{"_time", "repetition", "verdict"}
-	for _, f := range fields {
-		keep = append(keep, f)
-	}
+	keep := append([]string{"_time", "repetition", "verdict"}, fields...)
 	return `outcomes
   |> filter(fn: (r) => ` + orList("_field", fields...) + `)
   |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")

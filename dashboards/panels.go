@@ -1,7 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/barchart"
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
@@ -31,12 +35,13 @@ const (
 	sky, pink, grey          = "#56B4E9", "#CC79A7", "#999999"
 )
 
-// look contains the settings of a panel except its queries.
+// look contains the settings of a panel.
 type look struct {
 	title, doc    string
 	unit          string
 	width, height uint32
-	queries       []flux
+	query         string
+	query2        string            // "": there is none
 	legend        string            // name of a series, in Grafana's syntax; "": its field
 	colours       map[string]string // by the series' name
 	names         [][2]string       // names shown for columns or series, in order
@@ -45,53 +50,64 @@ type look struct {
 	empty         string // text shown without data
 }
 
-func (l look) targets() []cog.Builder[variants.Dataquery] {
-	var all []cog.Builder[variants.Dataquery]
-	for _, q := range l.queries {
-		all = append(all, q)
+// panel is the settings that all kinds of panels have.
+type panel[P any] interface {
+	Title(string) P
+	Description(string) P
+	Datasource(common.DataSourceRef) P
+	Targets([]cog.Builder[variants.Dataquery]) P
+	Unit(string) P
+	Span(uint32) P
+	Height(uint32) P
+	NoValue(string) P
+	Decimals(float64) P
+	DisplayName(string) P
+	OverrideByName(string, []dashboard.DynamicConfigValue) P
+}
+
+// dressed applies the settings to a panel.
+func dressed[P panel[P]](p P, l look) P {
+	targets := []cog.Builder[variants.Dataquery]{ask("A", l.query)}
+	if l.query2 != "" {
+		targets = append(targets, ask("B", l.query2))
 	}
-	return all
-}
-
-// whenEmpty is the text of a panel without data.
-func (l look) whenEmpty() string {
-	if l.empty == "" {
-		return "nothing in this time range"
+	p.Title(l.title)
+	p.Description(l.doc)
+	p.Datasource(source())
+	p.Targets(targets)
+	p.Unit(l.unit)
+	p.Span(l.width)
+	p.Height(l.height)
+	p.NoValue(cmp.Or(l.empty, "nothing in this time range"))
+	if l.decimals != nil {
+		p.Decimals(*l.decimals)
 	}
-	return l.empty
-}
-
-func property(id string, value any) []dashboard.DynamicConfigValue {
-	return []dashboard.DynamicConfigValue{{Id: id, Value: value}}
-}
-
-// dress applies the settings of single columns and series.
-func (l look) dress(by func(name string, p []dashboard.DynamicConfigValue)) {
-	for _, c := range sortedKeys(l.colours) {
-		by(c, property("color", map[string]any{"mode": "fixed", "fixedColor": l.colours[c]}))
+	if l.legend != "" {
+		p.DisplayName(l.legend)
+	}
+	override := func(name, property string, value any) {
+		p.OverrideByName(name, []dashboard.DynamicConfigValue{{Id: property, Value: value}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.colours)) {
+		override(name, "color", map[string]any{"mode": "fixed", "fixedColor": l.colours[name]})
 	}
 	for _, u := range l.units {
-		by(u[0], property("unit", u[1]))
+		override(u[0], "unit", u[1])
 	}
 	for _, n := range l.names {
-		by(n[0], property("displayName", n[1]))
+		override(n[0], "displayName", n[1])
 	}
+	return p
 }
 
 // lines draws series over time, on an axis from zero. A gap in the data is a gap in the line.
 func lines(l look) *timeseries.PanelBuilder {
-	p := timeseries.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
-		Unit(l.unit).Min(0).Span(l.width).Height(l.height).Interval("1s").NoValue(l.whenEmpty()).
+	return dressed(timeseries.NewPanelBuilder(), l).Min(0).Interval("1s").
 		LineInterpolation(common.LineInterpolationLinear).LineWidth(1.5).FillOpacity(0).ShowPoints(common.VisibilityModeAuto).PointSize(4).
-		SpanNulls(common.BoolOrFloat64{Float64: ptr(float64(3000))}).
+		SpanNulls(common.BoolOrFloat64{Float64: new(3000.0)}).
 		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeTable).Placement(common.LegendPlacementBottom).
 			ShowLegend(true).Calcs([]string{"lastNotNull", "max"})).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
-	if l.legend != "" {
-		p.DisplayName(l.legend)
-	}
-	l.dress(func(name string, v []dashboard.DynamicConfigValue) { p.OverrideByName(name, v) })
-	return p
 }
 
 // bars draws counts per interval.
@@ -101,57 +117,36 @@ func bars(l look) *timeseries.PanelBuilder {
 		Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
 }
 
-// columns draws one bar per row and numeric column of a table. The first column contains the names.
+// columns draws one bar per row and numeric column of a table. The column x contains the names.
 func columns(l look, x string) *barchart.PanelBuilder {
-	p := barchart.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
-		Unit(l.unit).Min(0).Span(l.width).Height(l.height).NoValue(l.whenEmpty()).XField(x).
+	return dressed(barchart.NewPanelBuilder(), l).Min(0).XField(x).
 		Orientation(common.VizOrientationAuto).ShowValue(common.VisibilityModeAuto).GroupWidth(0.75).BarWidth(0.9).
 		XTickLabelRotation(-30).XTickLabelMaxLength(60).FillOpacity(80).
 		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true).Calcs([]string{})).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderNone))
-	l.dress(func(name string, v []dashboard.DynamicConfigValue) { p.OverrideByName(name, v) })
-	return p
 }
 
 // grid is a table.
 func grid(l look) *table.PanelBuilder {
-	p := table.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
-		Unit(l.unit).Span(l.width).Height(l.height).NoValue(l.whenEmpty()).Filterable(true).CellHeight(common.TableCellHeightSm).
+	return dressed(table.NewPanelBuilder(), l).Filterable(true).CellHeight(common.TableCellHeightSm).
 		// which the published schema requires
 		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
-	if l.decimals != nil {
-		p.Decimals(*l.decimals)
-	}
-	l.dress(func(name string, v []dashboard.DynamicConfigValue) { p.OverrideByName(name, v) })
-	return p
 }
 
 // number shows the last value of each series in large type.
 func number(l look) *stat.PanelBuilder {
-	p := stat.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
-		Unit(l.unit).Span(l.width).Height(l.height).Interval("1s").NoValue(l.whenEmpty()).
+	return dressed(stat.NewPanelBuilder(), l).Interval("1s").
 		GraphMode(common.BigValueGraphModeNone).ColorMode(common.BigValueColorModeNone).TextMode(common.BigValueTextModeAuto).
 		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}).Fields("/.*/").Values(false))
-	if l.decimals != nil {
-		p.Decimals(*l.decimals)
-	}
-	if l.legend != "" {
-		p.DisplayName(l.legend)
-	}
-	l.dress(func(name string, v []dashboard.DynamicConfigValue) { p.OverrideByName(name, v) })
-	return p
 }
 
 // base contains the common settings of dashboards. name is the name of the file.
 func base(title, name, doc string) *dashboard.DashboardBuilder {
-	d := dashboard.NewDashboardBuilder(title).Uid("lockstep-" +
-		name).Description(doc).Tags([]string{"lockstep"}).Timezone("browser").
-		Tooltip(dashboard.DashboardCursorSyncCrosshair).Editable()
-	links := []cog.Builder[dashboard.DashboardLink]{
-		dashboard.NewDashboardLinkBuilder("Lockstep").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{"lockstep"}).
-			AsDropdown(true).IncludeVars(true).KeepTime(true),
-	}
-	return d.Links(links)
+	return dashboard.NewDashboardBuilder(title).Uid("lockstep-" + name).Description(doc).Tags([]string{"lockstep"}).
+		Timezone("browser").Tooltip(dashboard.DashboardCursorSyncCrosshair).Editable().
+		Links([]cog.Builder[dashboard.DashboardLink]{dashboard.NewDashboardLinkBuilder("Lockstep").
+			Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{"lockstep"}).AsDropdown(true).IncludeVars(true).
+			KeepTime(true)})
 }
 
 // event is a query whose rows are annotations in all panels.
@@ -166,17 +161,12 @@ func withAll(d *dashboard.DashboardBuilder, panels ...builder) *dashboard.Dashbo
 	return d
 }
 
-func row(title string) *dashboard.RowBuilder { return dashboard.NewRowBuilder(title) }
-
 func orList(column string, values ...string) string {
-	text := ""
-	for i, v := range values {
-		if i > 0 {
-			text += " or "
-		}
-		text += fmt.Sprintf("r.%s == %q", column, v)
+	var tests []string
+	for _, v := range values {
+		tests = append(tests, fmt.Sprintf("r.%s == %q", column, v))
 	}
-	return "(" + text + ")"
+	return "(" + strings.Join(tests, " or ") + ")"
 }
 
 type builder = cog.Builder[dashboard.Panel]

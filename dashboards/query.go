@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
 
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
-	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 )
@@ -56,27 +52,5 @@ func ask(ref, query string) flux {
 }
 
 func source() common.DataSourceRef {
-	return common.DataSourceRef{Type: ptr(sourceType), Uid: ptr(sourceUID)}
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// register registers the types that the dashboard library needs for decoding.
-func register() {
-	plugins.RegisterDefaultPlugins()
-	cog.NewRuntime().RegisterDataqueryVariant(variants.DataqueryConfig{
-		Identifier:                 sourceType,
-		DataqueryUnmarshaler:       decodeFlux,
-		StrictDataqueryUnmarshaler: decodeFlux,
-	})
-}
-
-func decodeFlux(raw []byte) (variants.Dataquery, error) {
-	var q flux
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&q); err != nil {
-		return nil, err
-	}
-	return q, q.Validate()
+	return common.DataSourceRef{Type: new(sourceType), Uid: new(sourceUID)}
 }

@@ -2,14 +2,10 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // inRange is the beginning of every query: the bucket of the data source and the time range of the dashboard.
 const inRange = `from(bucket: v.defaultBucket)
@@ -40,11 +36,6 @@ func aRun(name, label, doc, filter string) *dashboard.QueryVariableBuilder {
 `+distinct("run", "true"))
 }
 
-func aMatrix() *dashboard.QueryVariableBuilder {
-	return chosen("matrix", "Matrix", "name of the matrix", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and r._field == "agents")
-`+distinct("matrix", "false"))
-}
-
 // values are the values of a cell in comparisons and histories.
 var values = []string{
 	"publish.rate", "consume.rate", "confirm.rate", "publish.p50", "publish.p99", "publish.p99.9",
@@ -62,7 +53,7 @@ func fixed(name, label, doc string, options []string) *dashboard.CustomVariableB
 	var all []dashboard.VariableOption
 	text := func(s string) dashboard.StringOrArrayOfString { return dashboard.StringOrArrayOfString{String: &s} }
 	for i, o := range options {
-		all = append(all, dashboard.VariableOption{Selected: ptr(i == 0), Text: text(o), Value: text(o)})
+		all = append(all, dashboard.VariableOption{Selected: new(i == 0), Text: text(o), Value: text(o)})
 	}
 	list := strings.Join(options, ",")
 	return dashboard.NewCustomVariableBuilder(name).Label(label).Description(doc).Values(dashboard.StringOrMap{String: &list}).
