@@ -227,14 +227,11 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 }
 
 func anyGroup(sides []*side, name string) bool {
-	for _, s := range sides {
-		for _, c := range s.cells {
-			if slices.ContainsFunc(c.cell.Workload.Groups, func(g plan.Group) bool { return g.Name == name }) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(sides, func(s *side) bool {
+		return slices.ContainsFunc(s.cells, func(c *cell) bool {
+			return slices.ContainsFunc(c.cell.Workload.Groups, func(g plan.Group) bool { return g.Name == name })
+		})
+	})
 }
 
 // value compares one value in all cells that the base and another side have.
@@ -587,7 +584,7 @@ func (c Comparison) Found() map[Finding]int {
 }
 
 // key returns a key that is equal for matching cells. It is made from the coordinates on the axes of Match, or with By
-// on all other axes; otherwise it is the id. lacks is an axis that the cell does not have.
+// on all other axes; otherwise it is the id. missingAxis is an axis of Match that the cell does not have.
 func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, missingAxis string) {
 	if len(o.Match) == 0 && o.By == "" {
 		return c.ID, c.Coordinates, ""

@@ -34,8 +34,8 @@ func (s *side) describe() Side {
 	return d
 }
 
-// marks returns n names for runs in a comparison: A, B, … Z, AA, …
-func marks(n int) []string {
+// Marks returns n names of runs: A, B, … Z, AA, …
+func Marks(n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		for k := i; k >= 0; k = k/26 - 1 {
@@ -59,7 +59,7 @@ func sidesOf(runs []Recorded, o Options) ([]*side, error) {
 		return along(newSide("", runs[0]), o)
 	}
 	var sides []*side
-	for i, mark := range marks(len(runs)) {
+	for i, mark := range Marks(len(runs)) {
 		sides = append(sides, newSide(cmp.Or(runs[i].Mark, mark), runs[i]))
 	}
 	return sides, nil

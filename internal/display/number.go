@@ -153,6 +153,9 @@ func AtMost(bound bool) string {
 	return ""
 }
 
+// Time formats a time in UTC, in whole seconds: "2006-01-02 15:04:05 UTC".
+func Time(t time.Time) string { return t.UTC().Format(time.DateTime + " UTC") }
+
 // Took formats the time from a start to an end, or to now if there is no end yet; "–" without a start.
 func Took(started, ended, now time.Time) string {
 	if started.IsZero() {

@@ -12,15 +12,15 @@ import (
 // largest bound. If only the upper of two middle values is a number, middle is that number, an upper bound of the
 // median. If a number is below a bound, the bounds are ignored.
 func among(numbers []float64, values []plan.Value) (middle []float64, less string) {
-	n, most := 0, 0.0
+	n, bound := 0, 0.0
 	for _, v := range values {
 		if than, is := v.LessThan(); is {
-			if n++; than >= most {
-				most, less = than, v.NA
+			if n++; than >= bound {
+				bound, less = than, v.NA
 			}
 		}
 	}
-	if n == 0 || len(numbers) > 0 && slices.Min(numbers) < most {
+	if n == 0 || len(numbers) > 0 && slices.Min(numbers) < bound {
 		return numbers, ""
 	}
 	all := n + len(numbers)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,58 +16,48 @@ import (
 
 const kindNA = "n/a" // the kind of excluded combinations that the broker does not support
 
-// point is a value on an axis.
-type point struct{ axis, text string }
-
-// place is a combination in the matrix: one point per axis, in the order of the axes.
-type place []point
+// place is a combination in the matrix: one coordinate per axis, in the order of the axes.
+type place []Coordinate
 
 func placeOf(coordinates []plan.Coordinate) place {
 	p := make(place, len(coordinates))
 	for i, c := range coordinates {
-		p[i] = point{c.Axis, c.Text()}
+		p[i] = Coordinate{c.Axis, c.Text()}
 	}
 	return p
 }
 
-// on returns the points on axes, in their order. An axis that the place does not have is left out.
+// on returns the coordinates on axes, in their order. An axis that the place does not have is left out.
 func (p place) on(axes []string) place {
 	var some place
 	for _, axis := range axes {
-		if i := slices.IndexFunc(p, func(x point) bool { return x.axis == axis }); i >= 0 {
+		if i := slices.IndexFunc(p, func(x Coordinate) bool { return x.Axis == axis }); i >= 0 {
 			some = append(some, p[i])
 		}
 	}
 	return some
 }
 
-// fields returns one field per axis. The text is a dash for an axis without a point, which a foreign record may have.
+// fields returns one field per axis. The text is a dash for an axis without a coordinate, which a foreign record may
+// have.
 func (p place) fields(axes []string) []Field {
 	fields := make([]Field, len(axes))
 	for i, axis := range axes {
 		fields[i].Text = "–"
 		if at := p.on([]string{axis}); len(at) > 0 {
-			fields[i].Text = at[0].text
+			fields[i].Text = at[0].Text
 		}
 	}
 	return fields
 }
 
-// String formats points: "mode=confirm-each threads=5".
+// String formats coordinates: "mode=confirm-each threads=5".
 func (p place) String() string {
 	parts := make([]string, len(p))
 	for i, x := range p {
-		parts[i] = x.axis + "=" + x.text
+		parts[i] = x.Axis + "=" + x.Text
 	}
 	return strings.Join(parts, " ")
-}
-
-func (p place) coordinates() []Coordinate {
-	var all []Coordinate
-	for _, x := range p {
-		all = append(all, Coordinate{x.axis, x.text})
-	}
-	return all
 }
 
 // exclusion is a combination that was not run.
@@ -80,11 +71,11 @@ type builder struct {
 	run      plan.Run
 	cells    []*cell
 	excluded []*exclusion
-	order    map[point]int // position of each point, in the order in which the matrix has them
+	order    map[Coordinate]int // position of each coordinate, in the order in which the matrix has them
 }
 
 func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
-	b := &builder{run: run, order: map[point]int{}}
+	b := &builder{run: run, order: map[Coordinate]int{}}
 	rounds := sampling.Of(run, outcomes)
 	byID := map[string][]plan.Outcome{}
 	for _, o := range outcomes {
@@ -95,33 +86,33 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 	for _, c := range sorted {
 		got := byID[c.ID]
 		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
-		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID),
+		b.cells = append(b.cells, &cell{cell: c, place: b.placeOf(c.Coordinates), often: oftenOf(rounds, c.ID),
 			outcomes: got, metrics: run.Metrics})
-		b.learn(b.cells[len(b.cells)-1].place)
 	}
 	for _, e := range run.Excluded {
-		b.excluded = append(b.excluded, &exclusion{e, placeOf(e.Coordinates)})
-		b.learn(b.excluded[len(b.excluded)-1].place)
+		b.excluded = append(b.excluded, &exclusion{e, b.placeOf(e.Coordinates)})
 	}
 	return b
 }
 
-// learn records the order of values on the axes.
-func (b *builder) learn(p place) {
+// placeOf returns a place, and records the order of values on the axes.
+func (b *builder) placeOf(coordinates []plan.Coordinate) place {
+	p := placeOf(coordinates)
 	for _, x := range p {
 		if _, known := b.order[x]; !known {
 			b.order[x] = len(b.order)
 		}
 	}
+	return p
 }
 
-// grid finds the cells and exclusions of one requested table by their points on its axes.
+// grid finds the cells and exclusions of one requested table by their coordinates on its axes.
 type grid struct {
 	b         *builder
 	axes      []string
 	cells     map[string]*cell
 	excluded  map[string]*exclusion
-	latencies map[point]string
+	latencies map[Coordinate]string
 }
 
 func (b *builder) grid(axes []string) *grid {
@@ -137,12 +128,12 @@ func (b *builder) grid(axes []string) *grid {
 	return g
 }
 
-// tuples lists the distinct points on axes of one part of the matrix, in the order of the matrix. It includes
+// tuples lists the distinct coordinates on axes of one part of the matrix, in the order of the matrix. It includes
 // combinations that brokers do not support, but not those that skip patterns excluded.
 func (b *builder) tuples(axes []string, part place) []place {
 	var partAxes []string
 	for _, p := range part {
-		partAxes = append(partAxes, p.axis)
+		partAxes = append(partAxes, p.Axis)
 	}
 	var found []place
 	seen := map[string]bool{}
@@ -184,8 +175,7 @@ func (b *builder) missingAxes(axes []string) []string {
 		axis := b.collision(axes)
 		if axis == "" {
 			slices.SortFunc(added, func(x, y string) int {
-				return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes,
-					y)
+				return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes, y)
 			})
 			return added
 		}
@@ -193,7 +183,7 @@ func (b *builder) missingAxes(axes []string) []string {
 	}
 }
 
-// collision returns an axis that distinguishes two cells with the same points on axes; empty: there are none.
+// collision returns an axis that distinguishes two cells with the same coordinates on axes; empty: there are none.
 func (b *builder) collision(axes []string) string {
 	first := map[string]place{}
 	for _, c := range b.cells {
@@ -204,8 +194,8 @@ func (b *builder) collision(axes []string) string {
 			continue
 		}
 		for _, x := range c.place {
-			if !slices.Contains(other, x) && !slices.Contains(axes, x.axis) {
-				return x.axis
+			if !slices.Contains(other, x) && !slices.Contains(axes, x.Axis) {
+				return x.Axis
 			}
 		}
 	}
@@ -219,7 +209,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		name, better, word = t.Lowest, func(x, y float64) bool { return x < y }, "lowest"
 	}
 	chosen := b.differing(slices.Concat(t.Split, t.Rows))
-	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part.coordinates()}
+	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part}
 	out.Head = axisHeadings(t, out.Axes)
 	for _, value := range t.Values {
 		out.Head = append(out.Head, b.titleOf(t, value))
@@ -250,16 +240,17 @@ func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, c
 	}
 	fields := append(row.fields(t.Rows), where.fields(chosen)...)
 	for _, value := range t.Values {
-		info := valueInfo(b.run.Metrics, value)
+		info := ValueInfo(b.run.Metrics, value)
 		switch {
 		case winner != nil:
 			fields = append(fields, winner.field(info, n))
 		case len(cells) > 0:
-			fields = append(fields, noBest(cells, value, info, valueInfo(b.run.Metrics, by), n))
+			fields = append(fields, noBest(cells, value, info, ValueInfo(b.run.Metrics, by), n))
 		default:
 			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
-			if e := b.excludedWithin(row); e != nil {
-				f.Notes = n.add("n/a: " + e.Reason)
+			unsupported := func(e *exclusion) bool { return e.Kind == kindNA && e.place.holds(row) }
+			if i := slices.IndexFunc(b.excluded, unsupported); i >= 0 {
+				f.Notes = n.add("n/a: " + b.excluded[i].Reason)
 			}
 			fields = append(fields, f)
 		}
@@ -299,7 +290,7 @@ func (b *builder) differing(besides []string) []string {
 	return axes
 }
 
-// within lists the cells that are at all points of a place.
+// within lists the cells that have all coordinates of a place.
 func (b *builder) within(at place) []*cell {
 	var some []*cell
 	for _, c := range b.cells {
@@ -310,22 +301,9 @@ func (b *builder) within(at place) []*cell {
 	return some
 }
 
-func (b *builder) excludedWithin(at place) *exclusion {
-	for _, e := range b.excluded {
-		if e.Kind == kindNA && e.place.holds(at) {
-			return e
-		}
-	}
-	return nil
-}
-
+// holds reports whether a place has all coordinates of another.
 func (p place) holds(at place) bool {
-	for _, x := range at {
-		if !slices.Contains(p, x) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(at, func(x Coordinate) bool { return !slices.Contains(p, x) })
 }
 
 // best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
@@ -333,7 +311,7 @@ func (p place) holds(at place) bool {
 // chosen.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
-	var most float64
+	var number float64
 	flagged := false // the winner has a flag or is a bound
 	for _, c := range cells {
 		numbers, _, flags := collect(c.with(plan.Valid), value)
@@ -341,43 +319,43 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 			continue
 		}
 		middle := median(numbers, valuesOf(c.with(plan.Valid), value))
-		m, doubtful := middle.Number, middle.Over > 0 || len(flags) > 0
-		if winner == nil || flagged && !doubtful || flagged == doubtful && better(m, most) {
-			winner, most, flagged = c, m, doubtful
+		unsure := middle.Over > 0 || len(flags) > 0
+		if winner == nil || flagged && !unsure || flagged == unsure && better(middle.Number, number) {
+			winner, number, flagged = c, middle.Number, unsure
 		}
 	}
 	return winner
 }
 
-// achieved returns the latencies that the simulated network added, as texts by point. It has only the points of axes
-// that set network.latency, with the median over the cells there.
-func (b *builder) achieved() map[point]string {
-	latency, numbers := map[string]bool{}, map[point][]float64{}
+// achieved returns the latencies that the simulated network added, as texts by coordinate. It has only the coordinates
+// of axes that set network.latency, with the median over the cells there.
+func (b *builder) achieved() map[Coordinate]string {
+	latency, numbers := map[string]bool{}, map[Coordinate][]float64{}
 	for _, axis := range b.run.Axes {
 		latency[axis] = true
 	}
 	for _, c := range b.cells {
 		own, _, _ := collect(c.usable(), "network.latency.p50")
 		for _, x := range c.place {
-			requested, err := time.ParseDuration(x.text)
-			latency[x.axis] = latency[x.axis] && err == nil && requested == c.cell.Workload.Network.Latency.D()
+			requested, err := time.ParseDuration(x.Text)
+			latency[x.Axis] = latency[x.Axis] && err == nil && requested == c.cell.Workload.Network.Latency.D()
 			numbers[x] = append(numbers[x], own...)
 		}
 	}
-	texts := map[point]string{}
+	texts := map[Coordinate]string{}
 	for x, all := range numbers {
-		if latency[x.axis] && len(all) > 0 {
+		if latency[x.Axis] && len(all) > 0 {
 			texts[x] = "(" + Format(plan.Seconds, stats.Median(all)) + ")"
 		}
 	}
 	return texts
 }
 
-// annotated appends the achieved latencies to the points of a place.
+// annotated appends the achieved latencies to the coordinates of a place.
 func (g *grid) annotated(p place) place {
 	p = slices.Clone(p)
 	for i, x := range p {
-		p[i].text = strings.TrimSpace(x.text + " " + g.latencies[x])
+		p[i].Text = strings.TrimSpace(x.Text + " " + g.latencies[x])
 	}
 	return p
 }
@@ -401,7 +379,7 @@ func (b *builder) tables(t plan.Table) (tables []Table) {
 // table builds the table of one part of a split.
 func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
-	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(),
+	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part,
 		Head: axisHeadings(t, t.Rows)}
 	for _, column := range columns {
 		for _, value := range t.Values {
@@ -412,13 +390,13 @@ func (g *grid) table(t plan.Table, part place) Table {
 	for _, row := range rows {
 		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
 		for i, axis := range t.Rows {
-			fields[i].Mark = g.latencies[point{axis, fields[i].Text}]
+			fields[i].Mark = g.latencies[Coordinate{axis, fields[i].Text}]
 		}
 		for _, column := range columns {
 			at := slices.Concat(part, row, column).on(g.axes).String()
 			for _, value := range t.Values {
 				f := g.field(at, value, n)
-				f.Column = column.coordinates()
+				f.Column = column
 				fields = append(fields, f)
 			}
 		}
@@ -435,50 +413,42 @@ func (g *grid) table(t plan.Table, part place) Table {
 
 // repeated describes the number of repetitions behind each median; empty: there is one.
 func (b *builder) repeated() string {
-	least, most := b.run.Repeat, 0
+	minRepeat, maxRepeat := b.run.Repeat, 0
+	minValid, maxValid := math.MaxInt, 0 // over the cells that have valid repetitions
 	for _, c := range b.cells {
-		least, most = min(least, c.repeat), max(most, c.repeat)
-	}
-	if len(b.cells) == 0 {
-		most = least
-	}
-	few, many := b.measured()
-	switch {
-	case most <= 1 || len(b.cells) > 0 && many == 0:
-		return ""
-	case few < least || many < most:
-		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(few, many), fromTo(least, most))
-	case least != most && b.run.Until != nil:
-		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
-			least, most)
-	}
-	return fmt.Sprintf("medians of %d repetitions", most)
-}
-
-// measured returns the minimum and maximum number of valid repetitions, over the cells that have any.
-func (b *builder) measured() (few, many int) {
-	for _, c := range b.cells {
+		minRepeat, maxRepeat = min(minRepeat, c.repeat), max(maxRepeat, c.repeat)
 		if n := len(c.with(plan.Valid)); n > 0 {
-			if few == 0 || n < few {
-				few = n
-			}
-			many = max(many, n)
+			minValid, maxValid = min(minValid, n), max(maxValid, n)
 		}
 	}
-	return few, many
+	minValid = min(minValid, maxValid)
+	if len(b.cells) == 0 {
+		maxRepeat = minRepeat
+	}
+	switch {
+	case maxRepeat <= 1 || len(b.cells) > 0 && maxValid == 0:
+		return ""
+	case minValid < minRepeat || maxValid < maxRepeat:
+		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(minValid, maxValid),
+			fromTo(minRepeat, maxRepeat))
+	case minRepeat != maxRepeat && b.run.Until != nil:
+		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
+			minRepeat, maxRepeat)
+	}
+	return fmt.Sprintf("medians of %d repetitions", maxRepeat)
 }
 
 // fromTo formats a range of counts: "3", "3 to 9".
-func fromTo(least, most int) string {
-	if least == most {
-		return strconv.Itoa(most)
+func fromTo(low, high int) string {
+	if low == high {
+		return strconv.Itoa(high)
 	}
-	return fmt.Sprintf("%d to %d", least, most)
+	return fmt.Sprintf("%d to %d", low, high)
 }
 
 // field returns one value at a place of the matrix.
 func (g *grid) field(at string, value string, n *notes) Field {
-	info := valueInfo(g.b.run.Metrics, value)
+	info := ValueInfo(g.b.run.Metrics, value)
 	if c := g.cells[at]; c != nil {
 		return c.field(info, n)
 	}
@@ -523,7 +493,7 @@ func (b *builder) titleOf(t plan.Table, value string) string {
 	if own := t.Headings[value]; own != "" {
 		return own
 	}
-	return valueInfo(b.run.Metrics, value).Title
+	return ValueInfo(b.run.Metrics, value).Title
 }
 
 func axisHeadings(t plan.Table, axes []string) []string {
@@ -613,7 +583,7 @@ func (b *builder) where(cells []*cell) string {
 func sharedBy(cells []*cell) place {
 	shared := slices.Clone(cells[0].place)
 	for _, c := range cells {
-		shared = slices.DeleteFunc(shared, func(p point) bool { return !slices.Contains(c.place, p) })
+		shared = slices.DeleteFunc(shared, func(p Coordinate) bool { return !slices.Contains(c.place, p) })
 	}
 	return shared
 }
@@ -627,7 +597,7 @@ func (b *builder) repeatFailed() string {
 			failed = append(failed, c)
 		}
 	}
-	shared := slices.DeleteFunc(sharedBy(failed), func(p point) bool { return len(b.within(place{p})) == len(b.cells) })
+	shared := slices.DeleteFunc(sharedBy(failed), func(p Coordinate) bool { return len(b.within(place{p})) == len(b.cells) })
 	words := []string{"ctl run", display.ShellWord(b.run.Source.File)}
 	if b.run.Source.Quick {
 		words = append(words, "--quick")
@@ -637,24 +607,24 @@ func (b *builder) repeatFailed() string {
 	}
 	for _, only := range b.run.Source.Filter {
 		axis, _, _ := strings.Cut(only, "=")
-		if !slices.ContainsFunc(shared, func(p point) bool { return p.axis == axis }) {
+		if !slices.ContainsFunc(shared, func(p Coordinate) bool { return p.Axis == axis }) {
 			words = append(words, "--filter", display.ShellWord(only))
 		}
 	}
 	for _, p := range shared {
-		words = append(words, "--filter", display.ShellWord(p.axis+"="+p.text))
+		words = append(words, "--filter", display.ShellWord(p.Axis+"="+p.Text))
 	}
 	return strings.Join(words, " ")
 }
 
 // limitations returns one line per flag and process, with the ranges of the measured values and the cells.
 func (b *builder) limitations() (lines []string) {
-	type span struct {
+	type cause struct {
 		plan.Limitation
-		least, most float64
+		low, high float64
 	}
 	type group struct {
-		causes []*span
+		causes []*cause
 		cells  []*cell
 	}
 	var groups []*group
@@ -668,21 +638,19 @@ func (b *builder) limitations() (lines []string) {
 					g = &group{}
 					by[key], groups = g, append(groups, g)
 				}
-				i := slices.IndexFunc(g.causes, func(s *span) bool { return s.Cause == l.Cause })
+				i := slices.IndexFunc(g.causes, func(s *cause) bool { return s.Cause == l.Cause })
 				if i < 0 {
-					i, g.causes = len(g.causes), append(g.causes, &span{l, l.Value, l.Value})
+					i, g.causes = len(g.causes), append(g.causes, &cause{l, l.Value, l.Value})
 				}
-				g.causes[i].least, g.causes[i].most = min(g.causes[i].least, l.Value), max(g.causes[i].most, l.Value)
-				if !slices.Contains(g.cells, c) {
-					g.cells = append(g.cells, c)
-				}
+				g.causes[i].low, g.causes[i].high = min(g.causes[i].low, l.Value), max(g.causes[i].high, l.Value)
+				g.cells = addNew(g.cells, c)
 			}
 		}
 	}
 	for _, g := range groups {
 		var whats []string
 		for _, s := range g.causes {
-			whats = append(whats, s.What(s.least, s.most))
+			whats = append(whats, s.What(s.low, s.high))
 		}
 		where := ""
 		if len(b.cells) > 1 {

@@ -70,12 +70,6 @@ func (c *cell) usable() []plan.Outcome {
 	return c.with(plan.Invalid)
 }
 
-// renderers format values that have more than one number.
-var renderers = map[string]func(*cell, *Field, *notes){
-	"throughput": throughput,
-	"capacity":   capacity,
-}
-
 // field returns one value of the cell: the median of the usable repetitions with its flags, and notes about errors.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	f := Field{Value: info.Name, Unit: info.Unit}
@@ -105,8 +99,11 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		middle := median(numbers, values)
 		f.Number = &middle.Number
 		f.Text, f.sign, f.Bound = show(info, middle), signOf(info, middle), middle.Bound
-		if _, plain := plan.SplitGroup(info.Name); renderers[plain] != nil {
-			renderers[plain](c, &f, n)
+		switch _, plain := plan.SplitGroup(info.Name); plain {
+		case "throughput":
+			c.throughput(&f, n)
+		case "capacity":
+			c.capacity(&f, n)
 		}
 		if uneven := unevenCounts(info.Unit, numbers); uneven != "" {
 			f.Notes = append(f.Notes, n.add(uneven)...)
@@ -129,16 +126,13 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing 
 			v.NA = absent(o, value)
 			fallthrough
 		case v.NA != "":
-			if !slices.Contains(missing, v.NA) {
-				missing = append(missing, v.NA)
-			}
+			missing = addNew(missing, v.NA)
 		default:
 			numbers = append(numbers, v.Number)
 		}
 		flags = append(flags, v.Flags...)
 	}
-	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
-	return numbers, missing, slices.Compact(flags)
+	return numbers, missing, distinctFlags(flags)
 }
 
 // absent returns why an outcome does not contain a value.
@@ -150,15 +144,11 @@ func absent(o plan.Outcome, value string) string {
 	return "not in the record"
 }
 
-// absence fills in a field without a number. The text is an upper bound, or a dash with a note or the flag backlog.
+// absence fills in a field without a number: a dash with a note or the flag backlog.
 func (c *cell) absence(f *Field, absent []string, n *notes) {
 	f.Text, f.Flags = "–", nil // other flags are warnings about a number
 	if slices.Contains(absent, judge.NABacklog) {
 		f.Flags = []plan.Flag{plan.Backlog}
-		return
-	}
-	if _, bounded := (plan.Value{NA: absent[0]}).LessThan(); bounded && len(absent) == 1 {
-		f.Text = absent[0] // an upper bound is nearly a number
 		return
 	}
 	for _, why := range absent {
@@ -173,12 +163,7 @@ var explanations = map[string]string{
 	judge.NAClosedLoop:    "closed loop: no intended send times",
 }
 
-func explain(why string) string {
-	if text, ok := explanations[why]; ok {
-		return text
-	}
-	return why
-}
+func explain(why string) string { return cmp.Or(explanations[why], why) }
 
 // blame adds notes about repetitions that are invalid, failed or not run.
 func (c *cell) blame(f *Field, n *notes) {
@@ -224,10 +209,7 @@ func reasons(outcomes []plan.Outcome) string {
 	var all []string
 	for _, o := range outcomes {
 		for _, r := range o.Reasons {
-			r = strings.TrimPrefix(r, judge.TaskFailed)
-			if !slices.Contains(all, r) {
-				all = append(all, r)
-			}
+			all = addNew(all, strings.TrimPrefix(r, judge.TaskFailed))
 		}
 	}
 	if len(all) == 0 {
@@ -238,7 +220,7 @@ func reasons(outcomes []plan.Outcome) string {
 
 // throughput shows one rate if the publish rate agrees with the consume rate per subscription in every repetition,
 // within judge.Tolerance, and there was no backlog. Otherwise it shows publish / consume.
-func throughput(c *cell, f *Field, n *notes) {
+func (c *cell) throughput(f *Field, n *notes) {
 	of := strings.TrimSuffix(f.Value, "throughput") // a group
 	subscriptions := float64(max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions))
 	var consumed []float64
@@ -302,10 +284,8 @@ var meanings = []struct {
 
 // Meaning explains a flag and returns the remedy; both are empty if it is unknown.
 func Meaning(f plan.Flag) (text, remedy string) {
-	for _, m := range meanings {
-		if m.flag == f {
-			return m.text, m.remedy
-		}
+	if i := flagOrder(f); i < len(meanings) {
+		return meanings[i].text, meanings[i].remedy
 	}
 	return "", ""
 }
@@ -319,7 +299,13 @@ func flagOrder(f plan.Flag) int {
 	return len(meanings)
 }
 
-func words(flags []plan.Flag) string {
+// distinctFlags sorts flags in place, in the order of meanings, and returns each once.
+func distinctFlags(flags []plan.Flag) []plan.Flag {
+	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
+	return slices.Compact(flags)
+}
+
+func flagText(flags []plan.Flag) string {
 	all := make([]string, len(flags))
 	for i, f := range flags {
 		all[i] = string(f)
@@ -370,8 +356,8 @@ func (c *cell) label() string {
 	var broken []string
 	for _, o := range c.outcomes {
 		for name, value := range o.Subject.Settings {
-			if text := name + " " + value; strings.Contains(value, notHonoured) && !slices.Contains(broken, text) {
-				broken = append(broken, text)
+			if strings.Contains(value, notHonoured) {
+				broken = addNew(broken, name+" "+value)
 			}
 		}
 	}
@@ -438,11 +424,7 @@ func (c *cell) failures(rule string, w plan.Workload, valid []plan.Outcome,
 				own[name] = middle
 			}
 		}
-		for _, f := range condition.Fails(own) {
-			if !slices.Contains(all, f) {
-				all = append(all, f)
-			}
-		}
+		all = addNew(all, condition.Fails(own)...)
 	}
 	return all
 }
@@ -483,12 +465,12 @@ func (c *cell) search(o plan.Outcome) Table {
 	if latency != "e2e" {
 		values = slices.Delete(values, 1, 2)
 	}
-	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"},
+	t := Table{Title: c.searchTitle(o), Split: c.place, Axes: []string{"search.rate"},
 		Head: []string{"Target msg/s", "Step", "Answer"}}
 	for _, name := range values {
-		t.Head = append(t.Head, valueInfo(c.metrics, name).Title)
+		t.Head = append(t.Head, ValueInfo(c.metrics, name).Title)
 	}
-	chart := &Chart{Latency: valueInfo(c.metrics, latency+".p50").Title}
+	chart := &Chart{Latency: ValueInfo(c.metrics, latency+".p50").Title}
 	chart.Latency = strings.TrimSuffix(chart.Latency, " p50")
 	n := &notes{}
 	for _, i := range byRate(o.Search.Steps) {
@@ -530,7 +512,7 @@ func byRate(steps []plan.Step) []int {
 // stepField returns the field of a step's value. Of its flags it has only a backlog that leaves no number: the note of
 // the answer has the others that matter.
 func stepField(metrics plan.Metrics, s plan.Step, name string) Field {
-	info := valueInfo(metrics, name)
+	info := ValueInfo(metrics, name)
 	f := Field{Text: "–", Value: name, Unit: info.Unit}
 	switch v, has := s.Values[name]; {
 	case has && v.NA == "":
@@ -583,7 +565,7 @@ func (c *cell) problems(strict bool) (all []reason) {
 		if o.Failed() {
 			text = fmt.Sprintf("%s: %s", o.Verdict, reasons([]plan.Outcome{o}))
 		} else if flags := allFlags(o); strict && len(flags) > 0 {
-			text = "flagged, and the matrix is strict: " + words(flags)
+			text = "flagged, and the matrix is strict: " + flagText(flags)
 		}
 		if text == "" {
 			continue
@@ -609,15 +591,13 @@ func interval(r *plan.SearchResult) string {
 }
 
 // capacity adds the interval of the repetition whose number is shown.
-func capacity(c *cell, f *Field, n *notes) {
+func (c *cell) capacity(f *Field, n *notes) {
 	for _, o := range c.usable() {
 		if r := o.Search; r != nil && r.Sure && r.Capacity == *f.Number {
-			if r.Capacity == 0 {
-				f.Notes = append(f.Notes, n.add(r.Why)...)
-				return
+			if r.Capacity > 0 {
+				f.Mark = interval(r)
 			}
-			f.Mark = interval(r)
-			if r.Fails == 0 {
+			if r.Capacity == 0 || r.Fails == 0 {
 				f.Notes = append(f.Notes, n.add(r.Why)...)
 			}
 			return

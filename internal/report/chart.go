@@ -39,8 +39,8 @@ func pointOf(s plan.Step, latency string, capacity bool) Point {
 
 // Widths of charts, in characters.
 const (
-	chartWidth = 80 // without a limit, and the maximum
-	plotLeast  = 20
+	chartWidth   = 80 // without a limit, and the maximum
+	minPlotWidth = 20
 )
 
 // lines draws the chart with a row per point and a common logarithmic latency axis to the right. Rows keep the steps
@@ -50,23 +50,23 @@ func (c *Chart) lines(width int) []string {
 		width = chartWidth
 	}
 	const head = "msg/s"
-	labels, most := make([]string, len(c.Points)), display.Width(head)
+	labels, labelWidth := make([]string, len(c.Points)), display.Width(head)
 	for i, p := range c.Points {
 		labels[i] = "  " + display.Number(p.Rate)
 		if p.Capacity {
 			labels[i] = "▶ " + display.Number(p.Rate)
 		}
-		most = max(most, display.Width(labels[i]))
+		labelWidth = max(labelWidth, display.Width(labels[i]))
 	}
 	for i := range labels {
-		labels[i] = display.Pad(labels[i], most, false) + " " + sign(c.Points[i].Answer) + " "
+		labels[i] = display.Pad(labels[i], labelWidth, false) + " " + sign(c.Points[i].Answer) + " "
 	}
-	a := c.axis(max(plotLeast, width-most-3))
+	a := c.axis(max(minPlotWidth, width-labelWidth-3))
 	if a.decades == 0 {
 		return nil
 	}
-	indent := strings.Repeat(" ", most+3)
-	out := []string{display.Pad(head, most, false) + "   " + a.heads(), indent + a.rule()}
+	indent := strings.Repeat(" ", labelWidth+3)
+	out := []string{display.Pad(head, labelWidth, false) + "   " + a.heads(), indent + a.rule()}
 	for i, p := range c.Points {
 		out = append(out, strings.TrimRight(labels[i]+a.plot(p), " "))
 	}
@@ -93,19 +93,19 @@ type axis struct {
 }
 
 func (c *Chart) axis(width int) axis {
-	least, most := math.Inf(1), 0.0
+	lowest, highest := math.Inf(1), 0.0
 	for _, p := range c.Points {
 		for _, x := range []*float64{p.P50, p.P99, p.Max} {
 			if x != nil && *x > 0 {
-				least, most = min(least, *x), max(most, *x)
+				lowest, highest = min(lowest, *x), max(highest, *x)
 			}
 		}
 	}
-	if most == 0 {
+	if highest == 0 {
 		return axis{}
 	}
-	first := int(math.Floor(math.Log10(least)))
-	return axis{first: first, decades: max(1, int(math.Ceil(math.Log10(most)))-first), width: width}
+	first := int(math.Floor(math.Log10(lowest)))
+	return axis{first: first, decades: max(1, int(math.Ceil(math.Log10(highest)))-first), width: width}
 }
 
 // column returns the column of a latency.

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"io"
 	"slices"
 	"strconv"
@@ -66,18 +65,12 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 	if x.Ratio != nil {
 		ratio = append([]string{full(x.Ratio.Estimate)}, bounds(x.Ratio.Interval)...)
 	}
-	flags := slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Flags, b.Flags))))
 	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N),
 		full(a.Median), full(b.Median)},
 		bounds(a.Interval), bounds(b.Interval), ratio,
-		[]string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding), words(flags),
-			x.Why})
+		[]string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding),
+			flagText(flagsOf(r, i)), x.Why})
 }
 
 // CompareJSON writes a comparison as JSON.
-func CompareJSON(w io.Writer, c compare.Comparison) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(c)
-}
+func CompareJSON(w io.Writer, c compare.Comparison) error { return encodeJSON(w, c) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
+	"strings"
 
 	"example.org/lockstep/lockstep/internal/compare"
 	"example.org/lockstep/lockstep/internal/display"
@@ -33,7 +33,7 @@ func NewCompared(c compare.Comparison) Compared {
 		Summary: foundSummary(c)}
 	for i, s := range c.Sides {
 		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name,
-			s.Started.UTC().Format(time.DateTime+" UTC"), display.Count(s.Cells, "cell"), s.Repetitions)
+			display.Time(s.Started), display.Count(s.Cells, "cell"), s.Repetitions)
 		if i == 0 {
 			line += " (base)"
 		}
@@ -100,9 +100,7 @@ func axesOf(values ...compare.Value) (axes []string) {
 	for _, v := range values {
 		for _, r := range v.Rows {
 			for _, at := range r.At {
-				if !slices.Contains(axes, at.Axis) {
-					axes = append(axes, at.Axis)
-				}
+				axes = addNew(axes, at.Axis)
 			}
 		}
 	}
@@ -162,7 +160,7 @@ func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int
 		return fields
 	}
 	x := r.Changes[side-1]
-	fields[0].Text, fields[1].Text = changeText(x, v.Unit), span2(x, v.Unit, 1-c.Alpha)
+	fields[0].Text, fields[1].Text = changeText(x, v.Unit), changeInterval(x, v.Unit, 1-c.Alpha)
 	fields[2].Text, fields[3].Text = chance(x), string(x.Finding)
 	if x.Why != "" {
 		fields[3].Notes = n.add(x.Why)
@@ -213,8 +211,8 @@ func changeText(x compare.Change, unit plan.Unit) string {
 	return signedNumber(unit, x.Shift.Estimate)
 }
 
-// span2 formats the interval of a change. It is empty if the interval does not reach the confidence.
-func span2(x compare.Change, unit plan.Unit, confidence float64) string {
+// changeInterval formats the interval of a change. It is empty if the interval does not reach the confidence.
+func changeInterval(x compare.Change, unit plan.Unit, confidence float64) string {
 	switch {
 	case x.Ratio != nil && x.Ratio.Interval.Holds(confidence):
 		return display.Change(x.Ratio.Interval.Low-1) + " … " + display.Change(x.Ratio.Interval.High-1)
@@ -267,6 +265,75 @@ func method(c compare.Comparison) []string {
 		fmt.Sprintf("A difference is reported if the change is at least %s and p is at most %.4g, corrected for all tests (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
 		fmt.Sprintf("change: %s, with its %s interval; ±: interval of the median", change, sure(c)),
 	}
+}
+
+// left lists the cells that are not compared, at most maxLeft.
+func left(c compare.Comparison) (lines []string) {
+	for i, l := range c.Left {
+		if i == maxLeft {
+			lines = append(lines, fmt.Sprintf("and %d more (see JSON or CSV)", len(c.Left)-maxLeft))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("%s (%s): %s", l.Cell, strings.Join(l.Sides, ", "), l.Reason))
+	}
+	return lines
+}
+
+// found lists the differences in the order of compare.Findings.
+func found(c compare.Comparison) (lines []string) {
+	for _, f := range compare.Findings() {
+		if f == compare.NoDifference || f == compare.Inconclusive {
+			continue
+		}
+		for _, v := range c.Values {
+			for _, r := range v.Rows {
+				for i, x := range r.Changes {
+					if x.Finding == f {
+						lines = append(lines, foundLine(c, v, r, i))
+					}
+				}
+			}
+		}
+	}
+	return lines
+}
+
+func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) string {
+	x, then, now := r.Changes[i], sampleField(c, v, r.Sides[0]), sampleField(c, v, r.Sides[i+1])
+	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, changeText(x, v.Unit),
+		then.Text, now.Text, probability(x.Adjusted))
+	if len(c.Sides) > 2 {
+		line = c.Sides[i+1].Mark + " " + line
+	}
+	if flags := flagsOf(r, i); len(flags) > 0 {
+		line += ", flagged " + flagText(flags)
+	}
+	return line
+}
+
+// flagsOf returns the flags of the base and of the side with change i.
+func flagsOf(r compare.Row, i int) []plan.Flag {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags))))
+}
+
+// foundSummary returns the last line: "24 compared: 2 worse, 1 better, 21 no difference shown".
+func foundSummary(c compare.Comparison) string {
+	n, total := c.Found(), 0
+	var parts []string
+	for _, f := range compare.Findings() {
+		if n[f] > 0 {
+			total += n[f]
+			parts = append(parts, fmt.Sprintf("%d %s", n[f], f))
+		}
+	}
+	text := "nothing could be compared"
+	if total > 0 {
+		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
+	}
+	if n := len(c.Left); n > 0 {
+		text += fmt.Sprintf("; %s not compared", display.Count(n, "cell"))
+	}
+	return text
 }
 
 // Text writes a comparison for a terminal of the given width in columns; 0: no limit.

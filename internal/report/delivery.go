@@ -144,8 +144,7 @@ func remedy(run string, status int, cause string) string {
 
 // reasonsOf lists counts by reason, the largest first.
 func reasonsOf(why map[string]int64) string {
-	reasons := slices.SortedFunc(maps.Keys(why), func(a,
-		b string) int {
+	reasons := slices.SortedFunc(maps.Keys(why), func(a, b string) int {
 		return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b))
 	})
 	for i, reason := range reasons {

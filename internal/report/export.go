@@ -127,29 +127,22 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	for _, i := range f.Notes {
 		why = append(why, t.Notes[i-1])
 	}
-	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict),
+	return append(out, f.Value, number, string(unit), flagText(f.Flags), string(f.Verdict),
 		f.Full(), strings.Join(why, "; "), limits)
 }
 
 // allAxes lists the axes of all tables in the order of their first use.
 func allAxes(tables []Table) []string {
 	var axes []string
-	add := func(axis string) {
-		if !slices.Contains(axes, axis) {
-			axes = append(axes, axis)
-		}
-	}
 	for _, t := range tables {
 		for _, c := range t.Split {
-			add(c.Axis)
+			axes = addNew(axes, c.Axis)
 		}
-		for _, axis := range t.Axes {
-			add(axis)
-		}
+		axes = addNew(axes, t.Axes...)
 		for _, row := range t.Rows {
 			for _, f := range row {
 				for _, c := range f.Column {
-					add(c.Axis)
+					axes = addNew(axes, c.Axis)
 				}
 			}
 		}
@@ -157,15 +150,11 @@ func allAxes(tables []Table) []string {
 	return axes
 }
 
-// writeJSON writes tables as JSON.
-func writeJSON(w io.Writer, tables []Table) error {
-	if tables == nil {
-		tables = []Table{}
-	}
+func encodeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(tables)
+	return e.Encode(v)
 }
 
 // markdownHead writes what Results writes before the tables.
@@ -194,7 +183,7 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	var text, markdown, lines, whole bytes.Buffer
 	markdownHead(&markdown, run, outcomes)
 	for _, err := range []error{Results(&text, run, outcomes, tables, 0), writeMarkdown(&markdown, tables),
-		writeCSV(&lines, tables), writeJSON(&whole, tables)} {
+		writeCSV(&lines, tables), encodeJSON(&whole, append([]Table{}, tables...))} {
 		if err != nil {
 			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
 		}

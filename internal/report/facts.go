@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,11 +37,7 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 		}
 	}
 	list("Broker", brokerFacts(outcomes, run.Cells))
-	labels := labelled{}
-	for _, c := range b.cells {
-		labels.add(c)
-	}
-	list("Confirm", labels.meanings())
+	list("Confirm", confirmMeanings(b.cells))
 	list("Resilience", resilienceFacts(run.Cells))
 	var works []plan.Workload
 	for _, c := range run.Cells {
@@ -76,12 +73,7 @@ func short(d plan.Duration) string { return display.Seconds(time.Duration(d).Sec
 
 // same returns the text of all workloads if it is the same; else empty.
 func same(works []plan.Workload, text func(plan.Workload) string) string {
-	for _, w := range works {
-		if text(w) != text(works[0]) {
-			return ""
-		}
-	}
-	if len(works) == 0 {
+	if len(works) == 0 || slices.ContainsFunc(works, func(w plan.Workload) bool { return text(w) != text(works[0]) }) {
 		return ""
 	}
 	return text(works[0])
@@ -191,9 +183,7 @@ func resilienceFacts(cells []plan.Cell) (lines []string) {
 			default:
 				continue
 			}
-			if name := part.Cell.Broker.Name; !slices.Contains(brokers[text], name) {
-				brokers[text] = append(brokers[text], name)
-			}
+			brokers[text] = addNew(brokers[text], part.Cell.Broker.Name)
 		}
 	}
 	for text, names := range brokers {
@@ -213,22 +203,16 @@ const maxHosts = 8
 // hostFacts returns the hosts of the agents.
 func hostFacts(cells []plan.Cell, outcomes []plan.Outcome) string {
 	agents := map[string][]string{}
-	var hosts []string
 	for _, o := range outcomes {
 		for _, a := range o.Agents {
-			if agents[a.Host] == nil {
-				hosts = append(hosts, a.Host)
-			}
-			if !slices.Contains(agents[a.Host], a.Agent) {
-				agents[a.Host] = append(agents[a.Host], a.Agent)
-			}
+			agents[a.Host] = addNew(agents[a.Host], a.Agent)
 		}
 	}
-	if len(hosts) == 0 {
+	hosts := slices.Sorted(maps.Keys(agents))
+	switch {
+	case len(hosts) == 0:
 		return ""
-	}
-	slices.Sort(hosts)
-	if len(hosts) > maxHosts {
+	case len(hosts) > maxHosts:
 		return fmt.Sprintf("agents on %d hosts", len(hosts))
 	}
 	text := make([]string, len(hosts))

@@ -36,9 +36,7 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 			}
 			p.Coordinates = on(c.Coordinates, name)
 			out.Cells = append(out.Cells, p)
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+			names = addNew(names, name)
 		}
 	}
 	for _, e := range slices.Concat(run.Excluded, lacking(run, names)) {

@@ -15,71 +15,50 @@ func ConfirmMeaning(c plan.Cell) string {
 	return c.Label
 }
 
-// labelled collects the meanings of a confirm in cells.
-type labelled struct {
-	labels []string
-	cells  []*cell
-}
-
-func (l *labelled) add(c *cell) {
-	if ConfirmMeaning(c.cell) == "" {
-		return
+// confirmMeanings returns the meanings of a confirm in cells, one line each. If they differ, each line lists its
+// places: by an axis that distinguishes them, or cell by cell.
+func confirmMeanings(all []*cell) (lines []string) {
+	var cells []*cell
+	for _, c := range all {
+		if ConfirmMeaning(c.cell) != "" {
+			cells = append(cells, c)
+			lines = addNew(lines, c.label())
+		}
 	}
-	l.cells = append(l.cells, c)
-	if label := c.label(); !slices.Contains(l.labels, label) {
-		l.labels = append(l.labels, label)
+	if len(lines) < 2 {
+		return lines
 	}
-}
-
-// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis
-// that distinguishes them, or cell by cell.
-func (l *labelled) meanings() []string {
-	if len(l.labels) < 2 {
-		return l.labels
-	}
-	where := l.places()
-	var lines []string
-	for _, label := range l.labels {
-		lines = append(lines, label+" ("+strings.Join(where[label], ", ")+")")
+	where := placesByLabel(cells)
+	for i, label := range lines {
+		lines[i] = label + " (" + strings.Join(where[label], ", ") + ")"
 	}
 	return lines
 }
 
-func (l *labelled) places() map[string][]string {
+// placesByLabel returns the places of each meaning: values of the first axis of which no value has several meanings, or
+// else cells.
+func placesByLabel(cells []*cell) map[string][]string {
 	axes := []string{"broker"}
-	for _, c := range l.cells[0].place {
-		axes = append(axes, c.axis)
+	for _, c := range cells[0].place {
+		axes = append(axes, c.Axis)
 	}
 	for _, axis := range axes {
-		if where, ok := l.by(axis); ok {
+		where, of := map[string][]string{}, map[string]string{}
+		distinguishes := true
+		for _, c := range cells {
+			on, label := c.place.on([]string{axis}), c.label()
+			known, seen := of[on.String()]
+			distinguishes = distinguishes && len(on) > 0 && (!seen || known == label)
+			of[on.String()] = label
+			where[label] = addNew(where[label], on.String())
+		}
+		if distinguishes {
 			return where
 		}
 	}
 	where := map[string][]string{}
-	for _, c := range l.cells {
+	for _, c := range cells {
 		where[c.label()] = append(where[c.label()], c.name())
 	}
 	return where
-}
-
-// by groups the labels by the values of an axis. ok is false if a value has several labels.
-func (l *labelled) by(axis string) (where map[string][]string, ok bool) {
-	where = map[string][]string{}
-	of := map[string]string{}
-	for _, c := range l.cells {
-		on := c.place.on([]string{axis})
-		if len(on) == 0 {
-			return nil, false
-		}
-		at, label := on.String(), c.label()
-		known, seen := of[at]
-		if seen && known != label {
-			return nil, false
-		}
-		if !seen {
-			of[at] = label
-			where[label] = append(where[label], at)
-		}
-	}
-	return where, true
 }

@@ -38,7 +38,7 @@ type Coordinate struct {
 type Field struct {
 	Text    string       `json:"text"`             // a number with its unit, or a word
 	Bound   float64      `json:"bound,omitempty"`  // maximum error of Number in both directions, in its unit
-	Mark    string       `json:"mark,omitempty"`   // words shown after the text
+	Mark    string       `json:"mark,omitempty"`   // shown after the text
 	Number  *float64     `json:"number,omitempty"` // nil: no number
 	Unit    plan.Unit    `json:"unit,omitempty"`
 	Flags   []plan.Flag  `json:"flags,omitempty"`
@@ -69,8 +69,8 @@ func requestedTables(run plan.Run) []plan.Table {
 	return []plan.Table{t}
 }
 
-// valueInfo returns the description of a value. An unknown value, from a newer matrix, has its name as its title.
-func valueInfo(metrics plan.Metrics, name string) plan.ValueInfo {
+// ValueInfo returns the description of a value. An unknown value, from a newer matrix, has its name as its title.
+func ValueInfo(metrics plan.Metrics, name string) plan.ValueInfo {
 	if v, is := metrics.ValueNamed(name); is {
 		return v
 	}
@@ -81,13 +81,18 @@ func valueInfo(metrics plan.Metrics, name string) plan.ValueInfo {
 type notes struct{ texts []string }
 
 func (n *notes) add(text string) []int {
-	for i, old := range n.texts {
-		if old == text {
-			return []int{i + 1}
+	n.texts = addNew(n.texts, text)
+	return []int{slices.Index(n.texts, text) + 1}
+}
+
+// addNew appends the items that a list does not contain.
+func addNew[T comparable](list []T, items ...T) []T {
+	for _, x := range items {
+		if !slices.Contains(list, x) {
+			list = append(list, x)
 		}
 	}
-	n.texts = append(n.texts, text)
-	return []int{len(n.texts)}
+	return list
 }
 
 // legend explains the flags in a table with their remedies, and the signs that it uses.
@@ -183,11 +188,9 @@ func (t Table) rowFlags(values []Field) (text string, signOf map[plan.Flag]strin
 	for _, f := range values {
 		all = append(all, t.shownFlags(f.Flags)...)
 	}
-	slices.SortFunc(all, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
-	all = slices.Compact(all)
 	signOf = map[plan.Flag]string{}
 	var parts []string
-	for _, flag := range all {
+	for _, flag := range distinctFlags(all) {
 		unflagged := func(f Field) bool {
 			return (f.Number != nil || len(f.Flags) > 0) && !slices.Contains(f.Flags, flag)
 		}
@@ -278,7 +281,7 @@ func (f Field) Full() string {
 	if f.Number != nil {
 		parts = append(parts, display.PlusMinus(*f.Number, f.Bound))
 	}
-	parts = append(parts, f.Mark, words(f.Flags))
+	parts = append(parts, f.Mark, flagText(f.Flags))
 	if f.Verdict == plan.Invalid && f.Number != nil {
 		parts = append(parts, string(plan.Invalid))
 	}

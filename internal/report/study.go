@@ -48,11 +48,7 @@ func Together(studies []Study, marks []string) Study {
 		all.Run.Repeat, all.Run.Strict = max(all.Run.Repeat, s.Run.Repeat), all.Run.Strict || s.Run.Strict
 		all.Run.Name = cmp.Or(all.Run.Name, s.Run.Name)
 		all.Run.Metrics = all.Run.Metrics.Join(s.Run.Metrics...)
-		for _, axis := range s.Run.Axes {
-			if !slices.Contains(all.Run.Axes, axis) {
-				all.Run.Axes = append(all.Run.Axes, axis)
-			}
-		}
+		all.Run.Axes = addNew(all.Run.Axes, s.Run.Axes...)
 		all.repeat(marks[i]+":", s.Run, s.Outcomes)
 		for _, c := range s.Run.Cells {
 			c.ID = marks[i] + ":" + c.ID

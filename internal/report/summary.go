@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
@@ -15,8 +16,8 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	for _, o := range outcomes {
 		n[o.Verdict]++
 	}
-	total, most := total(run, outcomes)
-	text := fmt.Sprintf("%s%s: %d valid, %d invalid, %d unknown", most, display.Count(total, "task"), n[plan.Valid],
+	total, atMost := total(run, outcomes)
+	text := fmt.Sprintf("%s%s: %d valid, %d invalid, %d unknown", atMost, display.Count(total, "task"), n[plan.Valid],
 		n[plan.Invalid], n[plan.Unknown])
 	if missing := total - len(outcomes); missing > 0 {
 		text += fmt.Sprintf(", %d not run", missing)
@@ -39,16 +40,50 @@ func Flagged(outcomes []plan.Outcome) (n int) {
 	return n
 }
 
-// total returns the number of tasks of a run. most is "at most " if that is an upper bound, else empty.
-func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
+// Count is a number of tasks with the same verdict, or that are not run, or that have flags.
+type Count struct {
+	What string
+	N    int
+}
+
+// Counts returns the numbers of tasks of a run that are above 0, in the order of Summary.
+func Counts(run plan.Run, outcomes []plan.Outcome) (all []Count) {
+	n := map[plan.Verdict]int{}
+	for _, o := range outcomes {
+		n[o.Verdict]++
+	}
+	tasks, _ := total(run, outcomes)
+	for _, c := range []Count{{string(plan.Valid), n[plan.Valid]}, {string(plan.Invalid), n[plan.Invalid]},
+		{string(plan.Unknown), n[plan.Unknown]}, {"not run", tasks - len(outcomes)},
+		{"with flags", Flagged(outcomes)}} {
+		if c.N > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Took returns the time from the start of a run to the end of its last outcome; 0: unknown.
+func Took(run plan.Run, outcomes []plan.Outcome) (took time.Duration) {
+	if run.Started.IsZero() {
+		return 0
+	}
+	for _, o := range outcomes {
+		took = max(took, o.Ended.Sub(run.Started))
+	}
+	return took
+}
+
+// total returns the number of tasks of a run. atMost is "at most " if that is an upper bound, else empty.
+func total(run plan.Run, outcomes []plan.Outcome) (n int, atMost string) {
 	rounds := sampling.Of(run, outcomes)
 	return rounds.Tasks(), display.AtMost(rounds.Open())
 }
 
 // NotRun returns the number of tasks without an outcome, as text; empty: none.
 func NotRun(run plan.Run, outcomes []plan.Outcome) string {
-	if n, most := total(run, outcomes); n > len(outcomes) {
-		return fmt.Sprintf("%d of %s%d tasks were not run", n-len(outcomes), most, n)
+	if n, atMost := total(run, outcomes); n > len(outcomes) {
+		return fmt.Sprintf("%d of %s%d tasks were not run", n-len(outcomes), atMost, n)
 	}
 	return ""
 }
@@ -104,6 +139,5 @@ func allFlags(o plan.Outcome) []plan.Flag {
 	for _, v := range o.Values {
 		flags = append(flags, v.Flags...)
 	}
-	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
-	return slices.Compact(flags)
+	return distinctFlags(flags)
 }

@@ -46,36 +46,16 @@ func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table,
 // title names a run, with its duration and the numbers of its cells and verdicts.
 func title(run plan.Run, outcomes []plan.Outcome) string {
 	text := fmt.Sprintf("%s, run %s", cmp.Or(run.Name, "unnamed"), run.ID)
-	var ended time.Time
-	for _, o := range outcomes {
-		if o.Ended.After(ended) {
-			ended = o.Ended
-		}
-	}
-	if took := ended.Sub(run.Started); took >= time.Second && !run.Started.IsZero() {
+	if took := Took(run, outcomes); took >= time.Second {
 		text += ", " + display.Elapsed(took)
 	}
 	text += ": " + display.Count(len(run.Cells), "cell")
-	n, most := total(run, outcomes)
-	if n != len(run.Cells) {
-		text += ", " + most + display.Count(n, "task")
+	if n, atMost := total(run, outcomes); n != len(run.Cells) {
+		text += ", " + atMost + display.Count(n, "task")
 	}
-	count := func(n int, what string) {
-		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, what)
-		}
+	for _, c := range Counts(run, outcomes) {
+		text += fmt.Sprintf(", %d %s", c.N, c.What)
 	}
-	for _, v := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
-		with := 0
-		for _, o := range outcomes {
-			if o.Verdict == v {
-				with++
-			}
-		}
-		count(with, string(v))
-	}
-	count(n-len(outcomes), "not run")
-	count(Flagged(outcomes), "with flags")
 	return text
 }
 

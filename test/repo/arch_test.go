@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"internal/report/chart": {},
 	"internal/runview": {"internal/wire", "internal/sampling", "internal/plan",
 		"internal/record"},
-	"internal/report/page": {"internal/display", "internal/sampling", "internal/compare", "internal/report",
+	"internal/report/page": {"internal/display", "internal/compare", "internal/report",
 		"internal/report/chart", "internal/judge", "internal/runs", "internal/record", "internal/plan"},
 	"internal/digest": {"internal/display", "internal/compare", "internal/history",
 		"internal/history/change", "internal/stats", "internal/plan", "internal/report"},

@@ -72,8 +72,8 @@ func (s scale) rounded() scale {
 		s.from, s.to = 0, 1
 	}
 	if s.At != nil { // a small margin at both ends
-		room := max(0.05*(s.to-s.from), 1e-9)
-		s.from, s.to = s.from-room, s.to+room
+		margin := max(0.05*(s.to-s.from), 1e-9)
+		s.from, s.to = s.from-margin, s.to+margin
 		return s
 	}
 	switch s.Kind {

@@ -32,9 +32,9 @@ type Bar struct {
 }
 
 const (
-	barHeight = 13.0
-	rowGap    = 9.0
-	nameMost  = 210.0 // wide("connection-per-message-confirm") is less
+	barHeight    = 13.0
+	rowGap       = 9.0
+	maxNameWidth = 210.0 // wide("connection-per-message-confirm") is less
 )
 
 // SVG draws the rows.
@@ -88,7 +88,7 @@ func (r Rows) frame(height float64) frame {
 	var xs []float64
 	name, text := 0.0, 0.0
 	for _, row := range r.Rows {
-		name = max(name, min(nameMost, wide(row.Name)))
+		name = max(name, min(maxNameWidth, wide(row.Name)))
 		for _, v := range row.Values {
 			if !v.Absent {
 				xs = append(xs, v.At)
@@ -121,8 +121,7 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 	for _, v := range row.Values {
 		base := y + barHeight/2 + fontSize*0.35
 		if v.Absent {
-			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4), num(base),
-				html.EscapeString(v.Text), html.EscapeString(v.Title))
+			v.absent(c, f, base)
 			y += barHeight
 			continue
 		}
@@ -136,7 +135,7 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 		}
 		c.rect(class, f.left, y+1.5, x-f.left, barHeight-3, v.Title)
 		if v.High > v.Low {
-			whisker(c, f, v, y+barHeight/2)
+			v.whisker(c, f, y+barHeight/2)
 		}
 		x = max(x, f.px(v.High)) + 4
 		c.label("", "start", x, base, v.Text, width-x)
@@ -144,7 +143,13 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 	}
 }
 
-func whisker(c *canvas, f frame, v Bar, y float64) {
+// absent draws the text of a bar without a value.
+func (v Bar) absent(c *canvas, f frame, y float64) {
+	fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4), num(y),
+		html.EscapeString(v.Text), html.EscapeString(v.Title))
+}
+
+func (v Bar) whisker(c *canvas, f frame, y float64) {
 	low, high := f.px(v.Low), f.px(v.High)
 	c.line("base", low, y, high, y)
 	c.line("base", low, y-3, low, y+3)
@@ -161,12 +166,11 @@ func (row Row) dots(c *canvas, f frame, y float64) {
 			row.span(c, f, v.Look, at[v.Look])
 		}
 		if v.Absent {
-			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4),
-				num(at[v.Look]+fontSize*0.35), html.EscapeString(v.Text), html.EscapeString(v.Title))
+			v.absent(c, f, at[v.Look]+fontSize*0.35)
 			continue
 		}
 		if v.High > v.Low {
-			whisker(c, f, v, at[v.Look])
+			v.whisker(c, f, at[v.Look])
 		}
 		c.marker(v.Look, v.Shape, v.Flagged, f.px(v.At), at[v.Look], v.Title)
 		if v.Text != "" {

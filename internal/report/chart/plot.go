@@ -139,10 +139,9 @@ func (f frame) grid(c *canvas) {
 	for i, t := range ticks {
 		x := f.left + t.at*(f.right-f.left)
 		c.line("base", x, f.bottom, x, f.bottom+4)
-		room := (f.right - f.left) / float64(max(1, len(ticks)))
 		text := t.text
 		if f.x.Kind == Ordinal {
-			text = fitted(text, max(room, 4*charWide))
+			text = fitted(text, max((f.right-f.left)/float64(len(ticks)), 4*charWide))
 		}
 		half := wide(text) / 2
 		at := min(max(x, half), width-half)

@@ -153,15 +153,15 @@ func wide(text string) (w float64) {
 	return w
 }
 
-// fitted shortens a text in the middle until its width is at most most: names often differ at their ends.
-func fitted(text string, most float64) string {
-	if wide(text) <= most {
+// fitted shortens a text in the middle to a maximum width: names often differ at their ends.
+func fitted(text string, maxWidth float64) string {
+	if wide(text) <= maxWidth {
 		return text
 	}
 	letters := []rune(text)
 	for n := len(letters) - 1; n > 2; n-- {
 		cut := string(letters[:(n+1)/2]) + "…" + string(letters[len(letters)-n/2:])
-		if wide(cut) <= most {
+		if wide(cut) <= maxWidth {
 			return cut
 		}
 	}

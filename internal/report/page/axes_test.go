@@ -22,7 +22,7 @@ func TestTooltips(t *testing.T) {
 		{report.Field{Text: "–", Flags: []plan.Flag{plan.Backlog}}, "threads=1: p99 – backlog"},
 	} {
 		s := spot{at: map[string]string{"threads": "1"}, values: map[string]report.Field{"v": x.f}}
-		if got := d.tell(s, shown{"v", "p99"}); got != x.want {
+		if got := d.describe(s, shown{"v", "p99"}); got != x.want {
 			t.Errorf("%q, want %q", got, x.want)
 		}
 	}

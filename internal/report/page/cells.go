@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -27,24 +26,24 @@ type cellView struct {
 
 // taskView is the details of one repetition.
 type taskView struct {
-	Title     string
-	Outcome   plan.Outcome
-	Took      string
-	Figures   []figure
-	Account   []accountRow
-	Values    []valueTable
-	Events    []plan.Event
-	MoreEvent int
+	Title      string
+	Outcome    plan.Outcome
+	Took       string
+	Figures    []figure
+	Accounting []accountingRow
+	Values     []valueTable
+	Events     []plan.Event
+	MoreEvent  int
 }
 
-// accountRow is one line of a task's delivery accounting.
-type accountRow struct {
+// accountingRow is one line of a task's delivery accounting.
+type accountingRow struct {
 	Name string
 	N    uint64
 }
 
-func account(l plan.Ledger) []accountRow {
-	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed},
+func accounting(l plan.Ledger) []accountingRow {
+	return []accountingRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed},
 		{"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
 		{"unroutable", l.Unroutable}, {"received", l.Received}, {"dropped", l.Dropped}, {"lost", l.Lost},
 		{"confirmed but lost", l.LostConfirmed}, {"undrained", l.Undrained},
@@ -62,8 +61,8 @@ type valueTable struct {
 }
 
 type valueRow struct {
-	Name, Title, Text, Doc string
-	Value                  plan.Value
+	Name, Text string
+	Value      plan.Value
 }
 
 // absence is a list of values that have no number for the same reason.
@@ -147,18 +146,12 @@ func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 		return cells, ""
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(urgency(cells[a]), urgency(cells[b])) })
-	room := Detailed
-	var taken []int
-	for _, i := range order {
-		if room -= len(cells[i]); room < 0 && len(taken) > 0 {
-			break
-		}
-		taken = append(taken, i)
+	n, shown := 0, 0
+	for n < len(order) && (n == 0 || shown+len(cells[order[n]]) <= Detailed) {
+		shown += len(cells[order[n]])
+		n++
 	}
-	slices.Sort(taken)
-	for _, i := range taken {
-		chosen = append(chosen, cells[i])
-	}
+	chosen = permuted(cells, slices.Sorted(slices.Values(order[:n])))
 	return chosen,
 		fmt.Sprintf("Details of %d of %d cells: those that are not valid, then those with flags, then the first of the matrix. The tables contain all cells; ctl show -o html --all shows the details of all.",
 			len(chosen), len(cells))
@@ -204,21 +197,21 @@ func cellOf(cell []detail) (cellView, error) {
 }
 
 func workload(w plan.Workload) string {
-	text, err := json.Marshal(w)
+	text, err := json.MarshalIndent(w, "", "  ")
 	if err != nil {
 		return err.Error()
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, text, "", "  ") != nil {
-		return string(text)
-	}
-	return out.String()
+	return string(text)
 }
 
 func taskOf(d detail, m *record.Merged) taskView {
 	o := d.outcome
 	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(),
-		Account: account(o.Ledger), Values: valueTables(o, d.task.Metrics)}
+		Accounting: accounting(o.Ledger)}
+	v.Values = []valueTable{valuesOf("", o.Verdict, nil, o.Values, d.task.Metrics)}
+	for _, g := range o.Groups {
+		v.Values = append(v.Values, valuesOf(g.Name, g.Verdict, g.Reasons, g.Values, d.task.Metrics))
+	}
 	for _, e := range o.Events {
 		if e.Kind != plan.EventCores {
 			v.Events = append(v.Events, e)
@@ -232,15 +225,6 @@ func taskOf(d detail, m *record.Merged) taskView {
 	return v
 }
 
-// valueTables returns all values of an outcome and of its groups.
-func valueTables(o plan.Outcome, metrics plan.Metrics) []valueTable {
-	tables := []valueTable{valuesOf("", o.Verdict, nil, o.Values, metrics)}
-	for _, g := range o.Groups {
-		tables = append(tables, valuesOf(g.Name, g.Verdict, g.Reasons, g.Values, metrics))
-	}
-	return tables
-}
-
 func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[string]plan.Value,
 	metrics plan.Metrics) valueTable {
 	t := valueTable{Group: group, Verdict: verdict, Reasons: reasons}
@@ -249,8 +233,7 @@ func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[s
 		switch {
 		case !has:
 		case v.NA == "":
-			t.Rows = append(t.Rows, valueRow{Name: info.Name, Title: info.Title, Text: report.Show(info, v),
-				Doc: info.Doc, Value: v})
+			t.Rows = append(t.Rows, valueRow{info.Name, report.Show(info, v), v})
 		default:
 			i := slices.IndexFunc(t.Absent, func(a absence) bool { return a.Why == v.NA })
 			if i < 0 {

@@ -35,15 +35,12 @@ const comparisonCSS = "\ntd.worse { color: var(--bad); font-weight: 600; } td.be
 
 // comparisonSheet is the data of the page's template.
 type comparisonSheet struct {
-	CSS         template.CSS
-	Title       string
-	Sides       []string
-	Besides     []tableView
-	Tables      []tableView
-	Found, Left []string
-	Method      []string
-	Summary     string
-	Data        compare.Comparison
+	CSS      template.CSS
+	Title    string
+	Compared report.Compared
+	Besides  []tableView
+	Tables   []tableView
+	Data     compare.Comparison
 }
 
 // WriteComparison writes a comparison as one HTML file without external resources and scripts. All text of users is
@@ -51,10 +48,8 @@ type comparisonSheet struct {
 func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewCompared(c)
 	// nolint:gosec // our own
-	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides,
-		Besides: tableViews(x.Besides, false),
-		Tables:  tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method, Summary: x.Summary,
-		Data: c}
+	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Compared: x,
+		Besides: tableViews(x.Besides, false), Tables: tableViews(x.Tables, false), Data: c}
 	var names []string
 	for _, s := range c.Sides {
 		names = append(names, s.Mark)

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
-	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/chart"
 )
 
@@ -22,8 +23,8 @@ type curve struct {
 	off    string // its maximum error, as text
 }
 
-// curves are the distributions of a cell by their kind.
-type curves struct{ send, processing []curve }
+// curves are the distributions of a cell, by the index of their kind.
+type curves [2][]curve
 
 // distributions are the kinds of distributions. name is the prefix of their values.
 var distributions = []struct {
@@ -41,7 +42,7 @@ func (c *curves) add(d detail, m *record.Merged) {
 	for n, part := range d.task.Parts() {
 		name, values, ledger, of := d.title, d.outcome.Values, d.outcome.Ledger, m.Group(part.Group)
 		if part.Group != "" {
-			name = joined(d.title, "group "+part.Group)
+			name = strings.TrimPrefix(d.title+", group "+part.Group, ", ")
 			values, ledger = nil, plan.Ledger{}
 			if n < len(d.outcome.Groups) {
 				values, ledger = d.outcome.Groups[n].Values, d.outcome.Groups[n].Ledger
@@ -52,33 +53,24 @@ func (c *curves) add(d detail, m *record.Merged) {
 			subscriptions = 0
 		}
 		undrained := judge.UndrainedOf(part.Cell.Workload, of, ledger, timedOut)
-		for i, to := range []*[]curve{&c.send, &c.processing} {
-			s := distributions[i].series
-			one := curve{name: name}
-			all, answered := judge.WithUnanswered(s, of.Hist, subscriptions, undrained)
-			one.hist, one.unsent = all, all.Count()-answered.Count()
-			if v, has := values[distributions[i].name+".p50"]; has {
+		for i, kind := range distributions {
+			all, answered := judge.WithUnanswered(kind.series, of.Hist, subscriptions, undrained)
+			one := curve{name: name, hist: all, unsent: all.Count() - answered.Count()}
+			if v, has := values[kind.name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: the latency depends on the test time
 			}
-			if one.hist.Count() > 0 {
-				*to = append(*to, one)
+			if all.Count() > 0 {
+				c[i] = append(c[i], one)
 			}
 		}
 	}
 }
 
-func joined(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ", " + b
-}
-
 // figures draws one figure per kind of distribution.
 func (c *curves) figures() (all []figure) {
-	for i, some := range [][]curve{c.send, c.processing} {
-		if len(some) > 0 {
-			all = append(all, distribution(distributions[i].title, distributions[i].axis, some))
+	for i, kind := range distributions {
+		if len(c[i]) > 0 {
+			all = append(all, distribution(kind.title, kind.axis, c[i]))
 		}
 	}
 	return all
@@ -149,13 +141,13 @@ func percentiles(h *record.Hist) (points []chart.Point) {
 	for _, q := range slices.Compact(at) {
 		p := chart.Point{X: q, Y: seconds(h.Quantile(q)), Bare: named[q] == ""}
 		if !p.Bare {
-			p.Title = named[q] + ": " + report.Format(plan.Seconds, p.Y)
+			p.Title = named[q] + ": " + display.Seconds(p.Y)
 		}
 		points = append(points, p)
 	}
-	most := seconds(h.Max())
-	return append(points, chart.Point{X: last, Y: most,
-		Title: fmt.Sprintf("max of %d: %s", h.Count(), report.Format(plan.Seconds, most))})
+	highest := seconds(h.Max())
+	return append(points, chart.Point{X: last, Y: highest,
+		Title: fmt.Sprintf("max of %d: %s", h.Count(), display.Seconds(highest))})
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }

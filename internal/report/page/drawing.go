@@ -38,14 +38,24 @@ type measure struct {
 // farApart is the ratio of two rates from which a linear scale hides the lower one.
 const farApart = 100
 
+// numbers returns the numbers of the named values.
+func numbers(all []spot, names []string) (xs []float64) {
+	for _, s := range all {
+		for _, name := range names {
+			if x := s.values[name].Number; x != nil {
+				xs = append(xs, *x)
+			}
+		}
+	}
+	return xs
+}
+
 // scaled returns the measure with a logarithmic scale if its rates are far apart.
 func (m measure) scaled(all []spot) measure {
 	lowest, highest := math.Inf(1), 0.0
-	for _, s := range all {
-		for _, v := range m.values {
-			if x := s.values[v.value].Number; x != nil && *x > 0 {
-				lowest, highest = min(lowest, *x), max(highest, *x)
-			}
+	for _, x := range numbers(all, m.valueNames()) {
+		if x > 0 {
+			lowest, highest = min(lowest, x), max(highest, x)
 		}
 	}
 	if m.rates && highest >= farApart*lowest {
@@ -54,11 +64,16 @@ func (m measure) scaled(all []spot) measure {
 	return m
 }
 
-// names returns all values of a measure, including the bounds of its interval.
-func (m measure) names() (names []string) {
+func (m measure) valueNames() (names []string) {
 	for _, v := range m.values {
 		names = append(names, v.value)
 	}
+	return names
+}
+
+// names returns all values of a measure, including the bounds of its interval.
+func (m measure) names() []string {
+	names := m.valueNames()
 	if m.low != "" {
 		names = append(names, m.low, m.high)
 	}
@@ -162,20 +177,17 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 	}
 	for _, f := range facets {
 		for _, m := range measures {
-			if m.empty(all) {
+			if m.empty(f.spots) {
 				continue
 			}
 			d := drawing{axis: axis, colour: colour, measure: m.scaled(all), facet: f, names: ascending(distinct(all, axis)),
 				colours: ascending(distinct(all, colour))}
 			d.facet.spots = slices.Clone(f.spots)
-			slices.SortStableFunc(d.facet.spots, func(a,
-				b spot) int {
+			slices.SortStableFunc(d.facet.spots, func(a, b spot) int {
 				return slices.Index(d.names, a.at[axis]) - slices.Index(d.names, b.at[axis])
 			})
 			d.limit(all)
-			if fig, any := d.figure(); any {
-				v.Figures = append(v.Figures, fig)
-			}
+			v.Figures = append(v.Figures, d.figure())
 		}
 	}
 	if n := len(distinct(all, axis)); n > maxRows && scaleOf(distinct(all, axis)).values == nil {
@@ -191,10 +203,10 @@ func colourOf(others []string, all []spot) (best string) {
 	if slices.Contains(others, report.RunAxis) {
 		return report.RunAxis
 	}
-	most := 1
+	values := 1
 	for _, axis := range others {
-		if n := len(distinct(all, axis)); n <= chart.Series && n > most {
-			best, most = axis, n
+		if n := len(distinct(all, axis)); n <= chart.Series && n > values {
+			best, values = axis, n
 		}
 	}
 	return best
@@ -221,14 +233,7 @@ func facetsOf(rest []string, all []spot) (facets []facet) {
 
 // empty reports whether no spot has a number of the measure. Such a measure is not drawn.
 func (m measure) empty(all []spot) bool {
-	for _, s := range all {
-		for _, v := range m.values {
-			if s.values[v.value].Number != nil {
-				return false
-			}
-		}
-	}
-	return true
+	return len(numbers(all, m.valueNames())) == 0
 }
 
 // drawing is one measure over one axis in one facet.
@@ -249,14 +254,12 @@ func (d *drawing) limit(all []spot) {
 	if !d.measure.rates {
 		d.y.Format = latencyTicks
 	}
-	for _, s := range all {
-		for _, name := range d.measure.names() {
-			if x := s.values[name].Number; x != nil && (*x > 0 || !d.measure.log) {
-				if d.y.Min == 0 && d.measure.log {
-					d.y.Min = *x
-				}
-				d.y.Min, d.y.Max = min(d.y.Min, *x), max(d.y.Max, *x)
+	for _, x := range numbers(all, d.measure.names()) {
+		if x > 0 || !d.measure.log {
+			if d.y.Min == 0 && d.measure.log {
+				d.y.Min = x
 			}
+			d.y.Min, d.y.Max = min(d.y.Min, x), max(d.y.Max, x)
 		}
 	}
 }
@@ -269,22 +272,19 @@ func (d *drawing) title() string {
 	return title
 }
 
-// figure draws lines over numbers or times, and rows over names. any is false if there is no number.
-func (d *drawing) figure() (f figure, any bool) {
-	if d.measure.empty(d.facet.spots) {
-		return figure{}, false
-	}
+// figure draws lines over numbers or times, and rows over names.
+func (d *drawing) figure() figure {
 	if s := scaleOf(d.names); s.values != nil {
-		return d.plot(s), true
+		return d.plot(s)
 	}
 	r := d.rows()
 	r.Title = d.title()
 	// nolint:gosec // the package escapes
-	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true
+	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}
 }
 
-// tell returns a value as text, with its coordinates and flags.
-func (d *drawing) tell(s spot, v shown) string {
+// describe returns a value as text, with its coordinates and flags.
+func (d *drawing) describe(s spot, v shown) string {
 	f := s.values[v.value]
 	where := d.axis + "=" + s.at[d.axis]
 	if d.colour != "" {
@@ -296,14 +296,17 @@ func (d *drawing) tell(s spot, v shown) string {
 	return where + ": " + v.name + " " + f.Full()
 }
 
-// doubtful reports whether a number has a flag, or a repetition that is invalid or unknown.
-func doubtful(f report.Field) bool {
+// isFlagged reports whether a number has a flag, or a repetition that is invalid or unknown.
+func isFlagged(f report.Field) bool {
 	return len(f.Flags) > 0 || f.Verdict == plan.Invalid || f.Verdict == plan.Unknown
 }
 
 // plot draws lines over numbers or times.
 func (d *drawing) plot(s scaleOfNumbers) figure {
-	p := chart.Plot{X: d.ticked(s), Y: d.y}
+	p := chart.Plot{X: chart.Axis{Label: d.axis + s.note, Kind: s.kind, Names: d.names}, Y: d.y}
+	if s.kind != chart.Ordinal {
+		p.X.At = s.values
+	}
 	at := map[string]float64{}
 	for i, name := range d.names {
 		at[name] = s.values[i]
@@ -324,11 +327,11 @@ func (d *drawing) plot(s scaleOfNumbers) figure {
 				if f.Number == nil || !d.measure.rates && *f.Number <= 0 {
 					gap = true
 					if n == 0 {
-						p.Absent = append(p.Absent, chart.Point{X: x, Title: d.tell(spot, v)})
+						p.Absent = append(p.Absent, chart.Point{X: x, Title: d.describe(spot, v)})
 					}
 					continue
 				}
-				point := chart.Point{X: x, Y: *f.Number, Flagged: doubtful(f), Break: gap, Title: d.tell(spot, v)}
+				point := chart.Point{X: x, Y: *f.Number, Flagged: isFlagged(f), Break: gap, Title: d.describe(spot, v)}
 				point.Low, point.High = d.bounds(spot, f)
 				l.Points = append(l.Points, point)
 				gap = false
@@ -341,15 +344,6 @@ func (d *drawing) plot(s scaleOfNumbers) figure {
 	f := plotted(d.title(), p, d.remarks(len(p.Absent) > 0)...)
 	f.Key = template.HTML(chart.Key(d.key(true))) //nolint:gosec // the package escapes
 	return f
-}
-
-// ticked returns the axis with a tick at each value.
-func (d *drawing) ticked(s scaleOfNumbers) chart.Axis {
-	a := chart.Axis{Label: d.axis + s.note, Kind: s.kind, Names: d.names}
-	if s.kind != chart.Ordinal {
-		a.At = s.values
-	}
-	return a
 }
 
 // bounds returns the interval of a number: the bounds of a search, or its own error bound. They are equal if neither is
@@ -370,16 +364,14 @@ func (d *drawing) bounds(s spot, f report.Field) (low, high float64) {
 
 // remarks explain the signs that occur in a drawing.
 func (d *drawing) remarks(absent bool) (all []string) {
-	for _, s := range d.facet.spots {
-		for _, v := range d.measure.values {
-			if f := s.values[v.value]; f.Number != nil && doubtful(f) {
-				all = append(all, "ring: flagged, not valid, or a repetition failed; see the tables for the reason")
-				break
-			}
-		}
-		if len(all) > 0 {
-			break
-		}
+	flagged := func(s spot) bool {
+		return slices.ContainsFunc(d.measure.values, func(v shown) bool {
+			f := s.values[v.value]
+			return f.Number != nil && isFlagged(f)
+		})
+	}
+	if slices.ContainsFunc(d.facet.spots, flagged) {
+		all = append(all, "ring: flagged, not valid, or a repetition failed; see the tables for the reason")
 	}
 	if absent {
 		all = append(all, "∅: no number; hover for the reason")
@@ -414,7 +406,7 @@ func (d *drawing) rows() chart.Rows {
 func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	for n, v := range d.measure.values {
 		f := s.values[v.value]
-		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Flagged: doubtful(f), Title: d.tell(s, v),
+		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Flagged: isFlagged(f), Title: d.describe(s, v),
 			Text: f.Full()}
 		if f.Number == nil || !d.measure.rates && *f.Number <= 0 {
 			if n == 0 && f.Text != "" {

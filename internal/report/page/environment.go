@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,11 +19,8 @@ type environment struct {
 type brokerView struct {
 	Run, Name, Driver string
 	Subject           plan.Subject
-	Settings          []setting
 	Tasks             int
 }
-
-type setting struct{ Name, Value string }
 
 // hostView is an agent on its host.
 type hostView struct {
@@ -82,9 +78,6 @@ func (e *environment) broker(r recorded, b plan.Broker, s plan.Subject) {
 		}
 	}
 	v := brokerView{Run: r.mark, Name: b.Name, Driver: b.Driver, Subject: s, Tasks: 1}
-	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
-		v.Settings = append(v.Settings, setting{name, s.Settings[name]})
-	}
 	if s.Label == "" {
 		v.Subject.Label = b.Version
 	}

@@ -4,23 +4,21 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
-	"time"
 
+	"example.org/lockstep/lockstep/internal/compare"
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/chart"
 	"example.org/lockstep/lockstep/internal/runs"
-	"example.org/lockstep/lockstep/internal/sampling"
 )
 
 // runView is the data of a run as a whole.
 type runView struct {
 	Mark      string // A, B, …; empty: there is only one run
 	Plan      plan.Run
-	Ended     time.Time // end of the last task with an outcome; zero: there is none
 	Took      string
-	Counts    []count
+	Counts    []report.Count
 	Problems  []string
 	Limits    []string // of the load generator and its hosts
 	Rules     []report.Ruling
@@ -32,12 +30,6 @@ type runView struct {
 	Skipped   int // combinations that skip patterns excluded
 }
 
-// count is the number of tasks with a verdict, not run, or with flags.
-type count struct {
-	Verdict string
-	N       int
-}
-
 // recorded is a run with its outcomes.
 type recorded struct {
 	mark     string
@@ -46,21 +38,11 @@ type recorded struct {
 	outcomes []plan.Outcome
 }
 
-// marks returns the names of n runs: A to Z, AA, AB and so on.
-func marks(n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		for k := i; k >= 0; k = k/26 - 1 {
-			all[i] = string(rune('A'+k%26)) + all[i]
-		}
-	}
-	return all
-}
-
 // gather reads all data of the page.
 func gather(list []*runs.Run, o Options) (sheet, error) {
 	var all []recorded
 	var studies []report.Study
+	marks := compare.Marks(len(list))
 	for i, r := range list {
 		outcomes, err := r.Outcomes()
 		if err != nil {
@@ -68,7 +50,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 		}
 		one := recorded{run: r, plan: r.Plan(), outcomes: outcomes}
 		if len(list) > 1 {
-			one.mark = marks(len(list))[i]
+			one.mark = marks[i]
 		}
 		all = append(all, one)
 		studies = append(studies, report.StudyOf(one.plan, outcomes))
@@ -78,7 +60,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 	}
 	study := studies[0]
 	if len(all) > 1 {
-		study = report.Together(studies, marks(len(all)))
+		study = report.Together(studies, marks)
 	}
 	tables := study.Build()
 	// nolint:gosec // our own
@@ -103,27 +85,9 @@ func viewOf(r recorded) runView {
 	v := runView{Mark: r.mark, Plan: r.plan, Facts: report.Facts(r.plan, r.outcomes),
 		Problems: report.Problems(r.plan, r.outcomes), Limits: report.Limitations(r.plan, r.outcomes),
 		Rules: report.Rulings(r.plan, r.outcomes), Warnings: report.Warnings(r.plan, r.outcomes),
-		Damage: r.run.Warnings(), Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
-	n := map[plan.Verdict]int{}
-	for _, o := range r.outcomes {
-		n[o.Verdict]++
-		if o.Ended.After(v.Ended) {
-			v.Ended = o.Ended
-		}
-	}
-	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
-		if n[verdict] > 0 {
-			v.Counts = append(v.Counts, count{string(verdict), n[verdict]})
-		}
-	}
-	if missing := sampling.Of(r.plan, r.outcomes).Tasks() - len(r.outcomes); missing > 0 {
-		v.Counts = append(v.Counts, count{"not run", missing})
-	}
-	if flagged := report.Flagged(r.outcomes); flagged > 0 {
-		v.Counts = append(v.Counts, count{"with flags", flagged})
-	}
-	if v.Ended.After(r.plan.Started) {
-		v.Took = display.Elapsed(v.Ended.Sub(r.plan.Started))
+		Damage: r.run.Warnings(), Counts: report.Counts(r.plan, r.outcomes), Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
+	if took := report.Took(r.plan, r.outcomes); took > 0 {
+		v.Took = display.Elapsed(took)
 	}
 	for _, e := range r.plan.Excluded {
 		if e.Kind == "n/a" {

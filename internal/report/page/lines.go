@@ -31,11 +31,7 @@ func ascending(texts []string) []string {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.values[a], s.values[b]) })
-	sorted := make([]string, len(texts))
-	for i, at := range order {
-		sorted[i] = texts[at]
-	}
-	return sorted
+	return permuted(texts, order)
 }
 
 // scaleOf chooses the scale of an axis: linear if the values are far enough apart, else logarithmic, else evenly

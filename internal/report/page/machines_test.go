@@ -139,8 +139,8 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}})
 	var c curves
 	c.add(detail{task: plan.Task{Cell: plan.Cell{Workload: plan.Default()}}}, m)
-	if len(c.processing) != 1 || c.processing[0].hist.Max() != int64(5*time.Second) {
-		t.Fatalf("%+v", c.processing)
+	if len(c[1]) != 1 || c[1][0].hist.Max() != int64(5*time.Second) {
+		t.Fatalf("%+v", c[1])
 	}
 	if notes := c.figures()[0].Notes; len(notes) != 1 ||
 		!strings.Contains(notes[0], "10 samples are ages of messages that were not sent or not delivered") {
@@ -158,7 +158,7 @@ func TestPublishOnlyCellsHaveNoEndToEndLatency(t *testing.T) {
 	work.Consumers.Nodes = 0
 	var c curves
 	c.add(detail{task: plan.Task{Cell: plan.Cell{Workload: work}}}, m)
-	if len(c.processing) > 0 {
-		t.Errorf("%d curves of end-to-end latency, want none", len(c.processing))
+	if len(c[1]) > 0 {
+		t.Errorf("%d curves of end-to-end latency, want none", len(c[1]))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/chart"
@@ -81,7 +82,7 @@ func Keep(run *runs.Run) error {
 }
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"stamp":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"stamp":       display.Time,
 	"machine":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"words":       strings.Fields,
 	"indented":    func(text string) bool { return strings.HasPrefix(text, " ") },
@@ -137,7 +138,6 @@ type tableView struct {
 	N int // from 1
 	report.Table
 	Layout report.Layout
-	Lines  []line
 	Figure *figure
 }
 
@@ -147,23 +147,13 @@ const maxUpright = 9
 // Many reports whether the table has more columns than most readers see at once.
 func (v tableView) Many() bool { return len(v.Layout.Head) > maxUpright }
 
-// line is a row of a table: its coordinates, then its values and flags.
-type line struct {
-	At     []report.Shown
-	Values []report.Shown
-}
-
 func tableViews(tables []report.Table, several bool) []tableView {
 	var views []tableView
 	for i, t := range tables {
 		if several {
 			t = beside(t)
 		}
-		v := tableView{N: i + 1, Table: t}
-		v.Layout = t.Layout()
-		for _, row := range v.Layout.Rows {
-			v.Lines = append(v.Lines, line{At: row[:v.Layout.Keys], Values: row[v.Layout.Keys:]})
-		}
+		v := tableView{N: i + 1, Table: t, Layout: t.Layout()}
 		if t.Chart != nil {
 			f := searchFigure(t)
 			v.Figure = &f
@@ -190,16 +180,18 @@ func beside(t report.Table) report.Table {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return place[t.Rows[0][a].Value] - place[t.Rows[0][b].Value] })
 	out := t
-	out.Head, out.Rows = nil, nil
-	for _, i := range order {
-		out.Head = append(out.Head, t.Head[i])
-	}
+	out.Head, out.Rows = permuted(t.Head, order), nil
 	for _, row := range t.Rows {
-		var moved []report.Field
-		for _, i := range order {
-			moved = append(moved, row[i])
-		}
-		out.Rows = append(out.Rows, moved)
+		out.Rows = append(out.Rows, permuted(row, order))
+	}
+	return out
+}
+
+// permuted returns the items of a list in the order of their indices.
+func permuted[T any](list []T, order []int) []T {
+	out := make([]T, len(order))
+	for i, at := range order {
+		out[i] = list[at]
 	}
 	return out
 }

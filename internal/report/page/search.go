@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"math"
 
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
@@ -12,11 +13,11 @@ import (
 // latencyTicks formats the ticks of a latency axis: 1, 2 or 5 times a power of ten seconds.
 func latencyTicks(x float64) string {
 	for _, u := range []struct {
-		least float64
-		name  string
+		size float64
+		name string
 	}{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}} {
-		if x >= u.least*0.999 {
-			return fmt.Sprintf("%.3g %s", x/u.least, u.name)
+		if x >= u.size*0.999 {
+			return fmt.Sprintf("%.3g %s", x/u.size, u.name)
 		}
 	}
 	return fmt.Sprintf("%.3g ns", x*1e9)
@@ -66,7 +67,7 @@ func searchFigure(t report.Table) figure {
 				if x := latency.of(p); x != nil && answer.is(p.Answer) {
 					l.Points = append(l.Points, chart.Point{X: p.Rate, Y: *x,
 						Title: fmt.Sprintf("%s msg/s %s: %s %s", display.Number(p.Rate), p.Answer, latency.name,
-							report.Format(plan.Seconds, *x))})
+							display.Seconds(*x))})
 				}
 			}
 			if len(l.Points) > 0 {
@@ -89,14 +90,11 @@ func searchFigure(t report.Table) figure {
 
 // ratesAxis returns a linear axis from zero, or a logarithmic one if the rates are far apart.
 func ratesAxis(points []report.Point) chart.Axis {
-	least, most := 0.0, 0.0
+	lowest, highest := math.Inf(1), 0.0
 	for _, p := range points {
-		if least == 0 || p.Rate < least {
-			least = p.Rate
-		}
-		most = max(most, p.Rate)
+		lowest, highest = min(lowest, p.Rate), max(highest, p.Rate)
 	}
-	if most > 20*least {
+	if highest > 20*lowest {
 		return chart.Axis{Label: "target rate, msg/s (log)", Kind: chart.Log, Format: rateTicks}
 	}
 	return chart.Axis{Label: "target rate, msg/s", Zero: true, Format: rateTicks}

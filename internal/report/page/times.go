@@ -34,10 +34,7 @@ func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure)
 				c.values = g.Values
 			}
 		}
-		all = append(all, c.rates(), c.latencies())
-		if f, any := c.waiting(); any {
-			all = append(all, f)
-		}
+		all = append(append(all, c.rates(), c.latencies()), c.backlog()...)
 	}
 	if len(all) == 0 {
 		return nil
@@ -156,14 +153,16 @@ func (c partPeriods) means(what string) string {
 // rates draws the publish, confirm and consume rates. Each rate covers its period from the beginning to the end.
 func (c partPeriods) rates() figure {
 	p := c.plot("msg/s", false, rateTicks)
+	w := c.task.Cell.Workload
+	publishes := w.Publishers.Nodes > 0
 	kinds := []struct {
 		counter record.Counter
 		name    string
 		shown   bool
 	}{
-		{record.Sent, "publish", c.task.Cell.Workload.Publishers.Nodes > 0},
-		{record.Confirmed, "confirmed", c.task.Cell.Workload.Publishers.Nodes > 0 && c.task.Cell.Workload.Publishers.Confirmed()},
-		{record.Received, "consume", c.task.Cell.Workload.Consumers.Nodes > 0},
+		{record.Sent, "publish", publishes},
+		{record.Confirmed, "confirmed", publishes && w.Publishers.Confirmed()},
+		{record.Received, "consume", w.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {
 		if k.shown {
@@ -177,9 +176,9 @@ func (c partPeriods) rates() figure {
 		}
 	}
 	p.Hovers = c.hovers(func(s *period) (parts []string) {
-		for i, k := range kinds {
+		for _, k := range kinds {
 			if k.shown {
-				parts = append(parts, kinds[i].name+" "+report.Format(plan.PerSecond, s.rate(k.counter))+"/s")
+				parts = append(parts, k.name+" "+report.Format(plan.PerSecond, s.rate(k.counter))+"/s")
 			}
 		}
 		return parts
@@ -188,10 +187,10 @@ func (c partPeriods) rates() figure {
 		"; the first and last seconds are only partly under load")
 }
 
-func (c partPeriods) hovers(tell func(*period) []string) (all []chart.Band) {
+func (c partPeriods) hovers(texts func(*period) []string) (all []chart.Band) {
 	for i := range c.periods {
 		s := &c.periods[i]
-		text := fmt.Sprintf("%g–%g s: %s", s.from, s.to, strings.Join(tell(s), ", "))
+		text := fmt.Sprintf("%g–%g s: %s", s.from, s.to, strings.Join(texts(s), ", "))
 		all = append(all, chart.Band{From: s.from, To: s.to, Text: text})
 	}
 	return all
@@ -210,8 +209,8 @@ func (c partPeriods) latencies() figure {
 			notes = append(notes, k.name+": "+v.NA)
 			continue
 		}
-		if words := between(c.values[k.name+".p50"]); words != "" {
-			notes = append(notes, k.name+": "+words)
+		if bound := between(c.values[k.name+".p50"]); bound != "" {
+			notes = append(notes, k.name+": "+bound)
 		}
 		for n, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p99", Q: 0.99}} {
 			p.Series = append(p.Series, c.quantile(k.series, q, i, n))
@@ -224,9 +223,8 @@ func (c partPeriods) latencies() figure {
 		for _, l := range kinds {
 			if h := s.hists[l.series]; h != nil && h.Count() > 0 && c.values[l.name+".p50"].NA == "" {
 				parts = append(parts, fmt.Sprintf("%s p50 %s, p99 %s, max %s", l.name,
-					report.Format(plan.Seconds, seconds(h.Quantile(0.5))),
-					report.Format(plan.Seconds, seconds(h.Quantile(0.99))),
-					report.Format(plan.Seconds, seconds(h.Max()))))
+					display.Seconds(seconds(h.Quantile(0.5))), display.Seconds(seconds(h.Quantile(0.99))),
+					display.Seconds(seconds(h.Max()))))
 			}
 		}
 		return parts
@@ -239,9 +237,9 @@ func between(v plan.Value) string {
 	switch {
 	case slices.Contains(v.Flags, plan.ClockUnsafe):
 		return "clock-unsafe: times from clocks of different hosts; error bound of each time: " +
-			report.Format(plan.Seconds, v.Bound)
+			display.Seconds(v.Bound)
 	case v.Bound > 0:
-		return "error bound of each time, from clock offsets: ± " + report.Format(plan.Seconds, v.Bound)
+		return "error bound of each time, from clock offsets: ± " + display.Seconds(v.Bound)
 	}
 	return ""
 }
@@ -263,12 +261,12 @@ func (c partPeriods) quantile(s record.Series, q plan.Quantile, look, dash int) 
 	return l
 }
 
-// waiting draws the number of messages that are sent and not received at the end of each period, over all
+// backlog draws the number of messages that are sent and not received at the end of each period, over all
 // subscriptions.
-func (c partPeriods) waiting() (f figure, any bool) {
+func (c partPeriods) backlog() []figure {
 	w := c.task.Cell.Workload
 	if w.Consumers.Nodes == 0 || w.Publishers.Nodes == 0 {
-		return figure{}, false
+		return nil
 	}
 	subscriptions := int64(max(1, w.Topology.Subscriptions))
 	p := c.plot("messages", false, rateTicks)
@@ -286,7 +284,7 @@ func (c partPeriods) waiting() (f figure, any bool) {
 	p.Hovers = c.hovers(func(s *period) []string {
 		return []string{display.Number(float64(levels[s.from])) + " not received at the end"}
 	})
-	return plotted(c.title("Backlog over time"), p, c.means("level at the end of")), true
+	return []figure{plotted(c.title("Backlog over time"), p, c.means("level at the end of"))}
 }
 
 // maxLines limits the agents or nodes in a drawing, and maxMetrics the drawn metrics of a broker.
@@ -297,14 +295,8 @@ const (
 
 // machines draws the resource usage of agents and brokers.
 func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
-	hosts := m.Hosts()
-	if f, any := t.samples("Agents, CPU", "cores", hosts, cores,
-		func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }); any {
-		all = append(all, f)
-	}
-	if f, any := t.pauses(m); any {
-		all = append(all, f)
-	}
+	all = append(t.samples("Agents, CPU", "cores", m.Hosts(), cores,
+		func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }), t.pauses(m)...)
 	for _, part := range d.task.Parts() {
 		of := ""
 		if part.Group != "" {
@@ -317,17 +309,10 @@ func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 		if len(seen) == 0 {
 			seen = hostsOf(b.Name, d.task, m)
 		}
-		has := func(of func(record.HostSample) float64) func(record.HostSample) (float64, bool) {
-			return func(h record.HostSample) (float64, bool) { return of(h), h.HasBroker }
-		}
-		if f, any := t.samples("Broker "+b.Name+", CPU of its processes", "cores", seen, cores,
-			has(func(h record.HostSample) float64 { return h.BrokerCPU })); any {
-			all = append(all, f)
-		}
-		if f, any := t.samples("Broker "+b.Name+", memory of its processes", "bytes", seen, memory,
-			has(func(h record.HostSample) float64 { return float64(h.BrokerRSS) })); any {
-			all = append(all, f)
-		}
+		all = append(all, t.samples("Broker "+b.Name+", CPU of its processes", "cores", seen, cores,
+			func(h record.HostSample) (float64, bool) { return h.BrokerCPU, h.HasBroker })...)
+		all = append(all, t.samples("Broker "+b.Name+", memory of its processes", "bytes", seen, display.Bytes,
+			func(h record.HostSample) (float64, bool) { return float64(h.BrokerRSS), h.HasBroker })...)
 	}
 	return all
 }
@@ -345,11 +330,9 @@ func hostsOf(broker string, task plan.Task, m *record.Merged) map[string][]recor
 
 func cores(x float64) string { return fmt.Sprintf("%.3g", x) }
 
-func memory(x float64) string { return report.Format(plan.Bytes, x) }
-
 // samples draws one metric of hosts, with a line per host that has it.
 func (t timeline) samples(title, label string, hosts map[string][]record.HostSample, format func(float64) string,
-	of func(record.HostSample) (float64, bool)) (figure, bool) {
+	of func(record.HostSample) (float64, bool)) []figure {
 	p := t.plot(label, false, format)
 	left := 0
 	for _, agent := range slices.Sorted(maps.Keys(hosts)) {
@@ -367,18 +350,19 @@ func (t timeline) samples(title, label string, hosts map[string][]record.HostSam
 			p.Series = append(p.Series, l)
 		}
 	}
-	return t.finished(title, p, left)
+	return finished(title, p, left)
 }
 
-func (t timeline) finished(title string, p chart.Plot, left int) (figure, bool) {
+// finished returns the figure of a plot from which some lines are left out. A plot without lines has none.
+func finished(title string, p chart.Plot, left int) []figure {
 	if len(p.Series) == 0 {
-		return figure{}, false
+		return nil
 	}
 	var notes []string
 	if left > 0 {
 		notes = append(notes, fmt.Sprintf("%d more are not shown", left))
 	}
-	return plotted(title, p, notes...), true
+	return []figure{plotted(title, p, notes...)}
 }
 
 // thinned returns at most maxPoints samples, evenly chosen.
@@ -391,7 +375,7 @@ func thinned[T any](samples []T) (some []T) {
 }
 
 // pauses draws the longest pauses of the agents: garbage collection, waits for a processor, and send delays.
-func (t timeline) pauses(m *record.Merged) (figure, bool) {
+func (t timeline) pauses(m *record.Merged) []figure {
 	periods, each := periodsOf(m)
 	p := t.plot("longest (log)", true, latencyTicks)
 	for i, s := range []struct {
@@ -403,7 +387,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 		for _, at := range periods {
 			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
 				l.Points = append(l.Points, chart.Point{X: (at.from + at.to) / 2, Y: seconds(h.Max()),
-					Title: s.name + ": " + report.Format(plan.Seconds, seconds(h.Max()))})
+					Title: s.name + ": " + display.Seconds(seconds(h.Max()))})
 			}
 		}
 		if len(l.Points) > 0 {
@@ -411,9 +395,9 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 		}
 	}
 	if len(p.Series) == 0 {
-		return figure{}, false
+		return nil
 	}
-	return plotted("Agents, pauses", p, partPeriods{each: each}.means("the longest of")), true
+	return []figure{plotted("Agents, pauses", p, partPeriods{each: each}.means("the longest of"))}
 }
 
 // brokerFigures draws the metrics that the broker of a part of a task reported, with a line per node. of names the part
@@ -436,9 +420,12 @@ func (t timeline) brokerFigures(of string, m *record.Merged, metrics plan.Metric
 			left++
 			continue
 		}
-		unit := plan.Unit(f.Unit)
-		p := t.plot(f.Unit, false, formatOf(unit))
-		p.Y.Whole = unit == plan.Count
+		format := rateTicks
+		if f.Unit == string(plan.Bytes) {
+			format = display.Bytes
+		}
+		p := t.plot(f.Unit, false, format)
+		p.Y.Whole = f.Unit == string(plan.Count)
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
 			if len(p.Series) == maxLines {
 				break
@@ -450,9 +437,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged, metrics plan.Metric
 			}
 			p.Series = append(p.Series, l)
 		}
-		if fig, any := t.finished("Broker: "+plan.MetricTitle(f.Name)+of, p, len(nodes)-len(p.Series)); any {
-			all = append(all, fig)
-		}
+		all = append(all, finished("Broker: "+plan.MetricTitle(f.Name)+of, p, len(nodes)-len(p.Series))...)
 	}
 	if left > 0 {
 		last := &all[len(all)-1]
@@ -464,18 +449,9 @@ func (t timeline) brokerFigures(of string, m *record.Merged, metrics plan.Metric
 // flat reports whether a metric never changed. Such a metric is not drawn, because the values show it.
 func flat(nodes map[string][]record.ProbeSample) bool {
 	for _, samples := range nodes {
-		for _, s := range samples {
-			if s.Value != samples[0].Value {
-				return false
-			}
+		if slices.ContainsFunc(samples, func(s record.ProbeSample) bool { return s.Value != samples[0].Value }) {
+			return false
 		}
 	}
 	return true
-}
-
-func formatOf(u plan.Unit) func(float64) string {
-	if u == plan.Bytes {
-		return memory
-	}
-	return rateTicks
 }

@@ -121,15 +121,15 @@ func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	return s, f
 }
 
-// rooms is the folder of the runs of all tests. Most tests read the same two runs, which are created once.
-var rooms string
+// runsDir is the folder of the runs of all tests. Most tests read the same two runs, which are created once.
+var runsDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lockstep-page-*")
 	if err != nil {
 		panic(err)
 	}
-	rooms = dir
+	runsDir = dir
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		panic(err)
@@ -140,7 +140,7 @@ func TestMain(m *testing.M) {
 // world opens a run that is created once and never changed.
 func world(t *testing.T, id string) *runs.Run {
 	t.Helper()
-	if run, err := runs.Open(rooms, filepath.Join(rooms, id)); err == nil {
+	if run, err := runs.Open(runsDir, filepath.Join(runsDir, id)); err == nil {
 		return run
 	}
 	return makeWorld(t, id)
@@ -151,7 +151,7 @@ func makeWorld(t *testing.T, id string) *runs.Run {
 	t.Helper()
 	plan8 := matrix(t, id, 8, 2)
 	plan8.Cells[6].Workload.Search = &plan.Search{While: "p99 < 50ms", Repeats: 3}
-	dir, err := runs.Create(rooms, plan8)
+	dir, err := runs.Create(runsDir, plan8)
 	if err != nil {
 		t.Fatal(err)
 	}
