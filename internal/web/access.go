@@ -32,9 +32,9 @@ func ReadUsers(path string) (Users, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read users: %w", err)
 	}
-	var faults []error
+	var problems []error
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o002 != 0 {
-		faults = append(faults, fmt.Errorf("every user of this host can write to %s; run chmod o-w on it", path))
+		problems = append(problems, fmt.Errorf("every user of this host can write to %s; run chmod o-w on it", path))
 	}
 	users := Users{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -47,22 +47,22 @@ func ReadUsers(path string) (Users, error) {
 		_, bad := bcrypt.Cost([]byte(hash))
 		switch {
 		case name == "" || bad != nil: // the line may be a password and is not shown
-			faults = append(faults,
+			problems = append(problems,
 				fmt.Errorf("%s:%d: not of the form NAME:HASH with a bcrypt hash; create the line with \"ctl fleet hash-password NAME\"", path,
 					n))
 		case users[name] != nil:
-			faults = append(faults, fmt.Errorf("%s:%d: duplicate user %q; remove one line", path, n, name))
+			problems = append(problems, fmt.Errorf("%s:%d: duplicate user %q; remove one line", path, n, name))
 		}
 		users[name] = []byte(hash)
 	}
 	if err := lines.Err(); err != nil {
-		faults = append(faults, err)
+		problems = append(problems, err)
 	}
-	if len(users) == 0 && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("%s contains no users; create a line with \"ctl fleet hash-password NAME\"", path))
+	if len(users) == 0 && len(problems) == 0 {
+		problems = append(problems, fmt.Errorf("%s contains no users; create a line with \"ctl fleet hash-password NAME\"", path))
 	}
-	if len(faults) > 0 {
-		return nil, fmt.Errorf("read users: %w", errors.Join(faults...))
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("read users: %w", errors.Join(problems...))
 	}
 	return users, nil
 }

@@ -144,7 +144,7 @@ func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
 	}
 }
 
-func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
+func TestAllErrorsOfAUsersFile(t *testing.T) {
 	line, err := web.Password("alice", []byte("correct horse"))
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
 	}
 	_, err = web.ReadUsers(writeFile(t, "bob:plaintext\n"+line+"\n"+line+"\nnothing\n", 0o602))
 	if err == nil {
-		t.Fatal("a file with faults was taken")
+		t.Fatal("an invalid file of users was accepted")
 	}
 	for _, want := range []string{":1: not of the form NAME:HASH", ":3: duplicate user \"alice\"", ":4: not of the form",
 		"every user of this host can write"} {

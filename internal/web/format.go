@@ -3,7 +3,6 @@ package web
 import (
 	"html/template"
 	"strconv"
-	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/display"
@@ -13,15 +12,14 @@ import (
 
 // functions are the functions of the templates.
 var functions = template.FuncMap{
-	"when":   when,
-	"ago":    ago,
-	"dash":   display.Dash,
-	"words":  strings.Fields,
-	"add":    func(a, b int) int { return a + b },
-	"number": wholeNumber,
-	"state":  stateClass,
-	"full":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"points": func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
+	"when":      when,
+	"ago":       ago,
+	"dash":      display.Dash,
+	"number":    wholeNumber,
+	"state":     stateClass,
+	"latencies": latencies,
+	"full":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"points":    func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
 }
 
 // when formats a time in UTC.
@@ -29,7 +27,7 @@ func when(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
+	return display.Time(t)
 }
 
 // ago formats the time since t.

@@ -89,6 +89,7 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 	if !last.After(first) { // an axis needs a length
 		first, last = first.Add(-12*time.Hour), last.Add(12*time.Hour)
 	}
+	var alarms []seriesView
 	for _, s := range t.Series {
 		x := seriesView{Name: cmp.Or(s.Cell.Name(), "cell "+s.Cell.ID), Apart: t.Distinction(s), Link: link(s.Cell.ID)}
 		if numbers := s.Numbers(); len(numbers) > 0 {
@@ -128,36 +129,24 @@ func (v *historyView) show(t history.Trends, info plan.ValueInfo, link func(cell
 		plot.X.Min, plot.X.Max = float64(first.Unix()), float64(last.Unix())
 		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Format: formatOf(info.Unit, highest)}
 		x.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
-		v.Series = append(v.Series, x)
-	}
-	slices.SortStableFunc(v.Series, func(a, b seriesView) int {
-		switch {
-		case a.Alarm == b.Alarm:
-			return 0
-		case a.Alarm:
-			return -1
+		if x.Alarm {
+			alarms = append(alarms, x)
+		} else {
+			v.Series = append(v.Series, x)
 		}
-		return 1
-	})
+	}
+	v.Series = append(alarms, v.Series...)
 	v.More = max(0, len(v.Series)-maxSeries)
 	v.Series = v.Series[:len(v.Series)-v.More]
-}
-
-// infoOf returns the description of a value. An unknown value has its name as its title.
-func infoOf(metrics plan.Metrics, value string) plan.ValueInfo {
-	if info, is := metrics.ValueNamed(value); is {
-		return info
-	}
-	return plan.ValueInfo{Name: value, Title: value, Unit: plan.Count}
 }
 
 // days returns up to about six ticks at midnights (UTC). If no midnight is in the range, it returns one tick at the
 // time first.
 func days(first, last time.Time) (at []float64, names []string) {
-	const form, most = "Jan 2", 6
+	const form, maxTicks = "Jan 2", 6
 	day := 24 * time.Hour
 	from := first.UTC().Truncate(day)
-	step := day * time.Duration(max(1, int(math.Ceil(last.Sub(from).Hours()/24/most))))
+	step := day * time.Duration(max(1, int(math.Ceil(last.Sub(from).Hours()/24/maxTicks))))
 	for t := from; !t.After(last); t = t.Add(step) {
 		if !t.Before(first) {
 			at, names = append(at, float64(t.Unix())), append(names, t.Format(form))

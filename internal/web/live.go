@@ -67,8 +67,8 @@ type liveView struct {
 	Left        string
 	Note        string
 	Latest      []taskLine
-	Counts      []count
-	Flows       []flow
+	Counts      []report.Count
+	Flows       []runview.Flow
 	Reported    int // agents that have reported the newest second, and their total
 	Reporting   int
 	Recent      int // seconds that the latencies cover
@@ -77,28 +77,12 @@ type liveView struct {
 	Ended       string
 }
 
-// flow is the live metrics of one group, or of a task without groups.
-type flow struct {
-	Group         string
-	Known         bool
-	Send, Receive float64
-	Lag           float64
-	Behind        bool
-	Consumes      bool
-	Latencies     []liveLatency
-}
-
 type liveLatency struct{ Name, P50, P99 string }
 
 type taskLine struct {
 	Cell    string
 	Verdict plan.Verdict
 	Why     string
-}
-
-type count struct {
-	Verdict plan.Verdict
-	N       int
 }
 
 func (l *runInfo) view(now time.Time) liveView {
@@ -125,7 +109,7 @@ func (l *runInfo) view(now time.Time) liveView {
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
 		if n := l.state.Count(verdict); n > 0 {
-			v.Counts = append(v.Counts, count{verdict, n})
+			v.Counts = append(v.Counts, report.Count{What: string(verdict), N: n})
 		}
 	}
 	for _, o := range slices.Backward(l.latest) {
@@ -149,22 +133,7 @@ func draw(v *liveView, a *runview.Attempt) {
 		return
 	}
 	v.Reported, v.Reporting, v.Recent = newest.Agents, newest.Of, runview.RecentSeconds
-	for _, f := range newest.Flows {
-		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind,
-			Consumes: f.Consumes}
-		if f.Confirm.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"publish", report.Latency(f.Confirm.P50.Seconds()),
-				report.Latency(f.Confirm.P99.Seconds())})
-		}
-		switch {
-		case f.Behind: // then latencies only measure the length of the queue
-			one.Latencies = append(one.Latencies, liveLatency{"e2e", string(plan.Backlog), string(plan.Backlog)})
-		case f.Consumes && f.Processing.Samples > 0:
-			one.Latencies = append(one.Latencies, liveLatency{"e2e", report.Latency(f.Processing.P50.Seconds()),
-				report.Latency(f.Processing.P99.Seconds())})
-		}
-		v.Flows = append(v.Flows, one)
-	}
+	v.Flows = slices.Clone(newest.Flows)
 	lines := linesOf(a.Series)
 	if len(lines) == 0 {
 		return
@@ -174,6 +143,22 @@ func draw(v *liveView, a *runview.Attempt) {
 		Y: chart.Axis{Label: "messages/s", Zero: true, Format: wholeNumber}, Series: lines}
 	// nolint:gosec // chart escapes every text
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines))
+}
+
+// latencies returns the latencies of a group as text.
+func latencies(f runview.Flow) (all []liveLatency) {
+	if f.Confirm.Samples > 0 {
+		all = append(all, liveLatency{"publish", report.Latency(f.Confirm.P50.Seconds()),
+			report.Latency(f.Confirm.P99.Seconds())})
+	}
+	switch {
+	case f.Behind: // then latencies only measure the length of the queue
+		all = append(all, liveLatency{"e2e", string(plan.Backlog), string(plan.Backlog)})
+	case f.Consumes && f.Processing.Samples > 0:
+		all = append(all, liveLatency{"e2e", report.Latency(f.Processing.P50.Seconds()),
+			report.Latency(f.Processing.P99.Seconds())})
+	}
+	return all
 }
 
 // linesOf returns the publish and consume rates of the flows as lines, at most as many as a chart can distinguish.

@@ -25,7 +25,7 @@ type liveFollowers struct {
 type liveFollower struct {
 	run     string
 	stop    context.CancelFunc
-	lookers int       // guarded by liveFollowers.mu, as is left
+	viewers int       // guarded by liveFollowers.mu, as is left
 	left    time.Time // when the last viewer left
 
 	read   chan struct{} // closed when the summary of the run has been read, or why is set
@@ -53,7 +53,7 @@ func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower
 		all.of[run] = w
 		go all.follow(following, w)
 	}
-	w.lookers++
+	w.viewers++
 	all.mu.Unlock()
 	leave = func() { all.leave(w) }
 	select {
@@ -73,15 +73,15 @@ func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower
 func (all *liveFollowers) leave(w *liveFollower) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	w.lookers--
-	if w.lookers > 0 {
+	w.viewers--
+	if w.viewers > 0 {
 		return
 	}
 	w.left = time.Now()
 	time.AfterFunc(watchLonger, func() {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		if w.lookers == 0 && time.Since(w.left) >= watchLonger {
+		if w.viewers == 0 && time.Since(w.left) >= watchLonger {
 			all.forget(w)
 			w.stop()
 		}
@@ -147,8 +147,8 @@ func (w *liveFollower) view(now time.Time) (v liveView, outcomes int) {
 	return w.at.view(now), w.at.state.Outcomes()
 }
 
-// settle waits up to catchUp until the existing entries of the task in flight have been read.
-func (w *liveFollower) settle(ctx context.Context) {
+// awaitEntries waits up to catchUp until the existing entries of the task in flight have been read.
+func (w *liveFollower) awaitEntries(ctx context.Context) {
 	late := time.NewTimer(catchUp)
 	defer late.Stop()
 	select {

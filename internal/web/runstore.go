@@ -57,16 +57,14 @@ func (s *runStore) list() ([]storedRun, error) {
 		if !e.IsDir() || !plain(e.Name()) {
 			continue
 		}
-		b, ok := s.look(e.Name())
-		if ok {
+		if b, ok := s.look(e.Name()); ok {
 			there[e.Name()] = b
 			all = append(all, b)
 		}
 	}
 	s.stored = there
 	slices.SortFunc(all, func(a, b storedRun) int {
-		return cmp.Or(b.Started.Compare(a.Started),
-			cmp.Compare(b.ID, a.ID))
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
 	})
 	return all, nil
 }
@@ -128,15 +126,11 @@ func (s *runStore) open(id, name string) (*os.File, error) {
 	return root.Open(filepath.Join(id, name))
 }
 
-// has returns the names of the files that a run's directory contains.
-func (s *runStore) has(id string) (names []string) {
+// has reports whether a run's directory contains a file.
+func (s *runStore) has(id, name string) bool {
 	if s.dir == "" || !plain(id) {
-		return nil
+		return false
 	}
-	for _, f := range files {
-		if _, err := os.Stat(filepath.Join(s.dir, id, f.Name)); err == nil {
-			names = append(names, f.Name)
-		}
-	}
-	return names
+	_, err := os.Stat(filepath.Join(s.dir, id, name))
+	return err == nil
 }

@@ -22,7 +22,7 @@ const maxSlots = 5
 // scheduleView is a schedule with the texts that pages show.
 type scheduleView struct {
 	Schedule schedule.Schedule
-	Fault    string // why the schedule cannot be used
+	Error    string // why the schedule cannot be used
 	Next     []string
 	Now      string
 	Current  runLink // the active run; without an id: none

@@ -400,7 +400,7 @@ func (s *site) history(r *http.Request) (view, error) {
 		return "/history?" + url.Values{"matrix": {v.Name}, "value": {value}, "cell": {cell}}.Encode()
 	}
 	for _, name := range compare.Usual() {
-		v.Values = append(v.Values, choice{infoOf(nil, name).Title, link(name, ""), name == value})
+		v.Values = append(v.Values, choice{report.ValueInfo(nil, name).Title, link(name, ""), name == value})
 	}
 	query, family := plan.HistoryQuery{Matrix: v.Name, Runs: history.Depth}, []string{value}
 	cell := ask.Get("cell")
@@ -424,7 +424,7 @@ func (s *site) history(r *http.Request) (view, error) {
 	trends := history.NewTrends("", answers...)
 	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value })
 	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
-	v.show(trends, infoOf(metrics, value), func(cell string) string { return link(value, cell) })
+	v.show(trends, report.ValueInfo(metrics, value), func(cell string) string { return link(value, cell) })
 	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 
@@ -561,9 +561,10 @@ func (s *site) run(r *http.Request) (view, error) {
 			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
 		}
 	}
-	for _, name := range s.store.has(id) {
-		i := slices.IndexFunc(files, func(f struct{ Name, Type, Title string }) bool { return f.Name == name })
-		v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + name, files[i].Title})
+	for _, f := range files {
+		if s.store.has(id, f.Name) {
+			v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + f.Name, f.Title})
+		}
 	}
 	v.Copying = s.copying(v)
 	out := view{Page: "run", Title: id, Body: v}
@@ -625,7 +626,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 		return plan.Run{}, nil, err
 	}
 	defer leave()
-	w.settle(ctx)
+	w.awaitEntries(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	live := w.at.view(time.Now())
@@ -681,7 +682,7 @@ func (s *site) schedules(r *http.Request) (view, error) {
 			v, kept.Err = describe(kept.Schedule, time.Now())
 		}
 		if kept.Err != nil {
-			v.Schedule.Name, v.Fault = kept.Name, kept.Err.Error()
+			v.Schedule.Name, v.Error = kept.Name, kept.Err.Error()
 		}
 		v.link(names)
 		views = append(views, v)
@@ -697,7 +698,7 @@ func (s *site) schedule(r *http.Request) (view, error) {
 	v, err := describe(kept.Schedule, time.Now())
 	v.link(s.names(r.Context()))
 	for i, e := range v.Entries {
-		if slices.Contains(s.store.has(e.Entry.Run), digestFile) {
+		if s.store.has(e.Entry.Run, digestFile) {
 			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Entry.Run) + "/" + digestFile
 		}
 	}
