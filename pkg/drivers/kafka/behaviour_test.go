@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	kafka "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"example.org/lockstep/lockstep/internal/schematest"
@@ -332,6 +333,33 @@ func TestSetupWaitsForTheCreatedTopic(t *testing.T) {
 	labtest.Eventually(t, "the confirm", func() bool { return len(h.settled()) == 1 })
 	if err := s.empty(r.context(), names); err == nil || !strings.Contains(err.Error(), "the log of a deleted topic") {
 		t.Errorf("a topic with a message gives %v", err)
+	}
+}
+
+// A publisher whose Conn cached that the topic is missing works after the topic was created again.
+func TestPublisherOfARecreatedTopic(t *testing.T) {
+	r := setUp(t, at(t, single, `{"client": "kafka-go"}`))
+	c := r.connect(drivers.PublisherRole).(*conn)
+	spec := drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 10}
+	p, h := r.publisherOn(c, spec)
+	r.send(p, "before")
+	labtest.Eventually(t, "the confirm", func() bool { return len(h.settled()) == 1 })
+	if err := errors.Join(p.Close(), r.session.Teardown(r.context(), r.topology)); err != nil {
+		t.Fatal(err)
+	}
+	library := &kafka.Client{Addr: kafka.TCP(r.session.options.Brokers...), Transport: c.transport}
+	labtest.Eventually(t, "the missing topic being cached", func() bool {
+		m, err := library.Metadata(r.context(), &kafka.MetadataRequest{Topics: topicNames(r.topology)})
+		return err == nil && errors.Is(m.Topics[0].Error, kafka.UnknownTopicOrPartition)
+	})
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	p, h = r.publisherOn(c, spec)
+	r.send(p, "after")
+	labtest.Eventually(t, "the confirm", func() bool { return len(h.settled()) == 1 })
+	if err := h.settled()[0]; err != nil {
+		t.Error(err)
 	}
 }
 

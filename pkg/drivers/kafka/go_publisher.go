@@ -31,8 +31,12 @@ const goBatch = 100
 func (c *conn) goProducer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	o := &c.session.options
 	addresses, topic := kafka.TCP(o.Brokers...), topicName(spec.Topology, spec.Queue)
+	library := &kafka.Client{Addr: addresses, Transport: c.transport}
 	if !spec.Mode.PerMessage() {
-		if err := c.knock(ctx, &kafka.Client{Addr: addresses, Transport: c.transport}, topic); err != nil {
+		if err := awaitCached(ctx, library, topic); err != nil {
+			return nil, err
+		}
+		if err := c.knock(ctx, library, topic); err != nil {
 			return nil, err
 		}
 	}
@@ -56,6 +60,22 @@ func (c *conn) goProducer(ctx context.Context, spec drivers.PublisherSpec) (prod
 		})
 	}
 	return p, nil
+}
+
+// awaitCached waits until the metadata that the library has cached contains the topic. The library refreshes it within
+// signOfLife. A Writer rejects messages to other topics, also if the topic was deleted and created again meanwhile.
+func awaitCached(ctx context.Context, library *kafka.Client, topic string) error {
+	return kit.Poll(ctx, askEvery, func() (done bool, err error) {
+		metadata, err := library.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+		if err == nil {
+			err = metadata.Topics[0].Error
+		}
+		missing := errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, kafka.LeaderNotAvailable)
+		if err != nil {
+			err = fmt.Errorf("find topic %s: %w", topic, kerrOf(err))
+		}
+		return !missing, err
+	})
 }
 
 // knock requests the end of the log from every leader.
