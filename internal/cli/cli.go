@@ -205,8 +205,12 @@ func usageErrorf(format string, args ...any) error {
 // usageErrors collects the errors of a command line.
 type usageErrors []error
 
-// add adds an error; nil: nothing.
-func (e *usageErrors) add(err error) { *e = append(*e, err) }
+// add adds an error, unless it is nil.
+func (e *usageErrors) add(err error) {
+	if err != nil {
+		*e = append(*e, err)
+	}
+}
 
 func (e *usageErrors) addf(format string, args ...any) { e.add(fmt.Errorf(format, args...)) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -297,6 +298,17 @@ func TestCheckedLeavesExistingQueuesAlone(t *testing.T) {
 			several.Subscriptions = 2
 			if err := s.Setup(t.Context(), several); err == nil || strings.Contains(err.Error(), "verified") {
 				t.Errorf("Setup with two subscriptions returns %v", err)
+			}
+		}
+	}
+}
+
+// The topology and the specs are sent to external drivers, so each field has a JSON name or is excluded.
+func TestSpecsHaveJSONNames(t *testing.T) {
+	for _, v := range []any{Topology{}, ConnSpec{}, PublisherSpec{}, ConsumerSpec{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if f.IsExported() && f.Tag.Get("json") == "" {
+				t.Errorf("%T.%s has no JSON name", v, f.Name)
 			}
 		}
 	}

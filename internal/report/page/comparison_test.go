@@ -37,7 +37,7 @@ func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 	}
 	for _, want := range []string{"Content-Security-Policy", `class="worse"`, "Other differences", "Not compared"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page noDataReason %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }

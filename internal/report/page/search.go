@@ -92,7 +92,9 @@ func searchFigure(t report.Table) figure {
 func ratesAxis(points []report.Point) chart.Axis {
 	lowest, highest := math.Inf(1), 0.0
 	for _, p := range points {
-		lowest, highest = min(lowest, p.Rate), max(highest, p.Rate)
+		if highest = max(highest, p.Rate); p.Rate > 0 {
+			lowest = min(lowest, p.Rate)
+		}
 	}
 	if highest > 20*lowest {
 		return chart.Axis{Label: "target rate, msg/s (log)", Kind: chart.Log, Format: rateTicks}

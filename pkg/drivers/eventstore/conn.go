@@ -53,6 +53,9 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 type forwarding = func(ctx context.Context, address string) (local string, err error)
 
 func (s *session) connect(ctx context.Context, e kit.Endpoint, forward forwarding) (*conn, error) {
+	if s.conns.Closed() {
+		return nil, fmt.Errorf("connect to EventStoreDB at %s: %w", e.Address, drivers.ErrClosed)
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c := &conn{Conn: requests.NewConn(), session: s, address: e.Address,

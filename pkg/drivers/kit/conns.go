@@ -39,6 +39,13 @@ func (s *Conns) add(c io.Closer) bool {
 	return true
 }
 
+// Closed reports whether Close was called. Then it is of no use to dial.
+func (s *Conns) Closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
 // Remove removes a connection. Its Close calls it.
 func (s *Conns) Remove(c io.Closer) {
 	s.mu.Lock()

@@ -62,10 +62,10 @@ func Poll(ctx context.Context, interval time.Duration, ask func() (done bool, wh
 	}
 }
 
-// maxAtOnce is the number of concurrent calls of Each.
+// maxAtOnce is the maximum number of concurrent calls of Each.
 const maxAtOnce = 8
 
-// Each calls do with 0 to n-1, a few at a time, and joins the errors.
+// Each calls do with 0 to n-1, at most eight at a time, and joins the errors.
 func Each(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, maxAtOnce)

@@ -12,8 +12,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// askWithin is the maximum time of a probe. Servers that do not answer in time do not hold up the metrics of the
-// others.
+// askWithin is the maximum time of a probe. Fewer than eight servers that do not answer in time do not hold up the
+// metrics of the others.
 const askWithin = 3 * time.Second
 
 // Probe returns the metrics of the task's streams and consumers, the storage of the account, and, with the option

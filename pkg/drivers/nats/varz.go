@@ -35,7 +35,7 @@ type varz struct {
 	Opened      *float64 `json:"total_connections"`
 }
 
-// metrics reads all servers in parallel. The metrics of a server that does not answer are missing; an error reports
+// metrics reads the servers, eight at a time. The metrics of a server that does not answer are missing; an error reports
 // that.
 func (m monitor) metrics(ctx context.Context, grown *kit.Rates) ([]drivers.Metric, error) {
 	answers := make([]*varz, len(m.addresses))

@@ -45,6 +45,9 @@ func (s *Session) dial(ctx context.Context, dial kit.DialFunc) (*conn, error) {
 			ctx, cancel = context.WithTimeout(ctx, s.options.ConnectTimeout.Std())
 			defer cancel()
 		}
+		if i > 0 && s.conns.Closed() {
+			return nil, drivers.ErrClosed
+		}
 		at := (first + i) % len(s.endpoints)
 		c, err := s.dialOne(ctx, dial, s.endpoints[at])
 		if err != nil {
