@@ -200,6 +200,7 @@ func TestScheduleFires(t *testing.T) {
 			d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
 		})
 		l.clock.advance(30 * time.Minute)
+		time.Sleep(10 * time.Second) // of virtual time, in which the controller looks at its schedules
 		l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool {
 			return s.Current == nil &&
 				len(s.History) == 0

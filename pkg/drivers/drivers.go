@@ -268,8 +268,8 @@ const (
 	EventNotice     EventKind = "notice" // any other event that is worth recording
 )
 
-// The JSON names of topologies and specs are those of the protocol of external drivers. Every field has one, or "-" if it
-// is not sent.
+// The JSON names of topologies and specs are those of the protocol of external drivers. Every field has one, or "-" if
+// it is not sent.
 
 // Topology describes the queues of one task. A message to queue q with key k reaches the queue q of every subscription
 // once, through its binding k if there are bindings.

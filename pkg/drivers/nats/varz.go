@@ -35,8 +35,8 @@ type varz struct {
 	Opened      *float64 `json:"total_connections"`
 }
 
-// metrics reads the servers, eight at a time. The metrics of a server that does not answer are missing; an error reports
-// that.
+// metrics reads the servers, eight at a time. The metrics of a server that does not answer are missing; an error
+// reports that.
 func (m monitor) metrics(ctx context.Context, grown *kit.Rates) ([]drivers.Metric, error) {
 	answers := make([]*varz, len(m.addresses))
 	err := kit.Each(len(answers), func(i int) error {
