@@ -264,7 +264,7 @@ func kafkaConsume(ctx context.Context, s settings, size int) (sides, error) {
 	if err != nil {
 		return sides{}, err
 	}
-	topic, n := fmt.Sprintf("%s-consume-%d", queueName, size), s.stock(rateFor(size, 900_000, 250_000))
+	topic, n := fmt.Sprintf("%s-consume-%d", queueName, size), s.stock(rateFor(size, 2_500_000, 700_000))
 	if err := k.create(ctx, topic); err != nil {
 		return sides{}, err
 	}
