@@ -259,7 +259,7 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 }
 
 // Runs without copies are never deleted. The next run waits and reports why. A run that has streams does not wait.
-func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
+func TestARunWaitsForUncopiedRuns(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 1<<20)
 	waits := func(run string) string {
