@@ -21,7 +21,7 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, threads: 2, rate: 1_000_000}
 	consumers: {colocate: true, prefetch: 0}
-	warmup: "200ms", measure: "2s", drain: {idle: "10s", timeout: "1m"}
+	warmup: "200ms", measure: "2s", drain: {idle: "5s", timeout: "5s"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `)

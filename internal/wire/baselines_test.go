@@ -2,7 +2,7 @@ package wire
 
 import (
 	"crypto/rand"
-	"encoding/hex"
+	"encoding/base64"
 	"errors"
 	"testing"
 
@@ -28,14 +28,10 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	noise := make([]byte, MaxMessage/2)
-	_, _ = rand.Read(noise) // never fails
+	noise := make([]byte, MaxMessage+MaxMessage/16) // cannot be compressed below its size
+	_, _ = rand.Read(noise)                         // never fails
 	large := b
-	large.Baseline.Name, large.Outcomes = "large",
-		[]plan.Outcome{{Task: hex.EncodeToString(noise)}, {Task: hex.EncodeToString(noise[:len(noise)/2])}}
-	for range 2 {
-		large.Outcomes = append(large.Outcomes, large.Outcomes...)
-	}
+	large.Baseline.Name, large.Outcomes = "large", []plan.Outcome{{Task: base64.StdEncoding.EncodeToString(noise)}}
 	if err := l.PutBaseline(t.Context(), large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a large baseline: %v", err)
 	}
