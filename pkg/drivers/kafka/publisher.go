@@ -15,7 +15,9 @@ import (
 
 // publisher is the common part of both libraries' publishers. Done and Err are those of its Conn.
 type publisher struct {
-	*conn
+	drivers.Ended // of conn
+
+	conn    *conn
 	out     producer
 	maxBody int // bytes
 	closed  atomic.Bool
@@ -40,7 +42,7 @@ const overhead = 128
 // Publisher returns when the leaders of the topic's partitions have answered. It does not wait for them in modes with a
 // connection per message, which measure the time of connecting.
 func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
-	p := &publisher{conn: c, maxBody: c.session.options.BatchBytes - overhead}
+	p := &publisher{Ended: c, conn: c, maxBody: c.session.options.BatchBytes - overhead}
 	connect := c.franzProducer
 	if c.transport != nil {
 		connect = c.goProducer
@@ -55,7 +57,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 
 // Publish copies the message into a batch of its partition. With keys, this is the key modulo the number of partitions.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
-	if p.closed.Load() || p.over.Load() {
+	if p.closed.Load() || p.conn.over.Load() {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
 	if len(m.Body) > p.maxBody {
@@ -66,7 +68,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 }
 
 func (p *publisher) Flush(context.Context) error {
-	if p.over.Load() {
+	if p.conn.over.Load() {
 		return fmt.Errorf("flush: %w", drivers.ErrClosed)
 	}
 	p.out.flush()

@@ -14,7 +14,9 @@ const maxTaken = 256
 
 // consumer passes deliveries to its handler from one goroutine. Done and Err are those of its connection.
 type consumer struct {
-	*conn
+	drivers.Ended // of conn
+
+	conn   *conn
 	queue  *queue
 	spec   drivers.ConsumerSpec
 	handle drivers.Handler
@@ -53,7 +55,7 @@ func newConsumer(c *conn, q *queue, spec drivers.ConsumerSpec, handle drivers.Ha
 		handle = tapDeliveries(tap, handle)
 	}
 	return &consumer{
-		conn: c, queue: q, spec: spec, handle: handle,
+		Ended: c, conn: c, queue: q, spec: spec, handle: handle,
 		wake: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 		deliveries: make([]drivers.Delivery, min(spec.Batch, maxTaken)),
@@ -99,7 +101,7 @@ func (c *consumer) next() (run, int64) {
 	if limit == 0 {
 		return run{}, 0 // messages must be answered first
 	}
-	r, next := q.take(limit, c.session.broker.now)
+	r, next := q.take(limit, c.conn.session.broker.now)
 	switch {
 	case len(r.slots) == 0:
 		c.parked = true
@@ -117,7 +119,7 @@ func (c *consumer) next() (run, int64) {
 func (c *consumer) park(next int64) {
 	var timer <-chan time.Time
 	if next > 0 {
-		t := time.NewTimer(time.Duration(next - c.session.broker.now()))
+		t := time.NewTimer(time.Duration(next - c.conn.session.broker.now()))
 		defer t.Stop()
 		timer = t.C
 	}
@@ -262,7 +264,7 @@ func (c *consumer) Stop() {
 // Close stops, and returns the unanswered messages to the queue.
 func (c *consumer) Close() error {
 	c.Stop()
-	c.drop(c)
+	c.conn.drop(c)
 	c.leave()
 	return nil
 }

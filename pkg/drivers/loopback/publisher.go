@@ -14,7 +14,9 @@ import (
 // publisher copies messages into the queues of its number, one per subscription. Done and Err are those of its
 // connection.
 type publisher struct {
-	*conn
+	drivers.Ended // of conn
+
+	conn     *conn
 	session  *session
 	spec     drivers.PublisherSpec
 	topology *topology
@@ -37,7 +39,7 @@ type publisher struct {
 func newPublisher(c *conn, t *topology, spec drivers.PublisherSpec) *publisher {
 	s := c.session
 	p := &publisher{
-		conn: c, session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
+		Ended: c, conn: c, session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
 		confirms: spec.Mode.Confirmed(), sequence: &sequence{}, stop: make(chan struct{}),
 	}
 	if p.tap, p.number = s.broker.tapped(); p.tap != nil && p.confirms {
@@ -241,7 +243,7 @@ func (p *publisher) end() {
 	p.once.Do(func() {
 		p.ended.Store(true)
 		close(p.stop)
-		p.drop(p)
+		p.conn.drop(p)
 	})
 }
 

@@ -18,7 +18,9 @@ import (
 
 // consumer ends with its connection.
 type consumer struct {
-	*conn
+	drivers.Ended // of conn
+
+	conn   *conn
 	spec   drivers.ConsumerSpec
 	handle drivers.Handler
 	sub    *client.Subscription
@@ -49,7 +51,7 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
 	n := &consumer{
-		conn: c, spec: spec, handle: handle, all: c.session.acknowledgesAll(spec),
+		Ended: c, conn: c, spec: spec, handle: handle, all: c.session.acknowledgesAll(spec),
 		stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if !restored {

@@ -13,7 +13,9 @@ import (
 
 // publisher ends with its connection.
 type publisher struct {
-	*conn
+	drivers.Ended // of conn
+
+	conn     *conn
 	spec     drivers.PublisherSpec
 	subjects []string    // indexed by key
 	confirm  *confirmer  // nil in unconfirmed modes
@@ -26,7 +28,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	if err := c.session.exists(ctx, spec.Topology, spec.Queue); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	p := &publisher{conn: c, spec: spec}
+	p := &publisher{Ended: c, conn: c, spec: spec}
 	for key := range spec.Topology.Bindings {
 		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
 	}
@@ -57,7 +59,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		to = p.subjects[m.Key%n]
 	}
 	if p.confirm == nil {
-		if err := p.nc.Publish(to, m.Body); err != nil {
+		if err := p.conn.nc.Publish(to, m.Body); err != nil {
 			return p.refused(err)
 		}
 		return nil
@@ -71,7 +73,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 // send publishes a message. Its confirm is settled when the reply arrives.
 func (p *publisher) send(to string, m drivers.Message) error {
 	at := p.confirm.slots.take(m.Token, to, m.Body)
-	err := p.nc.PublishRequest(to, at.reply, m.Body)
+	err := p.conn.nc.PublishRequest(to, at.reply, m.Body)
 	if err == nil && !p.confirm.over.Load() {
 		return nil
 	}
@@ -98,13 +100,13 @@ func (p *publisher) promptly(to string, m drivers.Message) error {
 // refused explains why the library did not accept a message. It breaks the connection if the write failed.
 func (p *publisher) refused(err error) error {
 	if errors.Is(err, client.ErrMaxPayload) {
-		return fmt.Errorf("publish at %s: %w (the server accepts at most %d bytes)", p.address, err,
-			p.nc.MaxPayload())
+		return fmt.Errorf("publish at %s: %w (the server accepts at most %d bytes)", p.conn.address, err,
+			p.conn.nc.MaxPayload())
 	}
 	if !errors.Is(err, client.ErrConnectionClosed) {
-		_ = p.raw.Close() // messages in the library's buffer may be lost
+		_ = p.conn.raw.Close() // messages in the library's buffer may be lost
 	}
-	return fmt.Errorf("publish at %s: %w: %w", p.address, drivers.ErrClosed, err)
+	return fmt.Errorf("publish at %s: %w: %w", p.conn.address, drivers.ErrClosed, err)
 }
 
 // Flush only checks ctx: the library's goroutine writes on its own.
@@ -118,7 +120,7 @@ func (p *publisher) Close() error {
 	if p.confirm != nil {
 		p.confirm.close()
 	} else {
-		p.flush()
+		p.conn.flush()
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ type ConsumerPlan[K any] struct {
 // sent. So a slot of the prefetch is used for one round trip per message, if the handler is fast. It has more than 20
 // fields: the queue of messages, and the state of its receivers and settlers.
 type Consumer[K any] struct {
-	*Conn
+	drivers.Ended // of plan.Conn
+
 	plan     ConsumerPlan[K]
 	stop     chan struct{} // closed by Stop
 	stopping sync.Once
@@ -88,7 +89,7 @@ type Consumer[K any] struct {
 
 // NewConsumer creates and starts a consumer.
 func NewConsumer[K any](plan ConsumerPlan[K]) *Consumer[K] {
-	c := &Consumer[K]{Conn: plan.Conn, plan: plan, stop: make(chan struct{}), received: make(chan []Received[K]),
+	c := &Consumer[K]{Ended: plan.Conn, plan: plan, stop: make(chan struct{}), received: make(chan []Received[K]),
 		delivered: make(chan struct{}), free: plan.Spec.Prefetch}
 	if c.free == 0 {
 		c.free = math.MaxInt
@@ -113,7 +114,7 @@ func (c *Consumer[K]) over() bool { return c.ended || c.receiving.Err() != nil }
 
 // breakAfter returns a watchdog that breaks the connection.
 func (c *Consumer[K]) breakAfter(patience time.Duration) *Watchdog {
-	return NewWatchdog(patience, func() { c.Broke(fmt.Errorf("no answer for %v", patience)) })
+	return NewWatchdog(patience, func() { c.plan.Conn.Broke(fmt.Errorf("no answer for %v", patience)) })
 }
 
 // receive requests messages until the consumer is stopped or the connection ends.
@@ -135,7 +136,7 @@ func (c *Consumer[K]) receive(request Receive[K]) {
 			c.received <- messages
 		case err != nil && c.receiving.Err() == nil:
 			c.pause(pause)
-			c.Broke(err)
+			c.plan.Conn.Broke(err)
 		case err == nil && pause > 0:
 			c.rest(pause)
 		}
@@ -306,7 +307,7 @@ func (c *Consumer[K]) settle() {
 		err := c.plan.Settle(c.settling, keys, how)
 		watch.End()
 		if err != nil && c.settling.Err() == nil {
-			c.Broke(err)
+			c.plan.Conn.Broke(err)
 		}
 	}
 }

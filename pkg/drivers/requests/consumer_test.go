@@ -279,7 +279,7 @@ func TestConsumerOfAnEndedConn(t *testing.T) {
 			return true
 		}, nil)
 		time.Sleep(500 * time.Millisecond)
-		c.Cut()
+		c.plan.Conn.Cut()
 		begun := q.requests.Load()
 		time.Sleep(time.Minute)
 		if n := q.requests.Load() - begun; calls.Load() != 1 || n > 0 {

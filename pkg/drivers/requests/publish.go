@@ -42,7 +42,7 @@ func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-p.working.Done():
+	case <-p.plan.Conn.working.Done():
 		return fmt.Errorf("publish: %w", p.reason())
 	}
 }

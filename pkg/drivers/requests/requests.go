@@ -50,7 +50,8 @@ type Plan struct {
 
 // Publisher is a drivers.Publisher that sends with the functions of Plan.Lane. It ends with its connection.
 type Publisher struct {
-	*Conn
+	drivers.Ended // of plan.Conn
+
 	plan   Plan
 	ctx    context.Context // of all requests; ends when their answers are no longer awaited
 	cancel context.CancelFunc
@@ -80,7 +81,7 @@ type lane struct {
 
 // New creates a publisher.
 func New(plan Plan) *Publisher {
-	p := &Publisher{Conn: plan.Conn, plan: plan, confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
+	p := &Publisher{Ended: plan.Conn, plan: plan, confirms: kit.Confirms{OnConfirms: plan.Spec.OnConfirms}}
 	p.ctx, p.cancel = context.WithCancel(plan.Conn.calls)
 	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
@@ -108,13 +109,13 @@ func New(plan Plan) *Publisher {
 var errClosed = fmt.Errorf("%w: closed before the broker answered", drivers.ErrClosed)
 
 // over reports whether no more requests may begin.
-func (p *Publisher) over() bool { return p.working.Err() != nil || p.ctx.Err() != nil }
+func (p *Publisher) over() bool { return p.plan.Conn.working.Err() != nil || p.ctx.Err() != nil }
 
 // reason returns why the publisher cannot send any more.
 func (p *Publisher) reason() error { return cmp.Or(p.Err(), errClosed) }
 
 // bite breaks the connection because a request has had no answer for Patience.
-func (p *Publisher) bite() { p.abandon(fmt.Errorf("no answer for %v", p.plan.Patience)) }
+func (p *Publisher) bite() { p.plan.Conn.abandon(fmt.Errorf("no answer for %v", p.plan.Patience)) }
 
 // run sends the messages of the queue until it is closed.
 func (l *lane) run() {
@@ -178,7 +179,7 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 		return answered, nil
 	}
 	if p.ctx.Err() == nil {
-		p.Broke(err)
+		p.plan.Conn.Broke(err)
 	}
 	return answered, p.reason()
 }
