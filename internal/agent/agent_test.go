@@ -170,7 +170,7 @@ func lead(t *testing.T, conn *wire.Conn) *wire.Leader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { lease.Resign(context.Background()) })
+	t.Cleanup(func() { lease.Lease.Resign(context.Background()) })
 	return lease
 }
 

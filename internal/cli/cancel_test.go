@@ -28,7 +28,7 @@ func leading(t *testing.T) (*wire.Server, *wire.Leader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { lease.Resign(context.Background()) })
+	t.Cleanup(func() { lease.Lease.Resign(context.Background()) })
 	stop, err := lease.ServeClients(func() []wire.AgentInfo { return nil },
 		func(plan.HistoryQuery) (plan.HistoryAnswer, error) { return plan.HistoryAnswer{}, nil }, nil, nil)
 	if err != nil {

@@ -675,11 +675,11 @@ func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) 
 
 // within returns the remaining time of a limit. Time in which the lease had lapsed counts only after a cancellation.
 func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
-	began, lapsed := time.Now(), a.lease.Lapsed()
+	began, lapsed := time.Now(), a.lease.Lease.Lapsed()
 	return func() time.Duration {
 		left := limit - time.Since(began)
 		if !a.facts.Cancelled {
-			left += a.lease.Lapsed() - lapsed
+			left += a.lease.Lease.Lapsed() - lapsed
 		}
 		return left
 	}

@@ -137,7 +137,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		}
 		if err = store.Prepare(leading.Context()); err == nil {
 			cfg.Status.epoch.Store(leading.Epoch())
-			leading.RenewWhile(cfg.Status.Stuck)
+			leading.Lease.RenewWhile(cfg.Status.Stuck)
 			agents := newFleet(cfg.Log)
 			l := &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: leading, copies: k, stopping: stopping,
 				ownership: &runOwnership{agents: agents},
@@ -148,7 +148,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			cfg.Status.epoch.Store(0)
 		}
 		lost := leading.Context().Err() != nil
-		leading.Resign(context.WithoutCancel(ctx))
+		leading.Lease.Resign(context.WithoutCancel(ctx))
 		if stopping.Err() != nil {
 			return nil
 		}

@@ -452,7 +452,7 @@ func (x *execution) unreachableBroker(c plan.Cell) string {
 // takeOver continues a run of a former leader. The task in flight is repeated: this leader does not have the reports.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.end.Ran, x.end.Failed = h.Ran, h.Failed
-	name := x.leader.lease.Holder().Name
+	name := x.leader.lease.Lease.Holder().Name
 	e := wire.RunEvent{Kind: wire.TakenOver, Detail: fmt.Sprintf("controller %s has taken over", name)}
 	if x.record.PreviousEpoch() == x.leader.lease.Epoch() {
 		e.Detail = fmt.Sprintf("controller %s continues the run after an error of the control plane", name)

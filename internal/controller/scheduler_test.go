@@ -302,7 +302,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 		l.config.Hooks = hooks(t, plan.Hook{Name: "count",
 			Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
 		l.clock.advance(time.Hour)
-		lease.Resign(t.Context())
+		lease.Lease.Resign(t.Context())
 		l.control()
 		for name, run := range runs {
 			s := l.schedule(name, "the run of "+name, entries(1))

@@ -51,7 +51,7 @@ const minPoints = 500
 
 // Leader is one leadership of a controller: its lease, and all its requests and writes. Safe for concurrent use.
 type Leader struct {
-	*lease.Lease
+	Lease *lease.Lease
 	store *Store
 	conn  *Conn // of the store
 	who   lease.Holder
@@ -288,7 +288,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		return baseline(ctx, q)
 	})
 	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error {
-		if err := l.Confirm(ctx); err != nil {
+		if err := l.Lease.Confirm(ctx); err != nil {
 			return err
 		}
 		return l.store.removeBaseline(ctx, q.Name)
@@ -440,7 +440,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := Either(ctx, l.ctx)
 	defer cancel()
-	if err := l.Confirm(ctx); err != nil {
+	if err := l.Lease.Confirm(ctx); err != nil {
 		return fmt.Errorf("clear %s: %w", subject.QueueStream, err)
 	}
 	err := l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
@@ -498,7 +498,7 @@ func (l *Leader) FreeStorage(ctx context.Context, run string, needed func(run st
 	if run != "" && streams[run] == nil {
 		count++
 	}
-	if err := l.Confirm(ctx); err != nil {
+	if err := l.Lease.Confirm(ctx); err != nil {
 		return "", fmt.Errorf("free storage for newer runs: %w", err)
 	}
 	active := 0           // queued and executed runs with streams
@@ -589,7 +589,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 			ErrTooLarge, len(value), limit)
 	}
 	if err == nil {
-		err = l.Confirm(ctx)
+		err = l.Lease.Confirm(ctx)
 	}
 	if err == nil {
 		err = l.store.bucket(subject.BaselinesBucket).use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {

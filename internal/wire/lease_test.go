@@ -31,7 +31,7 @@ func campaign(t testing.TB, c *Store, name string) *Leader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Resign(context.Background()) })
+	t.Cleanup(func() { l.Lease.Resign(context.Background()) })
 	return l
 }
 
@@ -140,7 +140,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		go func() { late <- event(was, "late") }()
 		go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
 		leader := campaign(t, second, "two")
-		if old.Lapsed() == 0 {
+		if old.Lease.Lapsed() == 0 {
 			t.Error("the first leader takes its lease for renewed")
 		}
 		is, err := leader.Acquire(t.Context(), "r")
@@ -212,7 +212,7 @@ func TestALapseIsSeenDuringAWrite(t *testing.T) {
 			defer close(stored)
 			stored <- l.PutRun(t.Context(), RunState{Run: "r", State: "on"})
 		}()
-		for l.Lapsed() == 0 {
+		for l.Lease.Lapsed() == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		select {
@@ -248,7 +248,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 		c, other := storeOf(t, s), storeOf(t, s)
 		l := campaign(t, c, "one")
 		for range 10 { // so that revisions of the next bucket differ from this one
-			if err := l.Confirm(t.Context()); err != nil {
+			if err := l.Lease.Confirm(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -351,7 +351,7 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	l.Resign(t.Context())
+	l.Lease.Resign(t.Context())
 	next := campaign(t, c, "two")
 	if _, err := next.Acquire(t.Context(), "r"); err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 		s := plane(t, ServerConfig{})
 		first, second, agent := storeOf(t, s), storeOf(t, s), NewAgent(link(t, s))
 		old := campaign(t, first, "one")
-		old.Resign(t.Context())
+		old.Lease.Resign(t.Context())
 		next := campaign(t, second, "two")
 		var got []string
 		stop, err := agent.Commands("a", "i", func(c Command) error { got = append(got, c.Ref.Task); return nil })

@@ -30,7 +30,7 @@ func outlived(t *testing.T) time.Duration {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l := campaign(t, c, "one")
-	defer l.Resign(t.Context())
+	defer l.Lease.Resign(t.Context())
 	r, err := l.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)

@@ -473,7 +473,7 @@ func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader.Resign(t.Context())
+	leader.Lease.Resign(t.Context())
 	next, err := campaign(t, storeOf(t, s), "next").Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
