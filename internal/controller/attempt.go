@@ -69,7 +69,7 @@ type attempt struct {
 }
 
 type part struct {
-	plan.AgentPart
+	summary plan.AgentPart // for the outcome, unless it is an observer
 	agent   wire.AgentInfo
 	observe []plan.Observation // of an observer; nil for agents
 	at      map[wire.Step]bool // steps that it has reached
@@ -156,7 +156,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
 		Detail: detail, At: time.Now(), Of: x.of}
 	for _, o := range a.observers {
-		event.Observers = append(event.Observers, wire.Observer{Agent: o.Agent, Observe: o.observe})
+		event.Observers = append(event.Observers, wire.Observer{Agent: o.agent.Agent, Observe: o.observe})
 	}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
@@ -224,14 +224,14 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 		facts: judge.Facts{Cores: map[string]int{}}}
 	for i, agent := range agents {
 		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{},
-			AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i, Host: agent.Host, Clock: agent.Clock,
+			summary: plan.AgentPart{Agent: agent.Agent, Index: i, Host: agent.Host, Clock: agent.Clock,
 				Version: agent.Version, Phase: plan.PhasePrepare}})
 		a.facts.Cores[agent.Agent] = agent.Cores
 	}
 	a.findObservers()
 	all := slices.Concat(a.parts, a.observers)
 	for _, p := range all {
-		a.byName[p.Agent] = p
+		a.byName[p.agent.Agent] = p
 	}
 	a.mailbox = newMailbox(x.log, a.task, all)
 	return a
@@ -264,8 +264,8 @@ func (a *attempt) run(ctx context.Context) {
 	a.release(wire.Release{Step: wire.StepDone})
 	_ = a.settle(rest, a.parts, wire.StepDone, doneLimit) // if the lease is lost, the next leader does the rest
 	for _, p := range a.parts {
-		a.facts.Agents = append(a.facts.Agents, p.AgentPart)
-		if p.Lost && !a.facts.Cancelled {
+		a.facts.Agents = append(a.facts.Agents, p.summary)
+		if p.summary.Lost && !a.facts.Cancelled {
 			a.facts.Kind = cmp.Or(a.facts.Kind, plan.FailedAgentLost) // in any phase
 		}
 	}
@@ -325,14 +325,14 @@ func (a *attempt) assign() error {
 	}
 	for i, assignment := range assignments {
 		longest = max(longest, assignment.Deadline)
-		a.parts[i].Group, assignment.Targets = assignment.Task.Group, targets[assignment.Agent]
+		a.parts[i].summary.Group, assignment.Targets = assignment.Task.Group, targets[assignment.Agent]
 		a.mailbox.command(a.parts[i].agent, wire.Command{Assignment: &assignment})
 	}
 	t := plan.Task{Run: a.task.Run, ID: a.task.ID, Attempt: a.task.Attempt, Repetition: a.task.Repetition,
 		Cell: plan.Cell{ID: a.task.Cell.ID, Workload: plan.Workload{Warmup: a.work.Warmup, Measure: a.work.Measure}}}
 	for _, o := range a.observers { // without options of brokers, as these may contain secrets
 		a.mailbox.command(o.agent, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
-			Agent: o.Agent, Observe: o.observe, Deadline: longest}})
+			Agent: o.agent.Agent, Observe: o.observe, Deadline: longest}})
 	}
 	return nil
 }
@@ -369,7 +369,7 @@ func (a *attempt) storeSubjects() {
 			if a.facts.Subjects == nil {
 				a.facts.Subjects = map[string]plan.Subject{}
 			}
-			a.facts.Subjects[p.Group] = s
+			a.facts.Subjects[p.summary.Group] = s
 		}
 	}
 }
@@ -437,7 +437,7 @@ func (a *attempt) notSteady() string {
 	reported := a.merged.ReportedUntil()
 	known, publishers := time.Duration(1<<62), 0
 	for _, p := range a.parts {
-		known = min(known, time.Duration(reported[p.Agent]))
+		known = min(known, time.Duration(reported[p.agent.Agent]))
 	}
 	confirmed := false
 	for _, t := range a.groups {
@@ -467,8 +467,8 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 	}
 	if i := slices.IndexFunc(a.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
 		return &failure{plan.FailedRun,
-			fmt.Sprintf("agent %s started the measurement %v after the start of the load instead of %v", a.parts[i].Agent,
-				time.Duration(a.parts[i].begin), at)}
+			fmt.Sprintf("agent %s started the measurement %v after the start of the load instead of %v",
+				a.parts[i].agent.Agent, time.Duration(a.parts[i].begin), at)}
 	}
 	a.origin = a.zero + at.Nanoseconds()
 	a.measuring = true
@@ -535,11 +535,11 @@ func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
 		attempts := 0
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
-			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || attempts == maxTeardowns {
+			if p.summary.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || attempts == maxTeardowns {
 				return false
 			}
 			attempts++
-			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
+			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.agent.Agent})
 			_ = a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
 			return p.at[wire.StepTeardown] && p.arrival.Error == ""
 		})
@@ -616,7 +616,7 @@ func (a *attempt) release(r wire.Release) {
 		to = slices.Concat(a.parts, a.observers)
 	}
 	for _, p := range to {
-		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
+		if r.Agent == "" && !p.dropped || r.Agent == p.agent.Agent {
 			a.mailbox.command(p.agent, wire.Command{Release: &r})
 		}
 	}
@@ -633,7 +633,7 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 		left := remaining()
 		if left <= 0 {
 			return 0, &failure{plan.FailedTimeout,
-				fmt.Sprintf("%s on agent %s: no response within %v", verb(step), waiting.Agent, limit)}
+				fmt.Sprintf("%s on agent %s: no response within %v", verb(step), waiting.agent.Agent, limit)}
 		}
 		return left, nil
 	})
@@ -654,8 +654,8 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 				continue
 			}
 			p.dropped = true
-			p.Error = cmp.Or(p.Error, fmt.Sprintf("%s: no response within %v", verb(step), limit))
-			a.remark(p.Agent, "error", p.Error)
+			p.summary.Error = cmp.Or(p.summary.Error, fmt.Sprintf("%s: no response within %v", verb(step), limit))
+			a.remark(p.agent.Agent, "error", p.summary.Error)
 			a.agents.markStuck(p.agent, a.task.ID)
 		}
 		if p == nil {
@@ -688,17 +688,17 @@ func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 // trouble returns the first failure of an agent: a lost agent before any other failure.
 func trouble(parts []*part) error {
 	for _, p := range parts {
-		if p.Lost {
+		if p.summary.Lost {
 			how := "was lost"
-			if p.Left {
+			if p.summary.Left {
 				how = "left"
 			}
-			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s %s in %s", p.Agent, how, p.Phase)}
+			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s %s in %s", p.agent.Agent, how, p.summary.Phase)}
 		}
 	}
 	for _, p := range parts {
 		if p.failed {
-			return &failure{p.kind, p.Error}
+			return &failure{p.kind, p.summary.Error}
 		}
 	}
 	return nil
@@ -717,7 +717,7 @@ func waitingFor(parts []*part, step wire.Step) *part {
 func (a *attempt) take(r agentReport) {
 	err := wire.Guard(a.log, "report of agent "+r.agent, func() error { a.handle(r); return nil })
 	if p := a.byName[r.agent]; err != nil {
-		p.failed, p.Error = true, err.Error()
+		p.failed, p.summary.Error = true, err.Error()
 	}
 }
 
@@ -734,13 +734,14 @@ func (a *attempt) handle(r agentReport) {
 		p.at[r.arrival.Step] = true
 	case p.observe != nil: // its snapshot is stored
 	case r.err != nil:
-		p.failed, p.Error = true, r.err.Error()
+		p.failed, p.summary.Error = true, r.err.Error()
 		if !p.at[wire.StepOpen] {
 			p.kind = plan.FailedConnect
 		}
 		a.log.Error("refused", "task", a.task.ID, "agent", r.agent, "err", r.err)
 	case r.snapshot != nil:
-		group := slices.IndexFunc(a.groups, func(t plan.Task) bool { return t.Group == p.Group }) // -1: it has no groups
+		// -1: it has no groups
+		group := slices.IndexFunc(a.groups, func(t plan.Task) bool { return t.Group == p.summary.Group })
 		a.traffic.add(p, r.snapshot, a.groups[max(0, group)].Cell.RedeliverAfter.D().Nanoseconds())
 	case r.arrival != nil:
 		a.arrived(p, *r.arrival)
@@ -756,29 +757,29 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	}
 	p.arrival = v
 	if v.Subject != nil {
-		p.subject, p.Declared = v.Subject, v.Declared
+		p.subject, p.summary.Declared = v.Subject, v.Declared
 	}
-	p.Phase = cmp.Or(v.Phase, p.Phase)
+	p.summary.Phase = cmp.Or(v.Phase, p.summary.Phase)
 	switch v.Step {
 	case wire.StepMeasure:
 		p.begin = v.Begin
 	case wire.StepStart:
-		p.Skew = v.Skew
+		p.summary.Skew = v.Skew
 	case wire.StepPublishers:
-		p.Placement = v.Placement
+		p.summary.Placement = v.Placement
 	}
 	if v.Error == "" {
 		p.at[v.Step] = true
 		return
 	}
-	if p.Error == "" || !p.failed {
-		a.log.Warn("agent failed", "task", a.task.ID, "agent", p.Agent, "step", v.Step, "err", v.Error)
+	if p.summary.Error == "" || !p.failed {
+		a.log.Warn("agent failed", "task", a.task.ID, "agent", p.agent.Agent, "step", v.Step, "err", v.Error)
 	}
-	p.Error = cmp.Or(p.Error, v.Error)
+	p.summary.Error = cmp.Or(p.summary.Error, v.Error)
 	switch v.Step {
 	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over: an event, not a failure
 		p.at[v.Step] = true
-		a.remark(p.Agent, "error", v.Error)
+		a.remark(p.agent.Agent, "error", v.Error)
 	case wire.StepOpen, wire.StepConsumers, wire.StepPublishers:
 		p.failed, p.kind = true, plan.FailedConnect
 	default:
@@ -801,20 +802,20 @@ func (a *attempt) dropLost(ctx context.Context) {
 		if lives {
 			continue
 		}
-		p.dropped, p.Left = true, left
-		if p.Left && p.at[wire.StepFinish] {
-			a.remark(p.Agent, "notice", "it left after it had submitted its results")
+		p.dropped, p.summary.Left = true, left
+		if p.summary.Left && p.at[wire.StepFinish] {
+			a.remark(p.agent.Agent, "notice", "it left after it had submitted its results")
 			continue
 		}
-		p.Lost = true
-		p.Phase = a.phase(p, silence)
-		where := "in " + string(p.Phase)
-		if p.Left {
+		p.summary.Lost = true
+		p.summary.Phase = a.phase(p, silence)
+		where := "in " + string(p.summary.Phase)
+		if p.summary.Left {
 			where += ": it left"
 		}
-		a.remark(p.Agent, plan.EventAgentLost, where)
+		a.remark(p.agent.Agent, plan.EventAgentLost, where)
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt,
-			Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
+			Detail: "agent " + p.agent.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := a.record.Event(storing, e); err != nil {
 			a.log.Error("cannot record event", "err", err)
@@ -828,7 +829,7 @@ func (a *attempt) phase(p *part, silence time.Duration) plan.Phase {
 	now := clock.Now() - a.origin - silence.Nanoseconds() // since the measurement began
 	switch {
 	case a.origin == 0 || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
-		return p.Phase
+		return p.summary.Phase
 	case now < -a.work.Warmup.D().Nanoseconds():
 		return plan.PhaseReady
 	case now < 0 || !a.measuring:
@@ -857,9 +858,8 @@ func (a *attempt) findObservers() {
 			a.notObserved(name, agent.Agent,
 				"the driver name matches several brokers of the cell; use the name of the broker in --observe")
 		}
-		if len(observe) > 0 && !slices.ContainsFunc(a.parts, func(p *part) bool { return p.Agent == agent.Agent }) {
-			a.observers = append(a.observers, &part{AgentPart: plan.AgentPart{Agent: agent.Agent}, agent: agent,
-				observe: observe, at: map[wire.Step]bool{}})
+		if len(observe) > 0 && !slices.ContainsFunc(a.parts, func(p *part) bool { return p.agent.Agent == agent.Agent }) {
+			a.observers = append(a.observers, &part{agent: agent, observe: observe, at: map[wire.Step]bool{}})
 		}
 	}
 	for _, agent := range a.agents.lostObservers() {
@@ -881,9 +881,9 @@ func (a *attempt) dropObserver(p *part, why string) {
 		return
 	}
 	p.dropped = true
-	a.log.Warn("broker not observed", "task", a.task.ID, "observer", p.Agent, "why", why)
+	a.log.Warn("broker not observed", "task", a.task.ID, "observer", p.agent.Agent, "why", why)
 	for _, x := range p.observe {
-		a.notObserved(x.Broker, p.Agent, why)
+		a.notObserved(x.Broker, p.agent.Agent, why)
 	}
 }
 

@@ -102,7 +102,7 @@ const lowestPart = 1.0 / 1024
 //
 // The search ends: every trial counts, up to Search.Steps. Before they are used up, the search verifies the current lo.
 type capacitySearch struct {
-	plan.Search
+	search        plan.Search
 	trials        int
 	held          []float64
 	failures      map[float64]int       // by rate, since a rate at or above it last held
@@ -128,7 +128,7 @@ type trial struct {
 }
 
 func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
-	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{},
+	c := &capacitySearch{search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{},
 		verifications: map[float64]verifications{}}
 	for _, step := range steps {
 		c.add(step)
@@ -206,7 +206,7 @@ func (c *capacitySearch) hi() float64 {
 func (c *capacitySearch) narrow() bool {
 	lo, hi := c.lo(), c.hi()
 	middle := c.middle()
-	return lo > 0 && hi > 0 && (hi/lo-1 <= c.Within || middle <= lo || middle >= hi)
+	return lo > 0 && hi > 0 && (hi/lo-1 <= c.search.Within || middle <= lo || middle >= hi)
 }
 
 func (c *capacitySearch) middle() float64 { return c.round(math.Sqrt(c.lo() * c.hi())) }
@@ -216,32 +216,34 @@ func (c *capacitySearch) round(rate float64) float64 {
 	if rate <= 0 {
 		return rate
 	}
-	unit := math.Pow(10, math.Floor(math.Log10(rate*c.Within/5)))
+	unit := math.Pow(10, math.Floor(math.Log10(rate*c.search.Within/5)))
 	if unit >= 1 {
 		return math.Round(rate/unit) * unit
 	}
 	return math.Round(rate*math.Round(1/unit)) / math.Round(1/unit) // exact decimal fraction
 }
 
-func (c *capacitySearch) lowest() float64 { return min(c.From, max(1, c.From*lowestPart)) }
+func (c *capacitySearch) lowest() float64 {
+	return min(c.search.From, max(1, c.search.From*lowestPart))
+}
 
 // next returns the next trial; false: the search has ended.
 func (c *capacitySearch) next() (trial, bool) {
-	lo, hi, left := c.lo(), c.hi(), c.Steps-c.trials
+	lo, hi, left := c.lo(), c.hi(), c.search.Steps-c.trials
 	verify := trial{lo, plan.StepVerify, true}
 	switch {
-	case left <= 0 || c.unclear > 1 || c.retreats > maxRetreats || lo > 0 && c.verified >= c.Repeats:
+	case left <= 0 || c.unclear > 1 || c.retreats > maxRetreats || lo > 0 && c.verified >= c.search.Repeats:
 		return trial{}, false
 	case c.unclear == 1 || c.doubtful:
 		return c.last, true
-	case lo > 0 && (c.verified > 0 || left <= c.Repeats-c.verified):
+	case lo > 0 && (c.verified > 0 || left <= c.search.Repeats-c.verified):
 		return verify, true
 	case lo == 0 && hi == 0:
-		return trial{min(c.From, c.Max), plan.StepBracket, c.full}, true
+		return trial{min(c.search.From, c.search.Max), plan.StepBracket, c.full}, true
 	case lo == 0:
 		return c.below(hi)
-	case hi == 0 && lo < c.Max:
-		return trial{min(2*lo, c.Max), plan.StepBracket, c.full}, true
+	case hi == 0 && lo < c.search.Max:
+		return trial{min(2*lo, c.search.Max), plan.StepBracket, c.full}, true
 	case hi > 0 && !c.narrow():
 		return trial{c.middle(), plan.StepBisect, c.full}, true
 	case hi > 0 && c.failures[hi] < minFailures:
@@ -257,7 +259,7 @@ func (c *capacitySearch) below(hi float64) (trial, bool) {
 	}
 	rate := hi / 2
 	if c.full {
-		rate = c.round(hi / min(2, 1+c.Within*math.Pow(2, float64(c.down))))
+		rate = c.round(hi / min(2, 1+c.search.Within*math.Pow(2, float64(c.down))))
 	}
 	return trial{max(rate, c.lowest()), plan.StepBracket, c.full}, true
 }
@@ -266,14 +268,14 @@ func (c *capacitySearch) result() plan.SearchResult {
 	lo, hi := c.lo(), c.hi()
 	v := c.verifications[lo]
 	r := plan.SearchResult{Capacity: lo, Verified: v.held, Verifications: v.run, Sure: lo > 0 &&
-		c.verified >= c.Repeats, Bound: c.bound[hi]}
+		c.verified >= c.search.Repeats, Bound: c.bound[hi]}
 	for f, n := range c.failures {
 		if f > lo && n > 1 && r.Bound == "" && (r.Fails == 0 || f < r.Fails) {
 			r.Fails = f
 		}
 	}
 	limited := func(what string) string {
-		return fmt.Sprintf("the limit of %d steps was reached before the %s", c.Steps, what)
+		return fmt.Sprintf("the limit of %d steps was reached before the %s", c.search.Steps, what)
 	}
 	switch {
 	case c.unclear > 1:
@@ -283,19 +285,19 @@ func (c *capacitySearch) result() plan.SearchResult {
 	case lo == 0 && r.Bound != "":
 		r.Why = fmt.Sprintf("%s at %s: the capacity of the broker is unknown: %s", r.Bound, perSecond(hi), c.why)
 	case lo == 0 && hi > c.lowest():
-		r.Why = fmt.Sprintf("no sustained rate found within the limit of %d steps; the lowest rate tried is %s: %s", c.Steps, perSecond(hi), c.why)
+		r.Why = fmt.Sprintf("no sustained rate found within the limit of %d steps; the lowest rate tried is %s: %s", c.search.Steps, perSecond(hi), c.why)
 	case lo == 0 && hi == 0:
-		r.Why = fmt.Sprintf("none of %d steps returned usable numbers: %s", c.Steps, c.why)
+		r.Why = fmt.Sprintf("none of %d steps returned usable numbers: %s", c.search.Steps, c.why)
 	case lo == 0 && c.failures[hi] < 2:
 		r.Why = limited("failure at " + perSecond(hi) + " was verified: " + c.why)
 	case lo == 0:
 		r.Sure = true
 		r.Why = fmt.Sprintf("no rate is sustained, down to %s: %s", perSecond(hi), c.why)
-	case c.verified < c.Repeats:
+	case c.verified < c.search.Repeats:
 		r.Why = limited("verification was complete")
 	case r.Bound != "":
 		r.Why = fmt.Sprintf("%s at %s: capacity is at least %s", r.Bound, perSecond(hi), perSecond(lo))
-	case hi == 0 && lo >= c.Max:
+	case hi == 0 && lo >= c.search.Max:
 		r.Why = fmt.Sprintf("%s is sustained, the maximum rate of the search: capacity is at least that", perSecond(lo))
 	case hi == 0 || !c.narrow():
 		r.Why = limited("required precision")

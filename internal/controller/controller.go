@@ -375,7 +375,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 
 // storeWaiting stores what a run waits for in the run's state.
 func (l *leader) storeWaiting(ctx context.Context, c *queuedRun, waiting string) {
-	s := l.stateOf(c.Request, c.noted)
+	s := l.stateOf(c.request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
 	l.put(ctx, s)
 }
@@ -399,14 +399,14 @@ const (
 func (l *leader) executeWithRetry(leading, ctx context.Context, c *queuedRun) {
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		began := time.Now()
-		err := wire.Guard(l.cfg.Log, "run "+c.Run, func() error { return l.execute(ctx, c) })
+		err := wire.Guard(l.cfg.Log, "run "+c.request.Run, func() error { return l.execute(ctx, c) })
 		if err == nil || leading.Err() != nil || l.lease.Context().Err() != nil {
 			return
 		}
 		if time.Since(began) > maxRetry {
 			wait = minRetry
 		}
-		l.cfg.Log.Error("run interrupted; it will be continued", "run", c.Run, "in", wait, "err", err)
+		l.cfg.Log.Error("run interrupted; it will be continued", "run", c.request.Run, "in", wait, "err", err)
 		if wire.Wait(leading, wait) != nil {
 			return
 		}
@@ -415,8 +415,8 @@ func (l *leader) executeWithRetry(leading, ctx context.Context, c *queuedRun) {
 
 // execute executes a run to its end, with its record. An error is not the run's own: the run stays in the queue.
 func (l *leader) execute(ctx context.Context, c *queuedRun) error {
-	log := l.cfg.Log.With("run", c.Run)
-	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
+	log := l.cfg.Log.With("run", c.request.Run)
+	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.request.Run)
 	defer unwatch()
 	between, done := wire.Either(ctx, l.stopping)
 	record, err := l.awaitRecord(between, c)
@@ -427,13 +427,13 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	// the end of a run that was cancelled while it waited is recorded, too
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	state, err := l.runState(last, c.Run)
+	state, err := l.runState(last, c.request.Run)
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, queued: c, log: log, record: record, state: l.stateOf(c.Request, state),
-		end: wire.End{Submission: c.Seq}}
-	if err := x.countCrash(c.Submission); err != nil {
+	x := &execution{leader: l, queued: c, log: log, record: record, state: l.stateOf(c.request, state),
+		end: wire.End{Submission: c.request.Seq}}
+	if err := x.countCrash(c.request.Submission); err != nil {
 		return x.reject(ctx, wire.EndQuarantined, err)
 	}
 	if c.refusal == nil {
@@ -441,10 +441,10 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	}
 	x.state.InFlight = wire.StartInFlight
 	l.put(last, x.state)
-	if c.Err != nil {
-		return x.reject(ctx, wire.EndRefused, c.Err)
+	if c.request.Err != nil {
+		return x.reject(ctx, wire.EndRefused, c.request.Err)
 	}
-	x.run = c.Submission.Run
+	x.run = c.request.Submission.Run
 	return x.execute(ctx)
 }
 
@@ -499,13 +499,13 @@ const lockWait = 2 * time.Minute
 // awaitRecord opens the record of a run. A run without streams waits for space, or until it is cancelled.
 func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
 	for reported := ""; ; {
-		record, waiting, err := l.openRecord(ctx, c.Run)
+		record, waiting, err := l.openRecord(ctx, c.request.Run)
 		if waiting == "" {
 			return record, err
 		}
 		if waiting != reported {
 			reported = waiting
-			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
+			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.request.Run, "for", waiting)
 			l.storeWaiting(ctx, c, waiting)
 		}
 		if err := wire.Wait(ctx, freeStorageEvery); err != nil && !errors.Is(err, errCancelled) {

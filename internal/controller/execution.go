@@ -143,7 +143,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		x.end = *h.End
 		return nil, nil, errEnded
 	}
-	h.AddDone(x.queued.Submission.Done, x.queued.Submission.Numbers)
+	h.AddDone(x.queued.request.Submission.Done, x.queued.request.Submission.Numbers)
 	x.searches, x.retries, x.rounds, x.unreachable = h.Searches, h.Retries, h.Rounds, h.Unreachable
 	x.count()
 	done = h.AllDone()

@@ -45,7 +45,7 @@ type former struct {
 const maxFormer = 16
 
 type member struct {
-	wire.AgentInfo
+	info  wire.AgentInfo
 	stuck string // id of a task that it did not end in time
 }
 
@@ -72,19 +72,20 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[h.Agent]
-	if m != nil && m.Instance != h.Instance {
+	if m != nil && m.info.Instance != h.Instance {
 		if slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance }) {
 			if h.Leaving { // two processes report, or an old one reports late: it does not get the name back
 				return ""
 			}
-			return fmt.Sprintf("duplicate agent name %q: an agent with this name runs on host %s; pass a unique --name", h.Agent, m.Host)
+			return fmt.Sprintf("duplicate agent name %q: an agent with this name runs on host %s; pass a unique --name",
+				h.Agent, m.info.Host)
 		}
 		f.drop(m, slog.LevelWarn, "replaced by a new process")
 		m = nil
 	}
 	if h.Leaving {
 		if m != nil {
-			m.Leaving = true
+			m.info.Leaving = true
 			f.drop(m, slog.LevelInfo, "left")
 		}
 		return ""
@@ -99,14 +100,14 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 		f.note(slog.LevelInfo, "agent joined", h)
 		f.notify()
 	}
-	if h.Draining && !m.Draining {
+	if h.Draining && !m.info.Draining {
 		f.note(slog.LevelInfo, "agent is leaving after its task", h)
 		f.notify()
 	}
-	if h.Attempt != m.Attempt {
+	if h.Attempt != m.info.Attempt {
 		f.notify()
 	}
-	m.Heartbeat, m.Seen = h, time.Now()
+	m.info.Heartbeat, m.info.Seen = h, time.Now()
 	if m.stuck != "" && h.Busy != m.stuck {
 		m.stuck = ""
 		f.notify()
@@ -118,8 +119,8 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 func (f *fleet) alive(a wire.AgentInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
-		m.Seen = time.Now()
+	if m := f.members[a.Agent]; m != nil && m.info.Instance == a.Instance {
+		m.info.Seen = time.Now()
 	}
 }
 
@@ -136,11 +137,11 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 		}
 		f.mu.Lock()
 		for name, m := range f.members {
-			if min(time.Since(m.Seen), time.Since(listening)) < wire.LostAfter {
+			if min(time.Since(m.info.Seen), time.Since(listening)) < wire.LostAfter {
 				continue
 			}
-			if m.Observer && len(f.lost) < maxMembers {
-				f.lost[name] = m.AgentInfo
+			if m.info.Observer && len(f.lost) < maxMembers {
+				f.lost[name] = m.info
 			}
 			f.drop(m, slog.LevelWarn, fmt.Sprintf("sent no heartbeat for %v", wire.LostAfter))
 		}
@@ -150,16 +151,16 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 
 // drop removes a member. The caller holds mu.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
-	name := m.Agent
+	name := m.info.Agent
 	delete(f.members, name)
 	if len(f.former) >= maxMembers {
 		// it only serves to recognise late messages, and two processes with one name
 		clear(f.former)
 	}
-	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
-	list = append(list, former{m.Instance, m.Seen, m.Leaving})
+	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.info.Instance })
+	list = append(list, former{m.info.Instance, m.info.Seen, m.info.Leaving})
 	f.former[name] = list[max(0, len(list)-maxFormer):]
-	f.note(level, "agent "+why, m.Heartbeat)
+	f.note(level, "agent "+why, m.info.Heartbeat)
 	f.notify()
 }
 
@@ -189,7 +190,7 @@ func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
+	if m := f.members[a.Agent]; m != nil && m.info.Instance == a.Instance {
 		return true, false, 0
 	}
 	for _, o := range f.former[a.Agent] {
@@ -204,7 +205,7 @@ func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Durati
 func (f *fleet) markStuck(a wire.AgentInfo, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
+	if m := f.members[a.Agent]; m != nil && m.info.Instance == a.Instance {
 		m.stuck = task
 	}
 }
@@ -255,7 +256,7 @@ func (f *fleet) list() []wire.AgentInfo { return f.filter(func(*member) bool { r
 
 // available returns the agents that can accept a task, sorted by name.
 func (f *fleet) available() []wire.AgentInfo {
-	return f.filter(func(m *member) bool { return m.stuck == "" && !m.Draining })
+	return f.filter(func(m *member) bool { return m.stuck == "" && !m.info.Draining })
 }
 
 func (f *fleet) filter(want func(*member) bool) []wire.AgentInfo {
@@ -264,7 +265,7 @@ func (f *fleet) filter(want func(*member) bool) []wire.AgentInfo {
 	agents := make([]wire.AgentInfo, 0, len(f.members))
 	for _, m := range f.members {
 		if want(m) {
-			agents = append(agents, m.AgentInfo)
+			agents = append(agents, m.info)
 		}
 	}
 	slices.SortFunc(agents, byName)

@@ -61,7 +61,7 @@ func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState)
 		cause = fmt.Errorf("%w by %s", errCancelled, r.By)
 	}
 	for _, run := range q.runs {
-		if run.Run != r.Run || run.Seq > r.Seq {
+		if run.request.Run != r.Run || run.request.Seq > r.Seq {
 			continue
 		}
 		idle, run.rejected, run.cause = false, true, cause
@@ -109,7 +109,7 @@ func (q *runQueue) finish(run *queuedRun) {
 func (q *runQueue) contains(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
+	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.request.Run == id })
 }
 
 func (q *runQueue) alone(run *queuedRun) bool {
@@ -162,7 +162,7 @@ func (q *runQueue) next() (begin, waiting []*queuedRun) {
 		case run.begun:
 			continue
 		case run.former:
-		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.Run == run.Run }):
+		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.request.Run == run.request.Run }):
 			wait = "its earlier submission"
 		case run.rejected:
 			run.needs, run.brokers = nil, nil
@@ -325,7 +325,7 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 
 // queuedRun is one submission, from the time it is read until its run has ended.
 type queuedRun struct {
-	wire.Request
+	request wire.Request
 	noted   wire.RunState     // when the submission was read
 	needs   []plan.Cell       // cells still to measure, the largest first; one per distinct need for agents
 	brokers map[string]string // names in the matrix by identity: see brokerIdentities
@@ -346,14 +346,14 @@ func (r *queuedRun) executed() bool { return r.begun || r.former }
 
 // newQueuedRun reads a submission. A run that a former leader executed keeps its agents.
 func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, lookup lookup) *queuedRun {
-	q := &queuedRun{Request: r, noted: noted, waiting: noted.Waiting, agents: map[string]bool{}}
-	if q.Err = cmp.Or(r.Err, check(r.Submission)); q.Err == nil {
+	q := &queuedRun{request: r, noted: noted, waiting: noted.Waiting, agents: map[string]bool{}}
+	if q.request.Err = cmp.Or(r.Err, check(r.Submission)); q.request.Err == nil {
 		if q.brokers = brokerIdentities(ctx, r.Submission.Run, lookup); len(q.brokers) > maxIdentities {
-			q.Err = fmt.Errorf("the run has brokers with %d names and addresses; the maximum is %d", len(q.brokers),
+			q.request.Err = fmt.Errorf("the run has brokers with %d names and addresses; the maximum is %d", len(q.brokers),
 				maxIdentities)
 		}
 	}
-	if q.rejected = q.Err != nil; q.rejected {
+	if q.rejected = q.request.Err != nil; q.rejected {
 		q.brokers = nil
 		return q
 	}
@@ -374,7 +374,7 @@ func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, look
 func (r *queuedRun) require(done map[string]bool) {
 	r.needs = nil
 	seen := map[string]bool{}
-	for _, t := range r.Submission.Run.Tasks() {
+	for _, t := range r.request.Submission.Run.Tasks() {
 		key := fmt.Sprint(t.Cell.Workload.Roles(), t.Cell.Workload.Targets())
 		if !done[t.ID] && !seen[key] {
 			seen[key] = true
@@ -441,7 +441,7 @@ func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) 
 // uses returns text: a run uses, or will use first, the resource that another run waits for.
 func (r *queuedRun) uses() string {
 	if r.executed() {
-		return "used by run " + r.Run
+		return "used by run " + r.request.Run
 	}
-	return "reserved for run " + r.Run
+	return "reserved for run " + r.request.Run
 }
