@@ -65,7 +65,7 @@ func isBacklog(e evaluation, name string) bool {
 func beyondRange(e evaluation, name string) bool {
 	l, is := e.m.latencyOf(name)
 	v := e.values[name]
-	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
+	return is && l.distribution.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
 }
 
 // manyNegative is the fraction of negative latencies above which single clock readings do not explain them.
@@ -91,7 +91,7 @@ func clocksUnsafe(e evaluation, name string) bool {
 	if !is || !l.across || !number && v.NA != NABacklog {
 		return false
 	}
-	negative := float64(l.hist.Negative())
+	negative := float64(l.distribution.hist.Negative())
 	return e.m.clocks.unknown || len(e.m.clocks.steps) > 0 || e.m.clocks.coarse(e.values[l.name+".p50"]) ||
 		number && l.name == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
 }

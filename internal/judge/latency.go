@@ -32,12 +32,12 @@ var latencySeries = []struct {
 
 // latency is a distribution whose quantiles are values.
 type latency struct {
-	distribution
-	name      string
-	na        string                // reason for no quantiles; empty: it has quantiles
-	intervals func() []distribution // full intervals of the measurement that have samples
-	across    bool
-	bound     float64 // maximum error of the clocks at both ends, in seconds
+	distribution distribution
+	name         string
+	na           string                // reason for no quantiles; empty: it has quantiles
+	intervals    func() []distribution // full intervals of the measurement that have samples
+	across       bool
+	bound        float64 // maximum error of the clocks at both ends, in seconds
 }
 
 func latenciesOf(in *input, keepsUp bool, clocks clockComparison) map[string]latency {
@@ -48,7 +48,7 @@ func latenciesOf(in *input, keepsUp bool, clocks clockComparison) map[string]lat
 		all, answered := WithUnanswered(s.series, whole, in.subscriptions, in.undrained())
 		l := latency{distribution: distribution{all, answered}, name: s.name, na: in.absent(median.Traits),
 			across: s.across, intervals: sync.OnceValue(func() []distribution { return in.intervals(s.series) })}
-		switch h := l.hist; {
+		switch h := l.distribution.hist; {
 		case l.na != "":
 		case s.series == record.EndToEnd && !keepsUp && h.Count()+h.Negative() > 0:
 			l.na = NABacklog
@@ -69,7 +69,7 @@ func (l latency) value(q float64, highest bool) plan.Value {
 	if l.na != "" {
 		return plan.Value{NA: l.na}
 	}
-	v := l.quantile(q)
+	v := l.distribution.quantile(q)
 	if highest && v.NA == "" {
 		v = l.highest(q)
 	}

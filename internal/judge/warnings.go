@@ -55,11 +55,11 @@ func (w *sentences) addLatencies(m *measurements, bindings bool) {
 		if l.name == "e2e" {
 			samples = "end-to-end latencies"
 		}
-		if n := l.hist.Negative(); l.across && n > 0 && (l.name == "e2e" || l.na == "") {
+		if n := l.distribution.hist.Negative(); l.across && n > 0 && (l.name == "e2e" || l.na == "") {
 			w.add("%d of %d %s were negative and are excluded from quantiles: the clocks of the hosts differ",
-				n, n+l.hist.Count(), samples)
+				n, n+l.distribution.hist.Count(), samples)
 		}
-		if n := l.hist.Over(); n > 0 && l.na != NABacklog {
+		if n := l.distribution.hist.Over(); n > 0 && l.na != NABacklog {
 			w.add("%d %s samples exceeded the range of the histogram, one hour, and count as one hour", n, l.name)
 		}
 	}

@@ -62,8 +62,8 @@ func (p place) String() string {
 
 // exclusion is a combination that was not run.
 type exclusion struct {
-	plan.Excluded
-	place place
+	excluded plan.Excluded
+	place    place
 }
 
 // builder builds tables from the cells of a run and their outcomes, in the order of the matrix.
@@ -150,7 +150,7 @@ func (b *builder) tuples(axes []string, part place) []place {
 		add(c.place)
 	}
 	for _, e := range b.excluded {
-		if e.Kind == kindNA {
+		if e.excluded.Kind == kindNA {
 			add(e.place)
 		}
 	}
@@ -248,9 +248,9 @@ func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, c
 			fields = append(fields, noBest(cells, value, info, ValueInfo(b.run.Metrics, by), n))
 		default:
 			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
-			unsupported := func(e *exclusion) bool { return e.Kind == kindNA && e.place.holds(row) }
+			unsupported := func(e *exclusion) bool { return e.excluded.Kind == kindNA && e.place.holds(row) }
 			if i := slices.IndexFunc(b.excluded, unsupported); i >= 0 {
-				f.Notes = n.add("n/a: " + b.excluded[i].Reason)
+				f.Notes = n.add("n/a: " + b.excluded[i].excluded.Reason)
 			}
 			fields = append(fields, f)
 		}
@@ -416,7 +416,7 @@ func (b *builder) repeated() string {
 	minRepeat, maxRepeat := b.run.Repeat, 0
 	minValid, maxValid := math.MaxInt, 0 // over the cells that have valid repetitions
 	for _, c := range b.cells {
-		minRepeat, maxRepeat = min(minRepeat, c.repeat), max(maxRepeat, c.repeat)
+		minRepeat, maxRepeat = min(minRepeat, c.often.repeat), max(maxRepeat, c.often.repeat)
 		if n := len(c.with(plan.Valid)); n > 0 {
 			minValid, maxValid = min(minValid, n), max(maxValid, n)
 		}
@@ -455,9 +455,9 @@ func (g *grid) field(at string, value string, n *notes) Field {
 	f := Field{Value: value, Unit: info.Unit}
 	if e := g.excluded[at]; e != nil {
 		f.Text = "·"
-		if e.Kind == kindNA {
+		if e.excluded.Kind == kindNA {
 			f.Text = "n/a"
-			f.Notes = n.add("n/a: " + e.Reason)
+			f.Notes = n.add("n/a: " + e.excluded.Reason)
 		}
 	}
 	return f
@@ -537,7 +537,7 @@ func (b *builder) reasons(of func(*cell) []reason) (lines []string) {
 				by[r.text], all = l, append(all, l)
 			}
 			l.cells = append(l.cells, c)
-			l.n, l.of = l.n+len(r.which), l.of+c.repeat
+			l.n, l.of = l.n+len(r.which), l.of+c.often.repeat
 		}
 	}
 	for _, l := range all {
@@ -620,8 +620,8 @@ func (b *builder) repeatFailed() string {
 // limitations returns one line per flag and process, with the ranges of the measured values and the cells.
 func (b *builder) limitations() (lines []string) {
 	type cause struct {
-		plan.Limitation
-		low, high float64
+		limitation plan.Limitation
+		low, high  float64
 	}
 	type group struct {
 		causes []*cause
@@ -638,7 +638,7 @@ func (b *builder) limitations() (lines []string) {
 					g = &group{}
 					by[key], groups = g, append(groups, g)
 				}
-				i := slices.IndexFunc(g.causes, func(s *cause) bool { return s.Cause == l.Cause })
+				i := slices.IndexFunc(g.causes, func(s *cause) bool { return s.limitation.Cause == l.Cause })
 				if i < 0 {
 					i, g.causes = len(g.causes), append(g.causes, &cause{l, l.Value, l.Value})
 				}
@@ -650,14 +650,14 @@ func (b *builder) limitations() (lines []string) {
 	for _, g := range groups {
 		var whats []string
 		for _, s := range g.causes {
-			whats = append(whats, s.What(s.low, s.high))
+			whats = append(whats, s.limitation.What(s.low, s.high))
 		}
 		where := ""
 		if len(b.cells) > 1 {
 			where = " (" + b.where(g.cells) + ")"
 		}
 		l := g.causes[0]
-		lines = append(lines, string(l.Flag)+": "+l.Text(strings.Join(whats, ", "))+where)
+		lines = append(lines, string(l.limitation.Flag)+": "+l.limitation.Text(strings.Join(whats, ", "))+where)
 	}
 	return lines
 }

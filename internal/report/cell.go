@@ -18,9 +18,9 @@ import (
 
 // cell is a cell with its outcomes.
 type cell struct {
-	cell  plan.Cell
-	place place
-	often
+	cell     plan.Cell
+	place    place
+	often    often
 	outcomes []plan.Outcome // sorted by repetition
 	metrics  plan.Metrics   // of the run
 }
@@ -173,11 +173,11 @@ func (c *cell) blame(f *Field, n *notes) {
 	if failed := c.with(plan.Unknown); len(failed) > 0 {
 		f.Notes = append(f.Notes, n.add(c.part(len(failed))+"failed: "+reasons(failed))...)
 	}
-	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %s repetitions not run", missing, c.of()))...)
+	if missing := c.often.repeat - len(c.outcomes); missing > 0 {
+		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %s repetitions not run", missing, c.often.of()))...)
 	}
-	if c.missed != "" {
-		f.Notes = append(f.Notes, n.add(c.missed)...)
+	if c.often.missed != "" {
+		f.Notes = append(f.Notes, n.add(c.often.missed)...)
 	}
 }
 
@@ -188,7 +188,7 @@ func (c *cell) retried(n *notes) (all []int) {
 		if text == "" {
 			continue
 		}
-		if c.repeat > 1 {
+		if c.often.repeat > 1 {
 			text = fmt.Sprintf("repetition %d: %s", o.Repetition, text)
 		}
 		all = append(all, n.add(text)...)
@@ -198,10 +198,10 @@ func (c *cell) retried(n *notes) (all []int) {
 
 // part returns the text "n of m repetitions", or "" for a cell with one repetition.
 func (c *cell) part(n int) string {
-	if c.repeat <= 1 {
+	if c.often.repeat <= 1 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d repetitions ", n, c.repeat)
+	return fmt.Sprintf("%d of %d repetitions ", n, c.often.repeat)
 }
 
 // reasons returns the distinct reasons of outcomes.
@@ -328,8 +328,8 @@ func (c *cell) unsound(strict bool) string {
 	for _, r := range c.problems(strict) {
 		return c.name() + c.repetitions(r) + ": " + r.text
 	}
-	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		return fmt.Sprintf("%d of %s repetitions were not run", missing, c.of())
+	if missing := c.often.repeat - len(c.outcomes); missing > 0 {
+		return fmt.Sprintf("%d of %s repetitions were not run", missing, c.often.of())
 	}
 	return ""
 }
@@ -529,7 +529,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	if len(c.place) > 0 {
 		title += ", " + c.place.String()
 	}
-	if c.repeat > 1 {
+	if c.often.repeat > 1 {
 		title += fmt.Sprintf(", repetition %d", o.Repetition)
 	}
 	switch r := o.Search; {
@@ -547,7 +547,7 @@ func (c *cell) repetitions(r reason) string {
 	switch {
 	case len(r.which) > 1:
 		return fmt.Sprintf(" (repetitions %s)", strings.Join(r.which, ", "))
-	case len(r.which) == 1 && c.repeat > 1:
+	case len(r.which) == 1 && c.often.repeat > 1:
 		return fmt.Sprintf(" (repetition %s)", r.which[0])
 	}
 	return ""
@@ -555,8 +555,8 @@ func (c *cell) repetitions(r reason) string {
 
 // problems returns the problems of one cell. Repetitions with the same problem are one reason.
 func (c *cell) problems(strict bool) (all []reason) {
-	if strict && c.missed != "" {
-		all = append(all, reason{text: c.missed + ", and the matrix is strict"})
+	if strict && c.often.missed != "" {
+		all = append(all, reason{text: c.often.missed + ", and the matrix is strict"})
 	}
 	var texts []string
 	in := map[string][]string{}

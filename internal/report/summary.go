@@ -114,8 +114,8 @@ func Limitations(run plan.Run, outcomes []plan.Outcome) []string {
 // in the order of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	return append(run.Notes(), newBuilder(run, outcomes).reasons(func(c *cell) (all []reason) {
-		if c.missed != "" && !run.Strict { // else it is a problem
-			all = append(all, reason{text: c.missed})
+		if c.often.missed != "" && !run.Strict { // else it is a problem
+			all = append(all, reason{text: c.often.missed})
 		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {

@@ -38,13 +38,13 @@ type tick struct {
 
 // scale is an axis with its limits, in transformed units.
 type scale struct {
-	Axis
+	axis     Axis
 	from, to float64
 }
 
 // fit returns the scale of an axis for values.
 func (a Axis) fit(values []float64) scale {
-	s := scale{Axis: a, from: math.Inf(1), to: math.Inf(-1)}
+	s := scale{axis: a, from: math.Inf(1), to: math.Inf(-1)}
 	if a.Kind == Ordinal {
 		s.from, s.to = -0.5, float64(max(1, len(a.Names)))-0.5
 		return s
@@ -71,16 +71,16 @@ func (s scale) rounded() scale {
 	if math.IsInf(s.from, 0) {
 		s.from, s.to = 0, 1
 	}
-	if s.At != nil { // a small margin at both ends
+	if s.axis.At != nil { // a small margin at both ends
 		margin := max(0.05*(s.to-s.from), 1e-9)
 		s.from, s.to = s.from-margin, s.to+margin
 		return s
 	}
-	switch s.Kind {
+	switch s.axis.Kind {
 	case Log:
 		s.from, s.to = lowerTick(s.from), -lowerTick(-s.to)
 	case Linear:
-		if s.Zero || s.Min == 0 && s.Max == 0 {
+		if s.axis.Zero || s.axis.Min == 0 && s.axis.Max == 0 {
 			step := s.step()
 			s.from, s.to = math.Floor(s.from/step+1e-9)*step, math.Ceil(s.to/step-1e-9)*step
 		}
@@ -103,10 +103,10 @@ func (a Axis) transform(v float64) float64 {
 
 // place returns the position of a value on the axis, from 0 to 1.
 func (s scale) place(v float64) float64 {
-	if s.Kind == Log && v <= 0 || math.IsNaN(v) {
+	if s.axis.Kind == Log && v <= 0 || math.IsNaN(v) {
 		return 0
 	}
-	return max(0, min(1, (s.transform(v)-s.from)/(s.to-s.from)))
+	return max(0, min(1, (s.axis.transform(v)-s.from)/(s.to-s.from)))
 }
 
 // niceStep returns the smallest step of 1, 2 or 5 times a power of ten that divides a span into at most five parts.
@@ -125,24 +125,24 @@ func niceStep(span float64) float64 {
 
 func (s scale) step() float64 {
 	step := niceStep(s.to - s.from)
-	if s.Whole {
+	if s.axis.Whole {
 		step = max(1, step)
 	}
 	return step
 }
 
 func (s scale) ticks() []tick {
-	if s.At != nil {
+	if s.axis.At != nil {
 		var all []tick
-		for i, at := range s.At {
-			all = append(all, tick{s.place(at), s.Names[i]})
+		for i, at := range s.axis.At {
+			all = append(all, tick{s.place(at), s.axis.Names[i]})
 		}
 		return all
 	}
-	switch s.Kind {
+	switch s.axis.Kind {
 	case Ordinal:
 		var all []tick
-		for i, name := range s.Names {
+		for i, name := range s.axis.Names {
 			all = append(all, tick{s.place(float64(i)), name})
 		}
 		return all
@@ -215,8 +215,8 @@ func (s scale) nines() []tick {
 
 func (s scale) text(v float64) string {
 	v += 0 // avoids -0
-	if s.Format != nil {
-		return s.Format(v)
+	if s.axis.Format != nil {
+		return s.axis.Format(v)
 	}
 	return strconv.FormatFloat(v, 'g', 6, 64)
 }

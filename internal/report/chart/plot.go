@@ -140,7 +140,7 @@ func (f frame) grid(c *canvas) {
 		x := f.left + t.at*(f.right-f.left)
 		c.line("base", x, f.bottom, x, f.bottom+4)
 		text := t.text
-		if f.x.Kind == Ordinal {
+		if f.x.axis.Kind == Ordinal {
 			text = fitted(text, max((f.right-f.left)/float64(len(ticks)), 4*charWide))
 		}
 		half := wide(text) / 2
@@ -151,8 +151,8 @@ func (f frame) grid(c *canvas) {
 		c.text("soft", "middle", at, f.bottom+15, text)
 		free = at + half + 4
 	}
-	c.text("soft", "end", f.right, plotHeight-5, f.x.Label)
-	c.text("soft", "start", 0, fontSize, f.y.Label)
+	c.text("soft", "end", f.right, plotHeight-5, f.x.axis.Label)
+	c.text("soft", "start", 0, fontSize, f.y.axis.Label)
 }
 
 func (p Plot) bands(c *canvas, f frame) {

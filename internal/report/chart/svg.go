@@ -28,7 +28,7 @@ const (
 	charWide = 6.8 // width of an average character in a wide font
 )
 
-// canvas collects an SVG document.
+// canvas collects an SVG document. It is an io.Writer.
 type canvas struct {
 	strings.Builder
 	height float64

@@ -133,7 +133,7 @@ func plotted(title string, p chart.Plot, notes ...string) figure {
 	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes}
 }
 
-// tableView is a table, with the drawing of a search.
+// tableView is a table, with the drawing of a search. The templates use the fields of the table directly.
 type tableView struct {
 	N int // from 1
 	report.Table

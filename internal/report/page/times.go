@@ -127,11 +127,11 @@ func consequence(kind string) int {
 
 // partPeriods is the time series of a task or of one of its groups.
 type partPeriods struct {
-	timeline
-	task    plan.Task
-	values  map[string]plan.Value
-	periods []period
-	each    int
+	timeline timeline
+	task     plan.Task
+	values   map[string]plan.Value
+	periods  []period
+	each     int
 }
 
 func (c partPeriods) title(text string) string {
@@ -152,7 +152,7 @@ func (c partPeriods) means(what string) string {
 
 // rates draws the publish, confirm and consume rates. Each rate covers its period from the beginning to the end.
 func (c partPeriods) rates() figure {
-	p := c.plot("msg/s", false, rateTicks)
+	p := c.timeline.plot("msg/s", false, rateTicks)
 	w := c.task.Cell.Workload
 	publishes := w.Publishers.Nodes > 0
 	kinds := []struct {
@@ -198,7 +198,7 @@ func (c partPeriods) hovers(texts func(*period) []string) (all []chart.Band) {
 
 // latencies draws percentiles per period. A latency that has no number in the cell's values is not drawn.
 func (c partPeriods) latencies() figure {
-	p := c.plot("latency (log)", true, latencyTicks)
+	p := c.timeline.plot("latency (log)", true, latencyTicks)
 	var notes []string
 	kinds := []struct {
 		name   string
@@ -269,7 +269,7 @@ func (c partPeriods) backlog() []figure {
 		return nil
 	}
 	subscriptions := int64(max(1, w.Topology.Subscriptions))
-	p := c.plot("messages", false, rateTicks)
+	p := c.timeline.plot("messages", false, rateTicks)
 	p.Y.Whole = true
 	l := chart.Line{Name: "sent and not received yet", Shape: chart.NoMark}
 	level := int64(0)
