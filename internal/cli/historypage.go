@@ -31,7 +31,7 @@ func newHistoryPage(out io.Writer, width int, value string, answer plan.HistoryA
 	info, _ := answer.Metrics.ValueNamed(value)
 	info.Name = value
 	return &historyPage{out: out, width: width, value: value, info: info, answer: answer,
-		trends: history.NewTrends("", history.Answer{Value: value, HistoryAnswer: answer})}
+		trends: history.NewTrends("", history.Answer{Value: value, History: answer})}
 }
 
 func (p *historyPage) text() error {

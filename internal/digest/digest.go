@@ -103,7 +103,7 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		known := false // from an earlier run
 		for _, answer := range answers {
 			d.moved(answer)
-			points := answer.Cells[0].Points
+			points := answer.History.Cells[0].Points
 			known = known || len(points) > 0 && points[0].Run != d.Run
 		}
 		all = append(all, answers...)
@@ -191,10 +191,12 @@ func (d *Digest) mergeStatuses() {
 // moved adds a note if this run was measured from other hosts than the previous run: each set of hosts has its own
 // series.
 func (d *Digest) moved(a history.Answer) {
-	points := a.Cells[0].Points
+	points := a.History.Cells[0].Points
 	if i := slices.IndexFunc(points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
 		points[i].Environment != points[i-1].Environment {
-		hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
+		hosts := func(p plan.HistoryPoint) string {
+			return strings.Join(a.History.Environments[p.Environment].Hosts, ", ")
+		}
 		d.differs(fmt.Sprintf("hosts: %s → %s; runs on different hosts are not compared",
 			hosts(points[i-1]), hosts(points[i])))
 	}

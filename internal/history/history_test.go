@@ -153,7 +153,8 @@ func TestMetricsRoundTrip(t *testing.T) {
 		}
 	}
 	answers, err := s.Look(plan.HistoryCell{ID: "abc"}, []string{"lost", "bulk/broker.segments.max"}, began.AddDate(1, 0, 0), 9)
-	if err != nil || len(answers[0].Metrics) != 0 || len(answers[1].Metrics) != 1 || len(unknown.Metrics) != 0 {
+	if err != nil || len(answers[0].History.Metrics) != 0 || len(answers[1].History.Metrics) != 1 ||
+		len(unknown.Metrics) != 0 {
 		t.Errorf("answers %+v, %v; before %+v", answers, err, unknown)
 	}
 }

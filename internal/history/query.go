@@ -113,7 +113,7 @@ func (r *reader) read(cell string, in span) (left int, err error) {
 		}
 	}
 	for _, a := range r.answers {
-		slices.Reverse(a.Cells[len(a.Cells)-1].Points)
+		slices.Reverse(a.History.Cells[len(a.History.Cells)-1].Points)
 	}
 	return left, nil
 }
@@ -139,10 +139,10 @@ func (r *reader) add(p stored) error {
 			return fmt.Errorf("read run %s: %w (%w)", p.Run, ErrDamaged, err)
 		}
 		a := &r.answers[i]
-		c := &a.Cells[len(a.Cells)-1]
+		c := &a.History.Cells[len(a.History.Cells)-1]
 		c.Points = append(c.Points, p.HistoryPoint)
-		if err := errors.Join(explain(r.tx, bucketSubjects, p.Subject, a.Subjects),
-			explain(r.tx, bucketEnvironments, p.Environment, a.Environments)); err != nil {
+		if err := errors.Join(explain(r.tx, bucketSubjects, p.Subject, a.History.Subjects),
+			explain(r.tx, bucketEnvironments, p.Environment, a.History.Environments)); err != nil {
 			return err
 		}
 	}

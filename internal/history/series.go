@@ -62,15 +62,15 @@ const Depth = 90 + change.Recent
 
 // Answer is the answer of a history for one value.
 type Answer struct {
-	Value string
-	plan.HistoryAnswer
+	Value   string
+	History plan.HistoryAnswer
 }
 
 // NewTrends divides the points of answers into series and finds their changes. If run is not empty, only series from
 // the hosts of this run can have alarms.
 func NewTrends(run string, answers ...Answer) (t Trends) {
 	for _, a := range answers {
-		for _, c := range a.Cells {
+		for _, c := range a.History.Cells {
 			points := c.Points
 			c.Points = nil
 			var order []string
@@ -88,9 +88,9 @@ func NewTrends(run string, answers ...Answer) (t Trends) {
 				}
 			}
 			for _, hosts := range order {
-				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]),
+				s := Series{Cell: c, Value: a.Value, Environment: a.History.Environments[hosts], Points: newPoints(by[hosts]),
 					Newest: hosts == newest, hosts: hosts}
-				addDifferences(s.Points, a.Subjects)
+				addDifferences(s.Points, a.History.Subjects)
 				t.Series = append(t.Series, s)
 			}
 		}

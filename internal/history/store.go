@@ -546,7 +546,7 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	}
 	a := newAnswer(q.Value)
 	err := s.view(func(tx *bbolt.Tx) error {
-		a.Runs = tx.Bucket(bucketRuns).Stats().KeyN
+		a.History.Runs = tx.Bucket(bucketRuns).Stats().KeyN
 		cells, err := cellsOf(tx, q.Matrix)
 		if err == nil {
 			cells, err = choose(cells, q.Cells)
@@ -554,11 +554,11 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 		if err != nil {
 			return err
 		}
-		if a.MoreCells = max(0, len(cells)-maxCells); a.MoreCells > 0 {
+		if a.History.MoreCells = max(0, len(cells)-maxCells); a.History.MoreCells > 0 {
 			cells = cells[:maxCells]
 		}
 		if q.Value == "" {
-			a.Cells = append(a.Cells, cells...)
+			a.History.Cells = append(a.History.Cells, cells...)
 			return nil
 		}
 		limit := maxPoints
@@ -567,17 +567,17 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 		}
 		r := reader{tx: tx, answers: []Answer{a}, places: map[string][]int{}}
 		for _, c := range cells { // each cell has the same share
-			r.answers[0].Cells = append(r.answers[0].Cells, c)
+			r.answers[0].History.Cells = append(r.answers[0].History.Cells, c)
 			left, err := r.read(c.ID, span{since: q.Since, runs: q.Runs, points: max(1, limit/len(cells))})
 			if err != nil {
 				return err
 			}
-			r.answers[0].MorePoints += left
+			r.answers[0].History.MorePoints += left
 		}
 		a = r.answers[0]
 		return a.describe(tx)
 	})
-	return a.HistoryAnswer, err
+	return a.History, err
 }
 
 func newAnswer(value string) Answer {
@@ -595,7 +595,7 @@ func (a *Answer) describe(tx *bbolt.Tx) error {
 	found := make(plan.Metrics, 1)
 	has, err := get(tx.Bucket(bucketMetrics), metric, &found[0])
 	if has && err == nil {
-		a.Metrics = found
+		a.History.Metrics = found
 	}
 	return err
 }
@@ -605,7 +605,7 @@ func (a *Answer) describe(tx *bbolt.Tx) error {
 func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, runs int) (answers []Answer, err error) {
 	for _, value := range values {
 		a := newAnswer(value)
-		a.Cells = append(a.Cells, cell)
+		a.History.Cells = append(a.History.Cells, cell)
 		answers = append(answers, a)
 	}
 	err = s.view(func(tx *bbolt.Tx) error {
@@ -705,7 +705,7 @@ func (s *Store) spreads(cell string, values []string, like string, baselines []s
 	}
 	all := map[string]plan.RunSpread{}
 	for _, a := range answers {
-		points := newPoints(a.Cells[0].Points)
+		points := newPoints(a.History.Cells[0].Points)
 		at := slices.IndexFunc(points, func(p Point) bool { return p.Run == like })
 		if at < 0 {
 			continue
@@ -714,9 +714,9 @@ func (s *Store) spreads(cell string, values []string, like string, baselines []s
 		for begin > 0 && !slices.Contains(baselines, points[begin].Run) {
 			begin--
 		}
-		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]),
+		version, environment := brokerVersion(a.History.Subjects[points[at].Repetitions[0].Subject]),
 			points[at].Repetitions[0].Environment
-		info, _ := a.Metrics.ValueNamed(a.Value)
+		info, _ := a.History.Metrics.ValueNamed(a.Value)
 		var medians []float64
 		repetitions, backlogs := 0, 0
 		for _, p := range points[begin:] {
@@ -724,7 +724,7 @@ func (s *Store) spreads(cell string, values []string, like string, baselines []s
 			for _, r := range p.Repetitions {
 				switch {
 				case r.Verdict != plan.Valid || r.Environment != environment ||
-					brokerVersion(a.Subjects[r.Subject]) != version:
+					brokerVersion(a.History.Subjects[r.Subject]) != version:
 				case r.Value.NA == string(plan.Backlog):
 					numbers = append(numbers, info.Better.Worst())
 				case r.Value.Incomparable() == "":

@@ -50,7 +50,7 @@ func (w Watch) Ended() string {
 
 // Slow returns the handler of a page that takes until its limit, without the access control.
 func Slow(cfg Config) http.Handler {
-	return (&site{Config: cfg}).page(func(r *http.Request) (view, error) {
+	return (&site{config: cfg}).page(func(r *http.Request) (view, error) {
 		<-r.Context().Done()
 		return view{}, r.Context().Err()
 	})

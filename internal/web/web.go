@@ -50,7 +50,7 @@ type Config struct {
 
 // site serves the pages.
 type site struct {
-	Config
+	config    Config
 	store     runStore
 	followers *liveFollowers
 	streams   chan struct{} // a semaphore for live views
@@ -73,7 +73,7 @@ var liveScript string
 
 // New returns the handler of the pages. Requests must have passed Access.Guard.
 func New(cfg Config) http.Handler {
-	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
+	s := &site{config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
 		streams: make(chan struct{}, maxStreams)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
@@ -111,7 +111,7 @@ func (s *site) guarded(next http.Handler) http.Handler {
 				return
 			}
 		}
-		if err := wire.Guard(s.Log, r.Method+" "+r.URL.Path,
+		if err := wire.Guard(s.config.Log, r.Method+" "+r.URL.Path,
 			func() error { next.ServeHTTP(w, r); return nil }); err != nil {
 			http.Error(w, "the request failed; see the log of the controller", http.StatusInternalServerError)
 		}
@@ -144,7 +144,7 @@ type view struct {
 	Script  bool // the page loads live.js
 }
 
-// frame is the data of the layout around a view.
+// frame is the data of the layout around a view. The templates use the fields of the view directly.
 type frame struct {
 	view
 	Site struct {
@@ -173,16 +173,16 @@ func (s *site) page(make func(*http.Request) (view, error)) http.HandlerFunc {
 
 func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view) {
 	f := frame{view: v}
-	f.Site.User, f.Site.Version, f.Site.Now = user(r), s.Version, time.Now()
-	f.Site.Login = len(s.Access.users) > 0
+	f.Site.User, f.Site.Version, f.Site.Now = user(r), s.config.Version, time.Now()
+	f.Site.Login = len(s.config.Access.users) > 0
 	if f.Site.User != "" {
-		f.Site.Token = s.Access.token(f.Site.User)
+		f.Site.Token = s.config.Access.token(f.Site.User)
 	}
 	f.Site.Message = messages[r.URL.Query().Get("done")]
 	f.Site.Leader, f.Site.Alone = s.leads(r.Context())
 	var text bytes.Buffer
 	if err := pages[v.Page].ExecuteTemplate(&text, "layout", f); err != nil {
-		s.Log.Error("cannot render page", "page", v.Page, "error", err)
+		s.config.Log.Error("cannot render page", "page", v.Page, "error", err)
 		http.Error(w, "the page could not be rendered; see the log of the controller", http.StatusInternalServerError)
 		return
 	}
@@ -193,7 +193,7 @@ func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view)
 
 // leads returns the text about the leading controller, or the reason why there is none.
 func (s *site) leads(ctx context.Context) (leader, alone string) {
-	l, err := s.Conn.Leader(ctx)
+	l, err := s.config.Conn.Leader(ctx)
 	switch {
 	case errors.Is(err, wire.ErrNoController):
 		return "", "No controller leads. No run is executed until one leads."
@@ -278,11 +278,11 @@ func asset(kind, text string) http.HandlerFunc {
 // login requests a name and password, which browsers then send with every request.
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	if user(r) == "" {
-		if len(s.Access.users) == 0 {
+		if len(s.config.Access.users) == 0 {
 			s.fail(w, r, fmt.Errorf("%w: logins are not configured; start the controller with --web-users", errForbidden))
 			return
 		}
-		s.Access.challenge(w)
+		s.config.Access.challenge(w)
 		return
 	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)
@@ -303,16 +303,16 @@ var pages = func() map[string]*template.Template {
 func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if user(r) == "" && len(s.Access.users) > 0 { // asks the browser for the user's login
-			s.Access.challenge(w)
+		if user(r) == "" && len(s.config.Access.users) > 0 { // asks the browser for the user's login
+			s.config.Access.challenge(w)
 			return
 		}
-		err := s.Access.mayAct(r)
+		err := s.config.Access.mayAct(r)
 		var back string
 		if err == nil {
 			back, err = do(r)
 		}
-		log := s.Log.With("path", r.URL.Path, "user", user(r), "from", r.RemoteAddr)
+		log := s.config.Log.With("path", r.URL.Path, "user", user(r), "from", r.RemoteAddr)
 		if err != nil {
 			log.Warn("action of the web page failed", "error", err)
 			s.fail(w, r, err)
@@ -328,7 +328,7 @@ func (s *site) actOnRun(r *http.Request) (string, error) {
 	if r.PathValue("what") != "cancel" {
 		return "", fs.ErrNotExist
 	}
-	state, err := s.Conn.RunState(r.Context(), id)
+	state, err := s.config.Conn.RunState(r.Context(), id)
 	switch {
 	case err != nil:
 		return "", err
@@ -337,7 +337,7 @@ func (s *site) actOnRun(r *http.Request) (string, error) {
 	case state.Over():
 		return "", fmt.Errorf("%w: the run has already ended: %s", errImpossible, state.State)
 	}
-	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id, user(r)+"@web")
+	return "/runs/" + url.PathEscape(id), s.config.Conn.Cancel(r.Context(), id, user(r)+"@web")
 }
 
 func (s *site) actOnSchedule(r *http.Request) (string, error) {
@@ -368,7 +368,7 @@ func (s *site) actOnSchedule(r *http.Request) (string, error) {
 	if !known {
 		return "", fs.ErrNotExist
 	}
-	_, err := s.Conn.EditSchedule(r.Context(), name, change)
+	_, err := s.config.Conn.EditSchedule(r.Context(), name, change)
 	return "/schedules/" + url.PathEscape(name), err
 }
 
@@ -376,7 +376,7 @@ func (s *site) actOnSchedule(r *http.Request) (string, error) {
 func (s *site) history(r *http.Request) (view, error) {
 	ask := r.URL.Query()
 	v := historyView{Name: ask.Get("matrix")}
-	cells, err := s.Conn.History(r.Context(), plan.HistoryQuery{})
+	cells, err := s.config.Conn.History(r.Context(), plan.HistoryQuery{})
 	if err != nil {
 		return view{}, err
 	}
@@ -413,11 +413,11 @@ func (s *site) history(r *http.Request) (view, error) {
 	var metrics plan.Metrics
 	for _, name := range family {
 		query.Value = name
-		answer, err := s.Conn.History(r.Context(), query)
+		answer, err := s.config.Conn.History(r.Context(), query)
 		if err != nil {
 			return view{}, err
 		}
-		answers = append(answers, history.Answer{Value: name, HistoryAnswer: answer})
+		answers = append(answers, history.Answer{Value: name, History: answer})
 		metrics = metrics.Join(answer.Metrics...)
 		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
 	}
@@ -481,7 +481,7 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFol
 func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
 	var text bytes.Buffer
 	if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
-		s.Log.Error("cannot render live view", "error", err)
+		s.config.Log.Error("cannot render live view", "error", err)
 		return err
 	}
 	name := "live"
@@ -498,7 +498,7 @@ func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
 
 // runs returns the page of queued, running and ended runs, the newest first.
 func (s *site) runs(r *http.Request) (view, error) {
-	states, err := s.Conn.Runs(r.Context())
+	states, err := s.config.Conn.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}
@@ -542,7 +542,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 
 func (s *site) run(r *http.Request) (view, error) {
 	id, ctx := r.PathValue("run"), r.Context()
-	state, err := s.Conn.RunState(ctx, id)
+	state, err := s.config.Conn.RunState(ctx, id)
 	if err != nil {
 		return view{}, err
 	}
@@ -579,7 +579,7 @@ func (s *site) run(r *http.Request) (view, error) {
 
 // copying reports whether the copy of an ended run is still being made.
 func (s *site) copying(v runView) bool {
-	return s.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
+	return s.config.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
 }
 
 // outcomes reads a run from its most complete source. That is the copy if the run has ended and the copy has all its
@@ -615,7 +615,7 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
 	if v.over() {
 		l := newRunInfo()
-		_, err := s.Conn.Read(ctx, wire.RecordQuery{Run: id, Summary: true}, func(e wire.Entry) error {
+		_, err := s.config.Conn.Read(ctx, wire.RecordQuery{Run: id, Summary: true}, func(e wire.Entry) error {
 			l.entry(e)
 			return nil
 		})
@@ -642,7 +642,7 @@ func (s *site) names(ctx context.Context) map[string]string {
 			names[b.ID] = b.Name
 		}
 	}
-	if states, err := s.Conn.Runs(ctx); err == nil {
+	if states, err := s.config.Conn.Runs(ctx); err == nil {
 		for _, state := range states {
 			names[state.Run] = state.Name
 		}
@@ -658,7 +658,7 @@ type agentLine struct {
 
 // agents returns the page of the fleet's agents.
 func (s *site) agents(r *http.Request) (view, error) {
-	all, err := s.Conn.Agents(r.Context())
+	all, err := s.config.Conn.Agents(r.Context())
 	if err != nil && !errors.Is(err, wire.ErrNoController) { // the layout shows that no controller leads
 		return view{}, err
 	}
@@ -670,7 +670,7 @@ func (s *site) agents(r *http.Request) (view, error) {
 }
 
 func (s *site) schedules(r *http.Request) (view, error) {
-	all, err := s.Conn.Schedules(r.Context())
+	all, err := s.config.Conn.Schedules(r.Context())
 	if err != nil {
 		return view{}, err
 	}
@@ -691,7 +691,7 @@ func (s *site) schedules(r *http.Request) (view, error) {
 }
 
 func (s *site) schedule(r *http.Request) (view, error) {
-	kept, err := s.Conn.Schedule(r.Context(), r.PathValue("name"))
+	kept, err := s.config.Conn.Schedule(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return view{}, err
 	}
