@@ -20,7 +20,7 @@ type brokerProcesses struct {
 
 // brokerProcess is one process with its last counters.
 type brokerProcess struct {
-	plan.Process
+	process plan.Process
 	pid     int // 0: not found
 	before  usage
 	disk    byteCounters
@@ -49,7 +49,7 @@ func reason(err error) string {
 func newBrokerProcesses(proc procfs, of plan.Processes) brokerProcesses {
 	b := brokerProcesses{proc: proc, all: make([]brokerProcess, len(of))}
 	for i := range b.all {
-		b.all[i].Process = of[i]
+		b.all[i].process = of[i]
 		b.find(&b.all[i])
 	}
 	return b
@@ -59,7 +59,7 @@ func newBrokerProcesses(proc procfs, of plan.Processes) brokerProcesses {
 func (b *brokerProcesses) find(p *brokerProcess) {
 	p.before, p.disk, p.network = usage{}, byteCounters{}, nil
 	var ok bool
-	if p.pid = b.proc.find(p.Process); p.pid != 0 {
+	if p.pid = b.proc.find(p.process); p.pid != 0 {
 		pid := strconv.Itoa(p.pid)
 		p.disk, _ = b.proc.disk(pid) // the first sample reports errors
 		p.network, _ = b.proc.network(pid)

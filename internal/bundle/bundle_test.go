@@ -171,18 +171,18 @@ func repacked(t *testing.T, data []byte, name string, edit func(string) string) 
 	m = b.Manifest
 	sources := []source{{}}
 	for i, f := range m.Files {
-		s := source{File: File{Name: f.Name}, data: []byte(files[f.Name])}
+		s := source{file: File{Name: f.Name}, data: []byte(files[f.Name])}
 		if err := s.digest(); err != nil {
 			t.Fatal(err)
 		}
-		m.Files[i] = s.File
+		m.Files[i] = s.file
 		sources = append(sources, s)
 	}
 	manifest, err := encode(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources[0] = source{File: File{Name: manifestName}, data: manifest}
+	sources[0] = source{file: File{Name: manifestName}, data: manifest}
 	var out bytes.Buffer
 	if err := archive(&out, sources); err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestOnlyRegularFilesAreBundled(t *testing.T) {
 	if read := payloads(p, true); read[0].Missing != "not a regular file" {
 		t.Errorf("a folder in its place: %+v", read)
 	}
-	if err := (source{File: File{Name: "x"}, path: file}).add(zip.NewWriter(io.Discard)); !errors.Is(err, errIrregular) {
+	if err := (source{file: File{Name: "x"}, path: file}).add(zip.NewWriter(io.Discard)); !errors.Is(err, errIrregular) {
 		t.Errorf("a folder in its place was bundled: %v", err)
 	}
 }

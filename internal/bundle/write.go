@@ -28,7 +28,7 @@ import (
 
 // source is the contents of a file of the bundle, from disk or from memory.
 type source struct {
-	File
+	file File
 	path string
 	data []byte
 }
@@ -61,11 +61,11 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 	if err != nil {
 		return m, nil, err
 	}
-	all := []source{{File: File{Name: environmentName}, data: environment}}
+	all := []source{{file: File{Name: environmentName}, data: environment}}
 	m.Read = payloads(p, created)
 	for _, r := range m.Read {
 		if r.Name != "" {
-			all = append(all, source{File: File{Name: r.Name}, path: r.Path})
+			all = append(all, source{file: File{Name: r.Name}, path: r.Path})
 		}
 	}
 	tables, err := report.Files(p, outcomes)
@@ -78,20 +78,20 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 	}
 	all = append(all, record...)
 	for name, data := range tables {
-		all = append(all, source{File: File{Name: path.Join(runDir, name)}, data: data})
+		all = append(all, source{file: File{Name: path.Join(runDir, name)}, data: data})
 	}
-	slices.SortFunc(all, func(a, b source) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b source) int { return strings.Compare(a.file.Name, b.file.Name) })
 	for i := range all {
 		if err := all[i].digest(); err != nil {
 			return m, nil, err
 		}
-		m.Files = append(m.Files, all[i].File)
+		m.Files = append(m.Files, all[i].file)
 	}
 	if again, err := run.Outcomes(); err != nil || !reflect.DeepEqual(outcomes, again) {
 		return m, nil, errors.Join(err, errMeanwhile)
 	}
 	text, err := encode(m)
-	return m, append([]source{{File: File{Name: manifestName}, data: text}}, all...), err
+	return m, append([]source{{file: File{Name: manifestName}, data: text}}, all...), err
 }
 
 // errMeanwhile is the error of a run that is still written: its outcomes and files would be of different times.
@@ -124,7 +124,7 @@ func recorded(dir string, tables map[string][]byte) ([]source, error) {
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s is not a regular file; remove it from the record", filepath.Join(dir, name))
 		}
-		f := source{File: File{Name: path.Join(runDir, name)}, path: filepath.Join(dir, filepath.FromSlash(name))}
+		f := source{file: File{Name: path.Join(runDir, name)}, path: filepath.Join(dir, filepath.FromSlash(name))}
 		all = append(all, f)
 		return f.innocent()
 	})
@@ -133,7 +133,7 @@ func recorded(dir string, tables map[string][]byte) ([]source, error) {
 
 // innocent returns an error if a file contains a text that looks like a secret.
 func (f source) innocent() error {
-	if strings.HasSuffix(f.Name, ".hlog") {
+	if strings.HasSuffix(f.file.Name, ".hlog") {
 		return nil
 	}
 	file, err := f.open()
@@ -222,8 +222,8 @@ func (f source) open() (io.ReadCloser, error) {
 }
 
 func (f *source) digest() error {
-	if !valid(f.Name) {
-		return fmt.Errorf("%q is not a valid file name in a bundle", f.Name)
+	if !valid(f.file.Name) {
+		return fmt.Errorf("%q is not a valid file name in a bundle", f.file.Name)
 	}
 	r, err := f.open()
 	if err != nil {
@@ -231,8 +231,8 @@ func (f *source) digest() error {
 	}
 	defer r.Close()
 	h := sha256.New()
-	f.Size, err = io.Copy(h, r)
-	f.SHA256 = hex.EncodeToString(h.Sum(nil))
+	f.file.Size, err = io.Copy(h, r)
+	f.file.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return err
 }
 
@@ -241,7 +241,7 @@ func archive(w io.Writer, files []source) error {
 	z := zip.NewWriter(w)
 	for _, f := range files {
 		if err := f.add(z); err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
+			return fmt.Errorf("%s: %w", f.file.Name, err)
 		}
 	}
 	return z.Close()
@@ -249,7 +249,7 @@ func archive(w io.Writer, files []source) error {
 
 // add writes one file. It fails if the file has changed since its digest was computed.
 func (f source) add(z *zip.Writer) error {
-	to, err := z.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Deflate})
+	to, err := z.CreateHeader(&zip.FileHeader{Name: f.file.Name, Method: zip.Deflate})
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (f source) add(z *zip.Writer) error {
 	if _, err := io.Copy(io.MultiWriter(to, h), from); err != nil {
 		return err
 	}
-	if f.SHA256 != "" && hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
+	if f.file.SHA256 != "" && hex.EncodeToString(h.Sum(nil)) != f.file.SHA256 {
 		return errMeanwhile
 	}
 	return nil

@@ -134,7 +134,7 @@ var (
 // inColours calls render and writes its text. If out is a terminal with colours, failures are red and flags are yellow.
 func inColours(out io.Writer, render func(io.Writer) error) error {
 	t, is := terminal.Of(out, os.Getenv)
-	if !is || !t.Colours {
+	if !is || !t.Painter.Colours {
 		return render(out)
 	}
 	var text bytes.Buffer

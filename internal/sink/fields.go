@@ -141,7 +141,7 @@ func fieldsOf(w *window, r role, confirmed bool) map[string]any {
 	fields := map[string]any{}
 	applies := func(f counterField) bool { return f.role&r != 0 && (confirmed || !f.confirm) }
 	for _, c := range record.Counters() {
-		f, n := counterFieldOf(c), w.Counts[c]
+		f, n := counterFieldOf(c), w.data.Counts[c]
 		switch {
 		case n == 0 && !applies(f):
 		case f.nanos:
@@ -151,12 +151,12 @@ func fieldsOf(w *window, r role, confirmed bool) map[string]any {
 		}
 	}
 	for _, rate := range rates {
-		if n := w.Counts[rate.counter]; w.Length > 0 && (n != 0 || applies(counterFieldOf(rate.counter))) {
-			fields[rate.key] = float64(n) / time.Duration(w.Length).Seconds()
+		if n := w.data.Counts[rate.counter]; w.data.Length > 0 && (n != 0 || applies(counterFieldOf(rate.counter))) {
+			fields[rate.key] = float64(n) / time.Duration(w.data.Length).Seconds()
 		}
 	}
 	for _, s := range record.AllSeries() {
-		if h := w.Hists[s]; h != nil {
+		if h := w.data.Hists[s]; h != nil {
 			addSeries(fields, seriesFieldOf(s).key, h)
 		}
 	}

@@ -36,12 +36,12 @@ type windowKey struct {
 
 // window has the data of one second.
 type window struct {
-	record.Window
+	data         record.Window
 	expected     int64 // deliveries that the sent messages lead to
 	listed, bare bool  // listed: in sequence.written; bare: without distributions
 }
 
-func (w *window) end() time.Duration { return time.Duration(w.Start + w.Length) }
+func (w *window) end() time.Duration { return time.Duration(w.data.Start + w.data.Length) }
 
 func newSequence(measure, begin time.Duration) *sequence {
 	return &sequence{measure: measure, begin: begin, windows: map[windowKey]*window{},
@@ -57,14 +57,14 @@ func (q *sequence) add(o *record.Window, subscriptions int) {
 	if w.bare {
 		clear(sum.Hists[:])
 	}
-	w.Add(&sum)
+	w.data.Add(&sum)
 }
 
 // at returns a window, and marks it as changed.
 func (q *sequence) at(k windowKey, start, length int64) *window {
 	w := q.windows[k]
 	if w == nil {
-		w = &window{Window: record.Window{Index: k.index, Measured: k.measured, Start: start, Length: length}}
+		w = &window{data: record.Window{Index: k.index, Measured: k.measured, Start: start, Length: length}}
 		q.windows[k] = w
 	}
 	q.changed[k] = struct{}{}
@@ -83,7 +83,7 @@ func (q *sequence) take(filled, limit time.Duration) []*window {
 			delete(q.changed, k)
 		}
 	}
-	slices.SortFunc(due, func(a, b *window) int { return a.Compare(&b.Window) })
+	slices.SortFunc(due, func(a, b *window) int { return a.data.Compare(&b.data) })
 	for _, w := range due {
 		if !w.listed {
 			w.listed = true
@@ -98,7 +98,7 @@ func (q *sequence) forget(at time.Duration) {
 	n := 0
 	for ; n < len(q.written) && q.written[n].end()+keep < at; n++ {
 		q.written[n].bare = true
-		clear(q.written[n].Hists[:])
+		clear(q.written[n].data.Hists[:])
 	}
 	q.written = q.written[n:]
 }
@@ -122,8 +122,8 @@ func (q *sequence) fill(limit time.Duration) {
 // phase returns the phase of a second. If the measurement has a number of messages, its end is only known later. Then
 // the drain begins only at the time limit.
 func phase(w *window, begin, measure time.Duration) plan.Phase {
-	switch start := time.Duration(w.Start); {
-	case w.Index < 0, begin < 0, start < begin:
+	switch start := time.Duration(w.data.Start); {
+	case w.data.Index < 0, begin < 0, start < begin:
 		return plan.PhaseWarmup
 	case start < begin+measure:
 		return plan.PhaseMeasure

@@ -162,7 +162,7 @@ func (s *stream) giveUp(id string, at time.Time, why string) []Point {
 func (s *stream) newTask(b Start) *task {
 	c := b.Task.Cell
 	w := c.Workload
-	t := &task{Task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},
+	t := &task{task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},
 		seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
 		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
 	if w.Steady.Auto {

@@ -277,7 +277,7 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	q := s.tasks[x.task.ID].parts["a1"]
 	held := 0
 	for _, w := range q.windows {
-		if w.Hists[record.Publish] != nil {
+		if w.data.Hists[record.Publish] != nil {
 			held++
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // task is the state of one attempt in flight.
 type task struct {
-	plan.Task
+	task    plan.Task
 	tags    map[string]string
 	measure time.Duration
 	fill    time.Duration // the measurement, if its empty seconds may be filled in; else 0
@@ -83,19 +83,19 @@ func (t *task) newAgent(name string, r role, part plan.Task) agent {
 func (t *task) agent(name string) agent {
 	a, known := t.agents[name]
 	if !known {
-		a = t.newAgent(name, either, t.Task)
+		a = t.newAgent(name, either, t.task)
 		t.agents[name] = a
 	}
 	return a
 }
 
 func (t *task) description() string {
-	return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition)
+	return fmt.Sprintf("%s repetition %d", t.task.Cell.Name(), t.task.Repetition)
 }
 
 // tagsOfObserver returns the tags of an agent that measures a broker's processes and gets no load.
 func (t *task) tagsOfObserver(agent, broker string) map[string]string {
-	for _, b := range t.Cell.Brokers() {
+	for _, b := range t.task.Cell.Brokers() {
 		if b.Name == broker {
 			return with(t.tags, "agent", agent, "role", "observer", "broker", b.Name, "driver", b.Driver)
 		}
@@ -105,7 +105,7 @@ func (t *task) tagsOfObserver(agent, broker string) map[string]string {
 
 // ofGroup returns the tags of a group's points. With side-by-side brokers each group has its own broker.
 func (t *task) ofGroup(group string) map[string]string {
-	for _, part := range t.Parts() {
+	for _, part := range t.task.Parts() {
 		if group != "" && part.Group == group {
 			return with(t.tags, "broker", part.Cell.Broker.Name, "driver", part.Cell.Broker.Driver)
 		}
@@ -158,8 +158,8 @@ func (t *task) totals(due []*window) []Point {
 func (t *task) seconds(measurement string, a agent, due []*window) []Point {
 	points := make([]Point, 0, len(due))
 	for _, w := range due {
-		tags := with(a.tags, "phase", string(phase(w, t.begin, t.measure)), "measured", strconv.FormatBool(w.Measured))
-		points = append(points, Point{measurement, tags, fieldsOf(w, a.role, a.confirm), t.time(w.Start)})
+		tags := with(a.tags, "phase", string(phase(w, t.begin, t.measure)), "measured", strconv.FormatBool(w.data.Measured))
+		points = append(points, Point{measurement, tags, fieldsOf(w, a.role, a.confirm), t.time(w.data.Start)})
 	}
 	return points
 }
@@ -264,8 +264,8 @@ func (t *task) outcome(o plan.Outcome) Point {
 	fields := valueFields(o.Values)
 	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)),
 		int64(len(o.Warnings))
-	for key, s := range map[string]string{"name": plain(t.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "),
-		"label":   t.Cell.Label,
+	for key, s := range map[string]string{"name": plain(t.task.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "),
+		"label":   t.task.Cell.Label,
 		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
 		if s != "" {
 			fields[key] = text(plan.Redact(s))
@@ -305,7 +305,7 @@ func valueFields(values map[string]plan.Value) map[string]any {
 // groupOutcomes returns the points of the outcomes of a task's groups.
 func (t *task) groupOutcomes(o plan.Outcome) []Point {
 	var points []Point
-	for _, part := range t.Parts() {
+	for _, part := range t.task.Parts() {
 		for _, g := range o.Groups {
 			if g.Name != part.Group {
 				continue

@@ -15,8 +15,8 @@ import (
 
 // Terminal has the capabilities of the terminal that a program writes to.
 type Terminal struct {
-	Painter
-	Size func() (columns, rows int) // the current size
+	Painter Painter
+	Size    func() (columns, rows int) // the current size
 }
 
 // Of returns the capabilities of a terminal, and whether the cursor can be moved on it. NO_COLOR (no-color.org)
