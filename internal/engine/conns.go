@@ -44,7 +44,7 @@ type sharedConn struct {
 
 // lease is the use of a connection by one publisher or consumer.
 type lease struct {
-	*sharedConn
+	shared *sharedConn
 	onEnd  func(error) // called when the connection or its publisher or consumer breaks
 	ending atomic.Bool
 	ended  chan struct{} // closed when close has returned
@@ -75,7 +75,7 @@ func (c *conns) acquire(ctx context.Context, key connKey, onEnd func(error)) (*l
 		c.mu.Unlock()
 		go s.watch(conn)
 	}
-	l := &lease{sharedConn: s, onEnd: onEnd, ended: make(chan struct{})}
+	l := &lease{shared: s, onEnd: onEnd, ended: make(chan struct{})}
 	c.mu.Lock()
 	broken := s.broken()
 	if !broken {
@@ -148,7 +148,7 @@ func (s *sharedConn) watch(conn drivers.Conn) {
 // watch reports the end of the lease's publisher or consumer, if it can end before its connection.
 func (l *lease) watch(part drivers.Ended) {
 	done := part.Done()
-	if done == nil || done == l.conn.Done() {
+	if done == nil || done == l.shared.conn.Done() {
 		return
 	}
 	go func() {
@@ -167,15 +167,15 @@ func (l *lease) close(end func() error) error {
 		return nil
 	}
 	defer close(l.ended)
-	l.of.mu.Lock()
-	delete(l.users, l)
-	l.of.mu.Unlock()
-	defer l.leave()
+	l.shared.of.mu.Lock()
+	delete(l.shared.users, l)
+	l.shared.of.mu.Unlock()
+	defer l.shared.leave()
 	return end()
 }
 
 // Cut breaks the connection for all its users.
-func (l *lease) Cut() { l.conn.Cut() }
+func (l *lease) Cut() { l.shared.conn.Cut() }
 
 // publishing is a publisher with its lease.
 type publishing struct {
@@ -190,7 +190,7 @@ func (c *conns) publish(ctx context.Context, key connKey, spec drivers.Publisher
 	if err != nil {
 		return publishing{}, err
 	}
-	p, err := l.conn.Publisher(ctx, spec)
+	p, err := l.shared.conn.Publisher(ctx, spec)
 	if err != nil {
 		_ = l.close(func() error { return nil })
 		return publishing{}, err

@@ -107,7 +107,7 @@ func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, e
 	}
 	a := newAcker(c.e.work.Consumers)
 	processing, interrupt := context.WithCancel(c.e.supervision)
-	consumer, err := l.conn.Consumer(ctx, c.spec, func(batch []drivers.Delivery) { c.handle(processing, a, batch) })
+	consumer, err := l.shared.conn.Consumer(ctx, c.spec, func(batch []drivers.Delivery) { c.handle(processing, a, batch) })
 	if err != nil {
 		interrupt()
 		_ = l.close(func() error { return nil })

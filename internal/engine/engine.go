@@ -153,7 +153,7 @@ func (e *Engine) Nodes() (publishers, consumers map[string]int) {
 		if l == nil { // not connected
 			return
 		}
-		if at := l.conn.Node(); at != "" {
+		if at := l.shared.conn.Node(); at != "" {
 			nodes[at]++
 		}
 	}

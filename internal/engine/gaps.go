@@ -52,7 +52,7 @@ func (g *gapDetector) finish(r *record.Recorder, now, since int64) {
 
 // oldestUnconfirmed is the send time of the oldest failed message since the last confirm, ns since T0. 0 means that no
 // message failed. Bit 0 is always set, so that a time of 0 is distinguishable. Bit 1 toggles with each update, so that
-// a concurrent confirm does not clear a newer value. It is safe for concurrent use.
+// a concurrent confirm does not clear a newer value. It is read with Load, and safe for concurrent use.
 type oldestUnconfirmed struct{ atomic.Int64 }
 
 // note stores the time if none is stored.
