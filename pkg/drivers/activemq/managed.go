@@ -10,7 +10,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// managedSession is a session with the option jolokia.
+// managedSession is a session with the option jolokia. Connect and Setup are those of session.
 type managedSession struct {
 	*session
 	jolokia *jolokia

@@ -119,9 +119,9 @@ func Run(t *testing.T, h Harness) {
 func RunAll(t *testing.T, all map[string]Harness) {
 	t.Helper()
 	type part struct {
-		name string
-		h    Harness
-		named
+		name  string
+		h     Harness
+		check named
 	}
 	var chosen []part
 	var parallel []int
@@ -150,7 +150,7 @@ func RunAll(t *testing.T, all map[string]Harness) {
 	t.Run("parallel", func(t *testing.T) {
 		slots := make(chan struct{}, slices.Min(parallel))
 		for _, c := range chosen {
-			if c.h.alone(c.named.name) {
+			if c.h.alone(c.check.name) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func RunAll(t *testing.T, all map[string]Harness) {
 				go func() { // before t.Parallel, which limits parallel tests to the number of cores
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					done <- prove(t, c.h, c.named)
+					done <- prove(t, c.h, c.check)
 				}()
 				t.Parallel()
 				report(t, <-done)
@@ -166,17 +166,17 @@ func RunAll(t *testing.T, all map[string]Harness) {
 		}
 	})
 	for _, c := range chosen {
-		if c.h.alone(c.named.name) && c.named.name != "restart" {
-			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.named)) })
+		if c.h.alone(c.check.name) && c.check.name != "restart" {
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.check)) })
 		}
 	}
-	if slices.ContainsFunc(chosen, func(c part) bool { return c.named.name != "restart" }) {
+	if slices.ContainsFunc(chosen, func(c part) bool { return c.check.name != "restart" }) {
 		t.Run("leaks", func(t *testing.T) { checkLeaks(before, leakWait, failed.Load()).report(t) })
 	}
 	for _, c := range chosen {
 		// its goroutines may belong to a broker in this process
-		if c.named.name == "restart" {
-			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.named)) })
+		if c.check.name == "restart" {
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, c.h, c.check)) })
 		}
 	}
 }

@@ -35,7 +35,7 @@ type franzProducer struct {
 
 // record is a message inside the library.
 type record struct {
-	kgo.Record
+	inner    kgo.Record
 	token    [1]uint64
 	onResult func(*kgo.Record, error)
 }
@@ -52,12 +52,12 @@ func (o *franzProducer) send(ctx context.Context, m drivers.Message) error {
 	}
 	r := o.take()
 	r.token[0] = m.Token
-	r.Record = kgo.Record{Topic: o.topic, Value: append(r.Value[:0], m.Body...)}
+	r.inner = kgo.Record{Topic: o.topic, Value: append(r.inner.Value[:0], m.Body...)}
 	if o.keyed {
-		r.Partition = int32(m.Key % uint32(o.client.conn.session.options.Partitions))
+		r.inner.Partition = int32(m.Key % uint32(o.client.conn.session.options.Partitions))
 	}
 	// Not ctx: it would apply to the record while the library has it, and to the records after it.
-	o.client.library.Produce(context.Background(), &r.Record, r.onResult)
+	o.client.library.Produce(context.Background(), &r.inner, r.onResult)
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (o *franzProducer) settle(r *record, err error) {
 	if o.confirms {
 		o.onConfirms(r.token[:], err)
 	}
-	bytes := len(r.Value)
+	bytes := len(r.inner.Value)
 	o.backMu.Lock()
 	o.back = append(o.back, r)
 	o.backMu.Unlock()

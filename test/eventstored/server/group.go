@@ -30,7 +30,7 @@ type group struct {
 
 // message is an event that a group delivers.
 type message struct {
-	*event
+	event   *event
 	retries int32
 	due     time.Time // zero: no timeout
 	to      *client
@@ -66,12 +66,12 @@ func (g *group) push() {
 		if len(g.retry) > 0 {
 			g.retry = g.retry[1:]
 		} else {
-			g.next = m.revision + 1
+			g.next = m.event.revision + 1
 		}
 		if m.to = c; g.timeout > 0 {
 			m.due = time.Now().Add(g.timeout)
 		}
-		g.outstanding[m.id] = m
+		g.outstanding[m.event.id] = m
 		c.slots--
 		c.total++
 		g.total++
@@ -81,7 +81,7 @@ func (g *group) push() {
 
 // settle ends the delivery of a message to its client.
 func (g *group) settle(m *message) {
-	delete(g.outstanding, m.id)
+	delete(g.outstanding, m.event.id)
 	m.to.slots++
 }
 
@@ -179,10 +179,10 @@ func (g *group) info() *persistent.SubscriptionInfo {
 		TotalInFlightMessages: int32(len(g.outstanding))}
 	done := g.next
 	for _, m := range g.outstanding {
-		done = min(done, m.revision)
+		done = min(done, m.event.revision)
 	}
 	for _, m := range g.retry {
-		done = min(done, m.revision)
+		done = min(done, m.event.revision)
 	}
 	if done > g.start {
 		i.LastCheckpointedEventPosition = strconv.FormatUint(done-1, 10)
@@ -227,11 +227,11 @@ func (s persistentService) Read(call persistent.PersistentSubscriptions_ReadServ
 	for {
 		select {
 		case m := <-c.messages:
-			p := m.proposed
+			p := m.event.proposed
 			err := call.Send(&persistent.ReadResp{Content: &persistent.ReadResp_Event{Event: &persistent.ReadResp_ReadEvent{
 				Event: &persistent.ReadResp_ReadEvent_RecordedEvent{
 					Id: p.GetId(), StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(g.stream)},
-					StreamRevision: m.revision, Metadata: p.GetMetadata(), Data: p.GetData(),
+					StreamRevision: m.event.revision, Metadata: p.GetMetadata(), Data: p.GetData(),
 				},
 				Position: &persistent.ReadResp_ReadEvent_NoPosition{NoPosition: &shared.Empty{}},
 				Count:    &persistent.ReadResp_ReadEvent_RetryCount{RetryCount: m.retries},

@@ -11,8 +11,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// part is what publishers and consumers have in common: an AMQP session with one link. The broker can end it alone.
-// Then the next message reports it, because the library does not.
+// part is what publishers and consumers have in common: Done and Err, and an AMQP session with one link. The broker can
+// end it alone. Then the next message reports it, because the library does not.
 type part struct {
 	kit.State
 	conn    *conn

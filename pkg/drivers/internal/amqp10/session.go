@@ -25,7 +25,8 @@ type Addresses struct {
 	Source func(t drivers.Topology, subscription, queue int) Terminus // of consumers
 }
 
-// Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
+// Session is one agent's use of a broker during one task. A driver's session embeds it for Connect and Close of
+// drivers.Session. Its methods are safe for concurrent use.
 type Session struct {
 	// Task is the topology that was used last, for Probe. Connect stores it, and Setup of the driver should.
 	Task atomic.Pointer[drivers.Topology]
