@@ -50,7 +50,8 @@ type account struct {
 	roles []Role
 	// imports are the services of the controllers' account that this one may use, exports its own for that account.
 	imports, exports []string
-	// Limits: connections of all users together, and subscriptions per connection.
+	// Limits: connections of all users together, and subscriptions per connection. The server copies an answer for each
+	// subscription to its inbox. A client needs one, and an agent one more for each slot.
 	connections, subscriptions int
 }
 
@@ -61,11 +62,11 @@ const AgentsAccount = "AGENTS"
 var accounts = []account{
 	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
 	{name: AgentsAccount, roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
-		exports: []string{subject.Command("*")}, connections: 25_000, subscriptions: 256},
+		exports: []string{subject.Command("*")}, connections: 25_000, subscriptions: MaxSlots + 8},
 	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">",
-		subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
+		subject.ViewServices + ">"}, connections: 500, subscriptions: 8},
 	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{subject.ViewServices + ">"}, connections: 500,
-		subscriptions: 256},
+		subscriptions: 8},
 }
 
 // allow returns the subjects that a user may publish and subscribe to. The inbox of a user is named after its key. name
