@@ -81,6 +81,51 @@ axes: {
 }
 `
 
+// importing describes the import of the schema, with ' for back-quotes. TestSchemaCanBeImported of package matrices
+// follows it.
+const importing = `
+## Editors and cue vet
+
+With the schema, the language server of CUE completes and describes the fields of a matrix, and 'cue vet' validates them.
+A copy of the schema makes it importable in the folder of your matrices (CUE 0.15 or later):
+
+'''sh
+cue mod init matrices.example
+mkdir -p cue.mod/pkg/lockstep.test/schema
+ctl explain >cue.mod/pkg/lockstep.test/schema/schema.cue
+'''
+
+Begin the matrix with these lines.
+'explicitopen' makes CUE reject unknown fields.
+
+'''cue
+@experiment(explicitopen)
+
+package mine
+
+import "lockstep.test/schema"
+
+schema.#Matrix
+
+name: "mine"
+brokers: nats: {driver: "nats", options: embedded: true}
+axes: rate: [100, 1000]
+cell: {
+	axis: _
+	publishers: {rate: axis.rate, persistent: false}
+}
+'''
+
+In a clone of Lockstep, the import needs no copy.
+Fields that depend on an axis are incomplete, which '-c=false' allows:
+
+'''sh
+cue vet -c=false mine.cue
+'''
+
+'ctl vet' also validates each combination of axis values, the options of drivers, and rules.
+`
+
 // documented returns a section of each definition of the schema, with a section of each of its fields.
 func documented(schema string) string {
 	var b strings.Builder
@@ -88,7 +133,8 @@ func documented(schema string) string {
 		minimal + "```\n\nEach section below describes a type, and each of its subsections a field.\n" +
 		"The heading of a field is its path, which `ctl explain` accepts: `ctl explain publishers.rate`.\n" +
 		"Required fields are marked; all others are optional.\n" +
-		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n")
+		"This page is generated from schema/schema.cue. `ctl explain` prints that schema, with the options of every driver.\n" +
+		strings.ReplaceAll(importing, "'", "`"))
 	var comment []string
 	inside := ""
 	for _, line := range strings.Split(schema, "\n") {
