@@ -118,6 +118,20 @@ func (e *Engine) clockCorrection(env envelope) int64 {
 	return e.correction.Load() - env.correction
 }
 
+// connKey returns the key of a connection of a role. number is that of the connection on this agent, and ordinal that
+// in the whole cell.
+func (e *Engine) connKey(role drivers.Role, number, ordinal, subscription, queue int) connKey {
+	spec := drivers.ConnSpec{Role: role, Topology: e.topology, Node: drivers.Node(e.work.Publishers.Node),
+		Ordinal: ordinal}
+	if role == drivers.ConsumerRole {
+		spec.Node = drivers.Node(e.work.Consumers.Node)
+	}
+	if spec.Node.OfQueue() {
+		spec.Subscription, spec.Queue = subscription, queue
+	}
+	return connKey{number, spec}
+}
+
 // ConnectConsumers connects all consumers of this agent. No message published after it returns is missed. Consumers
 // that are not active at the start are disconnected again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {

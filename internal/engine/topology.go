@@ -40,20 +40,6 @@ func ordinal(t plan.Topology, number, users, first, threads int) int {
 	return first/max(1, threads)*(connection(t, users-1)+1) + number
 }
 
-// connKey returns the key of a connection of a role. number is that of the connection on this agent, and ordinal that
-// in the whole cell.
-func (e *Engine) connKey(role drivers.Role, number, ordinal, subscription, queue int) connKey {
-	spec := drivers.ConnSpec{Role: role, Topology: e.topology, Node: drivers.Node(e.work.Publishers.Node),
-		Ordinal: ordinal}
-	if role == drivers.ConsumerRole {
-		spec.Node = drivers.Node(e.work.Consumers.Node)
-	}
-	if spec.Node.OfQueue() {
-		spec.Subscription, spec.Queue = subscription, queue
-	}
-	return connKey{number, spec}
-}
-
 // connection returns the connection number of thread i of one role on one agent.
 func connection(t plan.Topology, i int) int {
 	if t.Connections == "shared" {

@@ -60,12 +60,6 @@ type Trends struct {
 // docs/concepts/statistics.md were measured with it.
 const Depth = 90 + change.Recent
 
-// Answer is the answer of a history for one value.
-type Answer struct {
-	Value   string
-	History plan.HistoryAnswer
-}
-
 // NewTrends divides the points of answers into series and finds their changes. If run is not empty, only series from
 // the hosts of this run can have alarms.
 func NewTrends(run string, answers ...Answer) (t Trends) {

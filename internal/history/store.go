@@ -580,6 +580,12 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	return a.History, err
 }
 
+// Answer is the answer of a history for one value.
+type Answer struct {
+	Value   string
+	History plan.HistoryAnswer
+}
+
 func newAnswer(value string) Answer {
 	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{},
 		Environments: map[string]plan.Environment{}}}

@@ -126,3 +126,10 @@ func measure(in *input) *measurements {
 	m.latencies = latenciesOf(in, m.keepsUp, m.clocks)
 	return m
 }
+
+// latencyOf returns the latency of which a value is a quantile.
+func (m *measurements) latencyOf(name string) (l latency, is bool) {
+	stem, _, _, _ := plan.SplitQuantile(name)
+	l, is = m.latencies[stem]
+	return l, is
+}

@@ -33,13 +33,6 @@ func valuesOf(m *measurements) map[string]plan.Value {
 	return values
 }
 
-// latencyOf returns the latency of which a value is a quantile.
-func (m *measurements) latencyOf(name string) (l latency, is bool) {
-	stem, _, _, _ := plan.SplitQuantile(name)
-	l, is = m.latencies[stem]
-	return l, is
-}
-
 // functions has the function of each value of plan.Values, except quantiles of latencies and metrics of the broker. It
 // is called only for tasks that can have the value: see absent.
 var functions = map[string]valueOf{

@@ -11,7 +11,8 @@ import (
 )
 
 // State is the state of a run after the entries of its record so far. The fields are read-only for callers. One
-// goroutine uses a State. Each field is a fact that pages, terminals and leaders show or continue from.
+// goroutine uses a State. Each of its more than 20 fields is a fact that pages, terminals and leaders show or continue
+// from.
 type State struct {
 	Run     plan.Run // ID "": not known yet
 	Planned bool     // the record has a plan

@@ -337,6 +337,10 @@ type (
 	}
 )
 
+func (q BaselineQuery) check() error {
+	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.Name, q.By))
+}
+
 // RunState is the state of a run in lists. It is one value of a bucket, stored at once: hence its more than 20 fields.
 type RunState struct {
 	Run       string    `json:"run"`

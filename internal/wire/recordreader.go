@@ -50,6 +50,8 @@ type RecordQuery struct {
 	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only Client sets it, for a local run
 }
 
+func (q RecordQuery) check() error { return subject.CheckName(q.Run) }
+
 type batch struct {
 	Messages []stored `json:"messages,omitempty"`
 	More     bool     `json:"more,omitempty"` // more messages follow

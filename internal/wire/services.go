@@ -74,12 +74,6 @@ func (q cancelQuery) check() error {
 
 func (q storedSchedule) check() error { return subject.CheckName(q.Name) }
 
-func (q RecordQuery) check() error { return subject.CheckName(q.Run) }
-
-func (q BaselineQuery) check() error {
-	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.Name, q.By))
-}
-
 // Limits of requests: the size in bytes, and the number of concurrent requests of one service.
 const (
 	smallRequest = 64 << 10
