@@ -19,6 +19,20 @@ cell: {
 tables: [{rows: ["threads"], values: ["publish.rate"]}]
 `
 
+// A rule as data is the same rule as its text.
+func TestRulesAsData(t *testing.T) {
+	const data = `require: [{value: "e2e.p99", max: "\(axis.threads)s"}, {value: "publish.rate", min: 1000, max: 2e7},
+		{value: "lost", max: 0, inconclusive: "pass"}, {value: "publish.p99", regression: "5%"}]`
+	cells := expand(t, strings.Replace(requiring, "REQUIRE", data, 1), Narrow{}).Cells
+	for i, max := range []string{"1s", "2s"} {
+		want := []plan.Rule{{Text: "e2e.p99 <= " + max}, {Text: "publish.rate >= 1000 && publish.rate <= 20000000"},
+			{Text: "lost <= 0", Inconclusive: "pass"}, {Text: "publish.p99 no worse than baseline by 5%"}}
+		if got := cells[i].Require; !slices.Equal(got, want) {
+			t.Errorf("cell %d requires %q", i, got)
+		}
+	}
+}
+
 // Rules belong to the cell, may depend on the combination, and do not affect the id.
 func TestRequireIsNoPartOfTheWorkload(t *testing.T) {
 	with := expand(t, strings.Replace(requiring, "REQUIRE",

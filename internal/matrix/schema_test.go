@@ -129,7 +129,7 @@ var decodedInto = map[string]struct {
 	"#Search":     {into: plan.Search{}},
 	"#Fault":      {into: plan.Fault{}},
 	"#Retry":      {into: plan.Retry{}},
-	"#Rule":       {into: plan.Rule{}},
+	"#Rule":       {into: plan.Rule{}, inSchema: []string{"value", "min", "max", "regression"}},
 	"#Group":      {into: plan.Group{}, inType: []string{"copiesBody", "guarantees", "inProcess", "label", "name", "redeliverAfter", "resilience"}},
 	"#Network":    {into: plan.Network{}},
 	"#Drain":      {into: plan.Drain{}},

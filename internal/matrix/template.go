@@ -223,26 +223,65 @@ func normaliseGroups(tree map[string]any) {
 	}
 }
 
-// takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. listed
-// is true if they are a list.
-func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
+// givenRule is a rule with its path in a cell.
+type givenRule struct {
+	plan.Rule
+	path string
+}
+
+// takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. Rules
+// whose fields do not fit together are problems.
+func takeRules(tree map[string]any) (rules []givenRule, out problems) {
 	given := tree["require"]
 	delete(tree, "require")
 	all, listed := given.([]any)
 	if !listed && given != nil {
 		all = []any{given}
 	}
-	for _, one := range all { // a string or #Rule, according to the schema
-		r := plan.Rule{Text: fmt.Sprint(one)}
+	for i, one := range all { // a string or #Rule, according to the schema
+		r := givenRule{plan.Rule{Text: fmt.Sprint(one)}, "require"}
+		if listed {
+			r.path += fmt.Sprintf("[%d]", i)
+		}
 		if fields, is := one.(map[string]any); is {
-			r.Text = fmt.Sprint(fields["rule"])
+			text, fit := ruleText(fields)
+			if !fit {
+				out.report(true, r.path,
+					"these fields do not fit together; give rule, value with min or max, or value with regression")
+				continue
+			}
+			r.Text = text
 			if fields["inconclusive"] == "pass" {
 				r.Inconclusive = "pass"
 			}
 		}
 		rules = append(rules, r)
 	}
-	return rules, listed
+	return rules, out
+}
+
+// ruleText returns the text of a rule that is data. fit is false if its fields do not fit together.
+func ruleText(fields map[string]any) (text string, fit bool) {
+	value, hasValue := fields["value"]
+	var conditions []string
+	for _, limit := range [][2]string{{"min", ">="}, {"max", "<="}} {
+		x, given := fields[limit[0]]
+		if n, is := x.(float64); is {
+			x = strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		if given {
+			conditions = append(conditions, fmt.Sprintf("%v %s %v", value, limit[1], x))
+		}
+	}
+	rule, isText := fields["rule"]
+	regression, isRegression := fields["regression"]
+	switch {
+	case isText:
+		return fmt.Sprint(rule), !hasValue && !isRegression && conditions == nil
+	case isRegression:
+		return fmt.Sprintf("%v no worse than baseline by %v", value, regression), hasValue && conditions == nil
+	}
+	return strings.Join(conditions, " && "), hasValue && conditions != nil
 }
 
 // takeRetry removes the retry policy from a filled template, because it belongs to the cell and not to its workload.

@@ -95,7 +95,8 @@ func (w *worker) evaluate(combo []int) result {
 	problems = append(problems, validateNames(tree)...)
 	retry, invalid := takeRetry(tree)
 	problems = append(problems, invalid...)
-	rules, listed := takeRules(tree)
+	rules, unfit := takeRules(tree)
+	problems = append(problems, unfit...)
 	normalise(tree)
 	work := plan.Default()
 	err := decode(tree, &work)
@@ -114,7 +115,7 @@ func (w *worker) evaluate(combo []int) result {
 		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, validateSearch(work, w.m.base.Metrics)...)
-		problems = append(problems, validateRules(rules, listed, work, w.m.base.Metrics)...)
+		problems = append(problems, validateRules(rules, work, w.m.base.Metrics)...)
 	}
 	if err == nil {
 		errs = w.m.validateRepeat(work)
@@ -133,7 +134,10 @@ func (w *worker) evaluate(combo []int) result {
 	}
 	r := w.declare(combo, broker, work)
 	if r.cell != nil {
-		r.cell.Retry, r.cell.Require = retry, rules
+		r.cell.Retry = retry
+		for _, given := range rules {
+			r.cell.Require = append(r.cell.Require, given.Rule)
+		}
 		if problems := tooLarge(r.cell); len(problems) > 0 {
 			return result{errs: w.locate(problems, combo)}
 		}

@@ -377,21 +377,17 @@ func unmeasured(condition string, w plan.Workload, metrics plan.Metrics) string 
 }
 
 // validateRules returns errors for invalid rules, and for rules that no outcome of this workload can meet.
-func validateRules(rules []plan.Rule, listed bool, w plan.Workload, metrics plan.Metrics) (all []problem) {
+func validateRules(rules []givenRule, w plan.Workload, metrics plan.Metrics) (all []problem) {
 	for i, rule := range rules {
 		wrong := unmet(rule.Text, w, metrics)
-		if slices.ContainsFunc(rules[:i], func(r plan.Rule) bool { return r.Text == rule.Text }) {
+		if slices.ContainsFunc(rules[:i], func(r givenRule) bool { return r.Text == rule.Text }) {
 			wrong = []string{" is duplicated; remove one"}
 		}
 		for k := range wrong {
 			wrong[k] = fmt.Sprintf("%q%s", rule.Text, wrong[k])
 		}
-		path := "require"
-		if listed {
-			path += fmt.Sprintf("[%d]", i)
-		}
 		if len(wrong) > 0 {
-			all = append(all, problem{path, strings.Join(wrong, "; ")})
+			all = append(all, problem{rule.path, strings.Join(wrong, "; ")})
 		}
 	}
 	return all
