@@ -89,7 +89,7 @@ func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
 			report(t, err)
 		}
 		if t.cleanup != nil {
-			defer t.cleanup.Close() //nolint:errcheck // it was only asked
+			defer t.cleanup.Close() //nolint:errcheck // it was only queried
 		}
 		if len(t.found) > 0 || t.blind {
 			found = append(found, t)

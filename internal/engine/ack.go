@@ -14,7 +14,7 @@ import (
 type acker struct {
 	consumer   drivers.Consumer // set when ready is closed
 	ready      chan struct{}
-	known      bool // the handler knows that ready is closed
+	known      bool // the handler has read that ready is closed
 	gone       bool // deliveries were not processed: later ones must not be answered in their place
 	policy     drivers.Ack
 	every      int

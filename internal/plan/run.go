@@ -35,7 +35,7 @@ type Run struct {
 	Metrics  Metrics    `json:"metrics,omitempty"`
 	Influx   *Influx    `json:"influx,omitempty"`
 	Bases    []Base     `json:"bases,omitempty"` // baselines with which rules compare it
-	// Ceilings are the limits of the load generator for the loads of the run. Empty: it was not asked to measure them.
+	// Ceilings are the limits of the load generator for the loads of the run. Empty: it did not measure them.
 	Ceilings []Ceiling `json:"ceilings,omitempty"`
 }
 

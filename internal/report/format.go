@@ -87,7 +87,7 @@ func Format(unit plan.Unit, x float64) string {
 	case plan.PerSecond, plan.Text, "":
 		return display.Significant(x)
 	}
-	text := display.Significant(x) // of a metric that only its driver knows
+	text := display.Significant(x) // of a metric that only its driver declares
 	if x == math.Trunc(x) {
 		text = display.Decimals(x, 0)
 	}

@@ -303,7 +303,7 @@ var pages = func() map[string]*template.Template {
 func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if user(r) == "" && len(s.config.Access.users) > 0 { // asks the browser for the user's login
+		if user(r) == "" && len(s.config.Access.users) > 0 { // the browser then requests the user's login
 			s.config.Access.challenge(w)
 			return
 		}

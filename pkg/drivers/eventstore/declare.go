@@ -36,7 +36,7 @@ var declare = kit.Declare("eventstore", func(o *options, use drivers.Use) driver
 		},
 		Guarantees: drivers.Guarantees{
 			// A message that is not answered in time too often is parked: it is kept, but not delivered any more. A
-			// rejected one is dropped, as its last delivery says (Delivery.Last).
+			// rejected one is dropped, as its last delivery states (Delivery.Last).
 			ConfirmedKept: o.MaxCount == 0,
 			SentKept:      false, // there are no unconfirmed modes
 			NoDuplicates:  false, // events that are not acknowledged in time are delivered again

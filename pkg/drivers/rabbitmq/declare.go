@@ -55,7 +55,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 		Nodes:             len(o.All()) > 1,
 		Keys:              use.Bindings > 1, // they select a routing key
 		Redelivery:        !isStream,
-		Existing:          !isStream, // the driver knows no position in a stream that it did not declare
+		Existing:          !isStream, // the driver has no position in a stream that it did not declare
 		Streams:           true,
 		CopiesBody:        true, // into the library's write buffer, or the connection
 	}
