@@ -186,20 +186,22 @@ func (c *consumer) refuse(batch []drivers.Delivery) {
 	}
 }
 
+// receiveBatch records the deliveries of one handler call, which arrived together: they have the same delivery time.
 func (c *consumer) receiveBatch(batch []drivers.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := c.e.timeline.now()
 	for i := range batch {
-		c.receive(&batch[i])
+		c.receive(&batch[i], now)
 	}
 	if c.slow {
 		c.interrupted = max(1, c.lastDelivery, c.lastOther)
 	}
 }
 
-// receive verifies and records one delivery. In a cell without publishers, every delivery counts. The caller holds mu.
-func (c *consumer) receive(d *drivers.Delivery) {
-	now := c.e.timeline.now()
+// receive verifies and records one delivery at now. In a cell without publishers, every delivery counts. The caller
+// holds mu.
+func (c *consumer) receive(d *drivers.Delivery, now int64) {
 	if len(c.sources) == 0 {
 		c.arrived(now)
 		w := c.deliveries.Window(now, c.e.timeline.contains(now))
