@@ -10,6 +10,18 @@ import (
 
 const oneURL = `{"url": "amqp://127.0.0.1"}`
 
+// These brokers have other protocols, which their own tools use.
+func TestLabelNamesTheProtocol(t *testing.T) {
+	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.FireAndForget} {
+		for _, persistent := range []bool{true, false} {
+			d := declare([]byte(oneURL), drivers.Use{Mode: mode, Persistent: persistent})
+			if !strings.Contains(d.Label, " over AMQP 1.0, one disposition per message") {
+				t.Errorf("%s, persistent %t: label %q", mode, persistent, d.Label)
+			}
+		}
+	}
+}
+
 // Without acknowledgements, a consumer that stops loses messages that it has received.
 func TestAutomaticAcknowledgementsKeepNothing(t *testing.T) {
 	for ack, kept := range map[drivers.Ack]bool{drivers.AckEach: true, drivers.AckAutomatic: false} {
