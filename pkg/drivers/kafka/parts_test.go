@@ -135,9 +135,10 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		{`{"brokers": ["a:1"]}`, drivers.Use{Existing: true, Consumers: 1}, "give group"},
 		{`{"brokers": ["a:1"], "group": "g"}`, drivers.Use{Existing: true, Consumers: 2, Queues: 2}, "its own group"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{Ack: drivers.AckAutomatic}, "does not delete messages"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{Consumers: 1, Nack: true}, "consumers.nack"},
 	} {
 		d := declare(schematest.Fill(t, driver{}, c.options), c.use)
-		if all := strings.Join(d.Rejections, "; "); !strings.Contains(all, c.reason) {
+		if all := strings.Join(append(d.Rejections, d.Unsupported("kafka", c.use)...), "; "); !strings.Contains(all, c.reason) {
 			t.Errorf("options %s with %+v: unfit %q, want %q", c.options, c.use, all, c.reason)
 		}
 	}
