@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 const (
 	single  = "LOCKSTEP_KAFKA_BROKERS"
 	cluster = "LOCKSTEP_KAFKA3_BROKERS"
+	newer   = "LOCKSTEP_KAFKA_NEXT_BROKERS"
 )
 
 // Two of three replicas must have a message before it is confirmed.
@@ -22,7 +24,7 @@ const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions"
 
 // With the default resilience, the libraries connect again and repeat requests. Its subset covers connections that
 // break or end, and what repetitions could change: order, and messages without confirms that are sent while a publisher
-// closes. Keys have an effect with several partitions.
+// closes. Keys have an effect with several partitions. The subset of the newer release covers its requests.
 func TestConformance(t *testing.T) {
 	all := map[string]drivertest.Harness{}
 	for _, client := range []string{kafkaGo, franz} {
@@ -36,6 +38,8 @@ func TestConformance(t *testing.T) {
 			"order", "close/fire-and-forget", "close/confirm-window", "publish-blocks", "session-close", "close-dead", "cut"})
 		all[client+"-partitions"] = harness(at(t, single, `{"client": "`+client+`", "partitions": 3}`), []string{"keys"})
 	}
+	all[franz+"-newer"] = harness(at(t, newer, `{"resilience": "none"}`), slices.Concat(drivertest.MessagePath(),
+		[]string{"probe", "describe", "cut"}))
 	drivertest.RunAll(t, all)
 }
 

@@ -13,7 +13,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
-var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drivers/kafka"}
+var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3 kafka-next", Tests: "pkg/drivers/kafka"}
 
 // at returns options for the brokers of a variable. more is JSON that is merged into them.
 func at(t testing.TB, name, more string) json.RawMessage {

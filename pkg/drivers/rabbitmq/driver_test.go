@@ -18,14 +18,17 @@ import (
 // kept is the subset for another type of queue: storage of its messages, and positions of consumers.
 var kept = slices.Concat(drivertest.MessagePath(), []string{"close", "ready", "batch", "cut/consumer"})
 
-// wrongPassword returns the URL of the single broker, with drivertest.WrongPassword.
-func wrongPassword(t testing.TB) string {
-	u, err := url.Parse(lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"))
+// whole is the whole suite for classic queues of the single broker of a part of the lab.
+func whole(t testing.TB, part string) drivertest.Harness {
+	u, err := url.Parse(lab.Variable(t, "LOCKSTEP_"+part+"_URL"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword(u.User.Username(), drivertest.WrongPassword)
-	return u.String()
+	h := harness(driver{}, standing(t, part, `{}`), nil)
+	h.Reject = &drivertest.Rejection{Options: standing(t, part, full)}
+	h.WrongCredentials = standing(t, part, fmt.Sprintf(`{"url": %q}`, u))
+	return h
 }
 
 // full are options for a queue that rejects messages while it is full. A body that is too large ends the channel
@@ -37,7 +40,6 @@ func TestConformance(t *testing.T) {
 		name, options string
 		subset        []string
 	}{
-		{"classic", `{}`, nil},
 		{"stream", `{"queue": {"type": "stream"}}`, kept},
 		{"classic-default-exchange", `{"exchange": {"type": "default"}}`, drivertest.MessagePath()},
 		{"coalesced", `{"coalesceWrites": true, "resilience": "none"}`, []string{"mode", "close", "close-dead", "ack", "order",
@@ -46,19 +48,15 @@ func TestConformance(t *testing.T) {
 		{"fanout", `{"exchange": {"type": "fanout"}}`, drivertest.MessagePath()},
 	}
 	all := map[string]drivertest.Harness{
+		"classic":            whole(t, "RABBITMQ"),
 		"classic-persistent": harness(persistent{}, single(t, `{}`), drivertest.MessagePath()),
 	}
 	for _, c := range cases {
 		all[c.name] = harness(driver{}, single(t, c.options), c.subset)
 	}
-	whole := all["classic"]
-	whole.Reject = &drivertest.Rejection{Options: single(t, full)}
-	whole.WrongCredentials = single(t, fmt.Sprintf(`{"url": %q}`, wrongPassword(t)))
-	all["classic"] = whole
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
-		h := harness(driver{}, standing(t, part, `{}`), slices.Concat(drivertest.MessagePath(),
-			[]string{"probe", "describe", "cleanup", "cut"}))
-		h.Reject = &drivertest.Rejection{Options: standing(t, part, full)}
+		h := whole(t, part)
+		h.Subset = slices.Concat(drivertest.MessagePath(), []string{"probe", "describe", "cut"})
 		all["classic-"+part] = h
 	}
 	drivertest.RunAll(t, all)
@@ -70,7 +68,7 @@ func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(driver{}, cluster(t, `{"queue": {"type": "quorum"}}`), subset))
 }
 
-// Whole suites for variants, and the other types of queue in a cluster.
+// Whole suites for variants and other releases, and the other types of queue there and in a cluster.
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
 	t.Run("stream", func(t *testing.T) {
@@ -79,6 +77,14 @@ func TestConformanceLong(t *testing.T) {
 	t.Run("quorum", func(t *testing.T) {
 		drivertest.Run(t, harness(driver{}, single(t, `{"queue": {"type": "quorum"}}`), drivertest.MessagePath()))
 	})
+	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
+		t.Run(part+"-classic", func(t *testing.T) { drivertest.Run(t, whole(t, part)) })
+		for _, kind := range []string{"quorum", "stream"} {
+			t.Run(part+"-"+kind, func(t *testing.T) {
+				drivertest.Run(t, harness(driver{}, standing(t, part, `{"queue": {"type": "`+kind+`"}}`), kept))
+			})
+		}
+	}
 	for _, c := range []struct {
 		name, options string
 		subset        []string
@@ -146,7 +152,7 @@ func restricted(ctx context.Context, of drivers.Session, t drivers.Topology, mad
 
 // TestTLS uses the broker, its management API and its Prometheus plugin over TLS.
 func TestTLS(t *testing.T) {
-	for _, part := range []string{"RABBITMQ", "RABBITMQ43"} {
+	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
 		t.Run(part, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
 				Options:      standing(t, part+"_TLS", `{}`),
