@@ -513,7 +513,7 @@ func (l *lifecycle) placement(ctx context.Context) *plan.Placement {
 		defer cancel()
 		var err error
 		if p.Leaders, err = placer.Leaders(ctx, engine.Topology(l.assignment.Task)); err != nil { // the task continues
-			l.event(drivers.EventNotice, "find the leaders: "+l.session.clean(err.Error()))
+			p.Unknown = l.session.clean(err.Error())
 		}
 	}
 	if err := p.Check(); err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/base64"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -64,6 +65,28 @@ func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 			t.Errorf("the agent arrived at the drain with the error %q although its record is not stored", a.Error)
 		}
 		b.end(ref)
+	})
+}
+
+// TestUnknownPlacement proves that an agent reports why the leaders of queues are not known, without secrets.
+func TestUnknownPlacement(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		for password, want := range map[string]string{"": "", "s3cr3t": "no permission for ***"} {
+			d := &probe{}
+			if password != "" {
+				d.leaders = errors.New("no permission for " + password)
+			}
+			ref := b.assign("t1"+password, d, brief(0, time.Second))
+			b.arrival(ref, wire.StepOpen)
+			b.release(ref, wire.Release{Step: wire.StepConsumers})
+			b.arrival(ref, wire.StepConsumers)
+			b.release(ref, wire.Release{Step: wire.StepPublishers})
+			if p := b.arrival(ref, wire.StepPublishers).Placement; p == nil || p.Unknown != want {
+				t.Errorf("the placement is %+v, want it unknown because %q", p, want)
+			}
+			b.end(ref)
+		}
 	})
 }
 

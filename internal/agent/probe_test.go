@@ -30,6 +30,7 @@ type probe struct {
 	// metrics of its sessions, which then implement Prober
 	metrics func(ctx context.Context, n int64) ([]drivers.Metric, error)
 	probed  atomic.Int64
+	leaders error // why the leaders of queues are not known
 }
 
 var (
@@ -99,6 +100,9 @@ func (s *probeSession) Setup(context.Context, drivers.Topology) error { s.p.setu
 func (s *probeSession) Teardown(context.Context, drivers.Topology) error {
 	s.p.teardowns.Add(1)
 	return nil
+}
+func (s *probeSession) Leaders(context.Context, drivers.Topology) (map[string]int, error) {
+	return nil, s.p.leaders
 }
 func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
 	return drivers.Description{Product: "Probe"}, nil

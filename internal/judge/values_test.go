@@ -67,7 +67,7 @@ func TestDeclarationAndFirstDelivery(t *testing.T) {
 }
 
 // The spread values are the difference between the nodes with the most and the fewest, over all agents. A node without
-// any counts if the broker's description has more nodes.
+// any counts if the broker's description has more nodes. A warning states that the leaders are not known.
 func TestSpread(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
@@ -87,5 +87,20 @@ func TestSpread(t *testing.T) {
 	x.steady(1000, atOnce)
 	if v := x.judge().Values["spread.leaders"]; v.NA != NANotReported {
 		t.Errorf("without a placement: %+v", v)
+	}
+	const unknown = "the placement of queues is not known: give management"
+	for _, c := range []struct {
+		node     plan.Node
+		existing string
+		members  []string
+		warned   bool
+	}{
+		{"spread", "", nil, true}, {"spread", "", []string{"a", "b"}, true}, {"spread", "", []string{"a"}, false},
+		{"any", "", nil, false}, {"spread", "orders", nil, false},
+	} {
+		x.facts.Agents[0].Placement = &plan.Placement{Unknown: "give management"}
+		x.facts.Subject.Members = c.members
+		x.task.Cell.Workload.Topology.QueueNode, x.task.Cell.Workload.Topology.Existing = c.node, c.existing
+		warned(t, x.judge(), c.warned, unknown)
 	}
 }

@@ -158,6 +158,13 @@ func (w *sentences) addDelivery(m *measurements, values map[string]plan.Value) {
 	if n := values["spread.leaders"].Number; n > 1 && in.workload.Topology.QueueNode == "spread" {
 		w.add("the leaders of queues are uneven: their numbers per node differ by %.0f", n)
 	}
+	if t := in.workload.Topology; t.QueueNode == "spread" && t.Existing == "" && len(in.facts.Subject.Members) != 1 {
+		for _, a := range in.facts.Agents {
+			if a.Placement != nil && a.Placement.Unknown != "" {
+				w.add("the placement of queues is not known: %s", a.Placement.Unknown)
+			}
+		}
+	}
 	if l.Dropped > 0 {
 		w.add("%s %s dropped by the broker: consumers rejected them at its maximum number of deliveries", messages(l.Dropped), was(l.Dropped))
 	}

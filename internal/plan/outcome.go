@@ -216,6 +216,7 @@ type Placement struct {
 	Leaders    map[string]int `json:"leaders,omitempty"`    // queues, streams or partitions that it leads; from one agent
 	Publishers map[string]int `json:"publishers,omitempty"` // of this agent
 	Consumers  map[string]int `json:"consumers,omitempty"`  // of this agent
+	Unknown    string         `json:"unknown,omitempty"`    // why the driver could not read the leaders; empty: it could
 }
 
 // Check returns an error if a placement has more nodes than a cluster can have, or names that are too long.

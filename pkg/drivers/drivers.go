@@ -443,7 +443,8 @@ type Handler func([]Delivery)
 // Placer is implemented by sessions whose brokers may be clusters.
 type Placer interface {
 	// Leaders returns how many queues, streams or partitions of a declared topology each node leads, by the node's
-	// name. Nodes that lead nothing have 0. nil: the broker does not report it.
+	// name. Nodes that lead nothing have 0. nil: the broker has one node, or does not report it. A
+	// warning shows the error of a cluster.
 	Leaders(ctx context.Context, t Topology) (map[string]int, error)
 }
 

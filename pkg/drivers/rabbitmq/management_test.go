@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
 type transport func(*http.Request) (*http.Response, error)
@@ -33,6 +35,20 @@ func TestAnswersOfTheManagementAPIAreLimited(t *testing.T) {
 		if err := m.get(t.Context(), nil, &answer, "queues"); (err != nil) != (want != "") ||
 			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("an answer of %d bytes gives %v, want an error with %q", size, err, want)
+		}
+	}
+}
+
+// The leaders in a cluster are not known without the management API, or with too many queues.
+func TestLeadersThatAreNotRead(t *testing.T) {
+	for want, s := range map[string]*session{
+		"":                {endpoints: make([]endpoint, 1)},
+		"give management": {endpoints: make([]endpoint, 3)},
+		"maximum 500":     {endpoints: make([]endpoint, 3), api: &management{}},
+	} {
+		leaders, err := s.Leaders(t.Context(), drivers.Topology{Queues: 501, Subscriptions: 1})
+		if leaders != nil || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v: want an error with %q", leaders, err, want)
 		}
 	}
 }

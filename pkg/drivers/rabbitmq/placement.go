@@ -87,11 +87,16 @@ func (s *session) findQueue(ctx context.Context, queue string) (leader string, f
 // maxLookups limits the queues whose leaders are looked up one by one.
 const maxLookups = 500
 
-// Leaders asks the management API for the leader of each queue. Without it, or with too many queues, it returns nil.
+// Leaders asks the management API for the leader of each queue.
 func (s *session) Leaders(ctx context.Context, t drivers.Topology) (map[string]int, error) {
 	sets := s.options.queueSets(t)
-	if s.api == nil || sets*t.Queues > maxLookups {
+	switch {
+	case s.api == nil && len(s.endpoints) == 1:
 		return nil, nil
+	case s.api == nil:
+		return nil, errors.New("only the management API reports the leaders: give management")
+	case sets*t.Queues > maxLookups:
+		return nil, fmt.Errorf("%d queues are too many to request the leader of each (maximum %d)", sets*t.Queues, maxLookups)
 	}
 	nodes, err := s.runningNodes(ctx)
 	if err != nil {
