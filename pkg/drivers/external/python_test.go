@@ -46,7 +46,7 @@ func testLog(t *testing.T) *slog.Logger {
 }
 
 // TestPythonExample proves that the example, which the documentation uses as a template, fulfils the driver contract
-// with a real server.
+// with a real server, and with each resilience.
 func TestPythonExample(t *testing.T) {
 	d, err := New(t.Context(), "nats-python", python(t), testLog(t))
 	if err != nil {
@@ -60,16 +60,21 @@ func TestPythonExample(t *testing.T) {
 	dir := t.TempDir()
 	stop := startNATS(t, port, dir)
 	defer func() { stop() }()
-	drivertest.Run(t, drivertest.Harness{
-		Driver:  d,
-		Options: json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`, port)),
-		WrongCredentials: json.RawMessage(fmt.Sprintf(`{"url": "nats://user:%s@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`,
-			drivertest.WrongPassword, port)),
-		DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 10}`),
-		Reject:      &drivertest.Rejection{Size: 1<<20 + 1}, // the default of the server's max_payload is 1 MiB
-		Restart: func(t *testing.T) {
-			stop()
-			stop = startNATS(t, port, dir)
+	options := fmt.Sprintf(`"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 10`, port)
+	drivertest.RunAll(t, map[string]drivertest.Harness{
+		"none": {Driver: d, Options: json.RawMessage(`{` + options + `, "resilience": "none"}`),
+			Subset: []string{"mode/confirm-window", "order", "cut"}},
+		"vendor": {
+			Driver:  d,
+			Options: json.RawMessage(`{` + options + `}`),
+			WrongCredentials: json.RawMessage(fmt.Sprintf(`{"url": "nats://user:%s@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`,
+				drivertest.WrongPassword, port)),
+			DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 10}`),
+			Reject:      &drivertest.Rejection{Size: 1<<20 + 1}, // the default of the server's max_payload is 1 MiB
+			Restart: func(t *testing.T) {
+				stop()
+				stop = startNATS(t, port, dir)
+			},
 		},
 	})
 }
