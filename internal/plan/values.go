@@ -185,7 +185,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 		{"ports.exhausted", "Ports exhausted", Count, neither, Sums,
 			"connections that failed because no local port was free: a limit of the client"},
 		{"retries", "Retries", Count, lower, Sums,
-			"requests that the client library repeated because of a failure (resilience)"},
+			"requests that the client library repeated because of a failure (resilience). Kafka: produce requests whose connection broke (franz-go), or all repeated batches (kafka-go). NATS: messages that no stream accepted. SQS: requests that send messages. Other client libraries report none"},
 		{"republished", "Republished", Count, lower, NeedsConfirms | Sums,
 			"messages published again because their connection broke before the confirm (resilience)"},
 		{"reconnects", "Reconnects", Count, lower, Sums, "links opened again after a failure"},
