@@ -5,7 +5,8 @@
 //	go run ./test/lab run kafka kafka-tools -- go run ./test/comparison kafka-linger kafka-consume
 //
 // Arguments are names of contests, or of brokers. It prints a table for publishing and a table for consuming, in
-// Markdown, and the settings of both sides. After each pair, it prints the rates to standard error.
+// Markdown, and the settings of both sides. After each pair, it prints the rates to standard error. It fails if a ratio
+// is not met, unless the row is a known one.
 package main
 
 import (
@@ -79,6 +80,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	publishing.print(out, "Publishing", s)
 	consuming.print(out, "Consuming", s)
+	printKnown(out)
 	return errors.Join(failures...)
 }
 
@@ -145,6 +147,11 @@ func compare(ctx context.Context, progress io.Writer, s settings, c contest, siz
 	to.rows = append(to.rows, row(c, size, ours, theirs))
 	if size == sizes[0] {
 		to.settings = append(to.settings, both.settings)
+	}
+	ratio := ratios(ours, theirs, rateOf)
+	if _, is := known[rowName(c, size)]; !is && verdict(ratio, c.wanted) == notMet {
+		return fmt.Errorf("the ratio %s is below %.1f: find the cause, and add it to the known rows", withInterval(ratio),
+			c.wanted)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -37,8 +38,8 @@ func TestVerdict(t *testing.T) {
 		want   string
 	}{
 		{[]float64{1, 1, 1, 1, 1, 1, 1, 1}, 1, "met"},
-		{below, 1, "not met"},
-		{below, 0.9, "not met"},
+		{below, 1, notMet},
+		{below, 0.9, notMet},
 		{below, 0.83, "met"},
 		{around, 1, "met"}, // the interval contains it
 		{around[:5], 1, "open: needs 6 pairs"},
@@ -138,5 +139,32 @@ func TestPairs(t *testing.T) {
 	err := compare(t.Context(), &progress, settings{pairs: 2}, c, 100, &to)
 	if err == nil || err.Error() != "pair 2: it ended" || len(to.rows) != 1 || closed != 2 {
 		t.Errorf("a tool that fails: error %v, rows %v, closed %d times", err, to.rows, closed)
+	}
+}
+
+// A ratio that is not met is an error, except in a known row. The row is printed nevertheless.
+func TestNotMet(t *testing.T) {
+	for size, fails := range map[int]bool{100: false, 1024: true} {
+		c := contest{name: "kafka-consume", wanted: 0.9, open: func(context.Context, settings, int) (sides, error) {
+			return sides{
+				ours:   func(context.Context) (sample, error) { return sample{50, 1, 1}, nil },
+				theirs: func(context.Context) (sample, error) { return sample{100, 1, 1}, nil },
+				close:  func() error { return nil },
+			}, nil
+		}}
+		var to section
+		if err := compare(t.Context(), io.Discard, settings{pairs: 6}, c, size, &to); (err != nil) != fails ||
+			len(to.rows) != 1 {
+			t.Errorf("%d B: error %v, rows %v", size, err, to.rows)
+		}
+	}
+	var out strings.Builder
+	printKnown(&out)
+	for name, reason := range known {
+		name, _, _ := strings.Cut(name, ",")
+		if !strings.Contains(out.String(), "- "+name) || reason == "" ||
+			!slices.ContainsFunc(contests, func(c contest) bool { return c.name == name }) {
+			t.Errorf("the known row %q, with the reason %q, is in\n%s", name, reason, out.String())
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package overhead measures the cost of the engine and its drivers. It sends the same messages through a bare loop over
-// a broker's client library and through the engine, in pairs within one run. It prints the results, and whether the
-// engine reaches the wanted share of the bare loop's rate.
+// a broker's client library and through the engine, in pairs within one run. It prints the results, and fails if the
+// engine does not reach the wanted share of the bare loop's rate, except in known rows.
 package overhead
 
 import (
@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -71,6 +72,20 @@ var (
 	profiles []string // commands that show the CPU profiles of rows below the wanted ratio
 )
 
+// known are the benchmarks, without the size, whose ratio may be below the wanted one, with the reasons.
+var known = map[string]string{
+	"Kafka/franz-go/confirm-each":   "20 to 43 µs of 270 to 300 µs of CPU per message are the engine's, of unknown cause",
+	"Kafka/kafka-go/confirm-each":   "58 µs of CPU per message are the engine's, of unknown cause",
+	"Kafka/kafka-go/confirm-window": "0.7 to 1.7 µs of CPU per message are the engine's, on the cores of the broker",
+	"RabbitMQ/confirm-each":         "7 of 100 µs of CPU per message are the engine's, of unknown cause",
+}
+
+// isKnown reports whether a benchmark is a known row.
+func isKnown(name string, w work) bool {
+	_, is := known[strings.TrimSuffix(name, fmt.Sprintf("-%d-B", w.size))]
+	return is
+}
+
 // compare measures all modes and sizes. Stand-ins are excluded: their rates say nothing about the broker.
 func compare(b *testing.B, s subject) {
 	d, err := drivers.Lookup(s.name)
@@ -123,6 +138,12 @@ func printTables() {
 	for _, e := range excluded {
 		fmt.Println("Excluded:", e)
 	}
+	if len(rows) > 0 {
+		fmt.Println("\nRows that may be below the wanted ratio:")
+		for _, name := range slices.Sorted(maps.Keys(known)) {
+			fmt.Printf("- %s: %s\n", name, known[name])
+		}
+	}
 	if len(profiles) > 0 {
 		fmt.Println("\nThe causes of the rows that are not met, in the same lab:")
 	}
@@ -170,6 +191,10 @@ func measure(b *testing.B, s subject, w work) {
 		len(ratio), w.n))
 	if judged != met {
 		profiles = append(profiles, profileCommand(b.Name()))
+		if !isKnown(name, w) {
+			b.Errorf("the ratio %s is below %v: find the cause, and add it to the known rows",
+				withInterval("%.2f", ratio), wanted)
+		}
 	}
 }
 

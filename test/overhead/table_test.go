@@ -26,6 +26,15 @@ func TestWithInterval(t *testing.T) {
 	}
 }
 
+func TestKnown(t *testing.T) {
+	for name, want := range map[string]bool{"Kafka/franz-go/confirm-each-100-B": true, "NATS/confirm-each-100-B": false,
+		"Kafka/franz-go/confirm-window-100-B": false} {
+		if isKnown(name, work{size: 100}) != want {
+			t.Errorf("%s is known: %t, want %t", name, !want, want)
+		}
+	}
+}
+
 func TestProfileCommand(t *testing.T) {
 	want := "go test -run '^$' -bench '^BenchmarkKafka$/^franz-go$/^confirm-each-100-B$' -benchtime 1x -cpuprofile cpu.out ./test/overhead && go tool pprof -top -nodecount 5 -tagfocus side=engine cpu.out"
 	if got := profileCommand("BenchmarkKafka/franz-go/confirm-each-100-B"); got != want {
