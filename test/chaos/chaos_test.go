@@ -11,7 +11,7 @@ import (
 // faults are the rows of the table.
 func faults() []fault {
 	return slices.Concat(agentFaults(), controllerFaults(), planeFaults(), brokerFaults(), ctlFaults(), linkFaults(),
-		wireFaults(), diskFaults(), stormFaults())
+		wireFaults(), diskFaults(), combinedFaults())
 }
 
 // TestChaos runs the short selection of faults, or all of them, and prints the table.

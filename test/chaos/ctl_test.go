@@ -13,24 +13,24 @@ func ctlFaults() []fault {
 
 // ctlKilled kills the ctl that follows the run. The run continues, and ctl runs attach completes the directory.
 func ctlKilled(r *row) {
-	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
 	phase := r.oneOf(phases...)
-	f.reach(r, 2, phase)
-	r.did("kill -9 of ctl in %s", phase)
+	f.awaitTaskPhase(r, 2, phase)
+	r.describe("kill -9 of ctl in %s", phase)
 	at := f.ctl.Kill()
-	f.event(f.mark(), wire.TaskStarted, stepLimit)
-	f.attached()
-	a := f.account()
-	r.line.wentOn = a.wentOn(at)
-	a.explained(nil)
+	f.awaitEvent(f.position(), wire.TaskStarted, stepLimit)
+	f.attachRun()
+	check := f.checkRecord()
+	r.line.resumed = check.timeToNextStart(at)
+	check.checkInvalidTasks(nil)
 }
 
-// attached follows the run into the directory of the killed ctl.
-func (f *fleet) attached() {
+// attachRun follows the run into the directory of the killed ctl.
+func (f *fleet) attachRun() {
 	f.t.Helper()
 	f.ctl = f.start(process.Command{Name: "attach",
 		Argv: []string{filepath.Join(programs, "ctl"), "runs", "attach", f.run.Plan().ID, "--server", f.url, "--runs",
-			f.followed()}})
+			f.runsDir()}})
 	f.ctl.Exits(0)
 }

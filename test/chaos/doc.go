@@ -13,10 +13,10 @@
 //   - The directory that ctl wrote during the run, the one that ctl runs pull creates from JetStream afterwards, and the
 //     controller's copy have the same files.
 //
-// A deviation counts as lost. The table shows for each row the fault, a summary of the record, the number of losses,
-// and the times until the fault was noticed and the run continued. Rows of the control plane and of controllers also
-// check how often each task was started.
+// Each deviation counts as a loss. The table shows for each row the fault, a summary of the record, the number of
+// losses, and the times until the fault was detected and the run continued. Rows of the control plane and of
+// controllers also check how often each task was started.
 //
-//	go test -v ./test/chaos                                      the short selection
-//	LOCKSTEP_LONG=1 go test -v ./test/chaos -chaos.seeds 5       every row, with five seeds from LOCKSTEP_SEED (1) on
+//	go test -v ./test/chaos                                   the short selection
+//	LOCKSTEP_LONG=1 go test -v ./test/chaos -chaos.seeds 5    every row, five seeds; the first is LOCKSTEP_SEED (1)
 package chaos

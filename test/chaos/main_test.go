@@ -10,7 +10,7 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-var seeds = flag.Int("chaos.seeds", 1, "how many `seeds` each row is done with, from LOCKSTEP_SEED (1) on")
+var seeds = flag.Int("chaos.seeds", 1, "number of `seeds` for each row; the first is LOCKSTEP_SEED (1)")
 
 // programs is the folder of the three programs.
 var programs string

@@ -59,16 +59,16 @@ type nats struct {
 	row *row
 }
 
-func (r *row) nats(n node) *nats {
+func (r *row) startNATS(n node) *nats {
 	r.t.Helper()
 	s := &nats{node: n, row: r}
 	s.Dir = filepath.Join(r.dir, n.Name)
-	s.again()
+	s.start()
 	return s
 }
 
-// again starts the server with the same port and folder.
-func (s *nats) again() {
+// start starts the server with the same port and folder.
+func (s *nats) start() {
 	s.row.t.Helper()
 	text, err := json.Marshal(s.node)
 	if err != nil {
@@ -83,12 +83,12 @@ func (s *nats) again() {
 	process.Listening(s.row.t, s.Port)
 }
 
-// cluster starts a cluster of n nodes.
-func (r *row) cluster(name string, n int) (all []*nats) {
+// startNATSCluster starts a cluster of n nodes.
+func (r *row) startNATSCluster(name string, n int) (all []*nats) {
 	r.t.Helper()
 	ports := process.Ports(r.t, 2*n)
 	for i := range n {
-		all = append(all, r.nats(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i],
+		all = append(all, r.startNATS(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i],
 			Routes: ports[n:]}))
 	}
 	return all

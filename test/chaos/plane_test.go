@@ -19,93 +19,99 @@ import (
 func planeFaults() []fault {
 	return []fault{
 		{name: "control plane killed/" + inMeasure,
-			do: func(r *row) { r.planeAway("kill -9", inMeasure, r.between(0, 8*time.Second)) }},
-		{name: "control plane killed/anywhere", do: func(r *row) {
-			r.planeAway("kill -9", r.oneOf(phases...),
+			do: func(r *row) { r.controlPlaneStopped("kill -9", inMeasure, r.between(0, 8*time.Second)) }},
+		{name: "control plane killed/random phase", do: func(r *row) {
+			r.controlPlaneStopped("kill -9", r.oneOf(phases...),
 				r.between(0, 8*time.Second))
 		}},
 		{name: "control plane away for long/in a task", short: true,
-			do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), longAway()) }},
+			do: func(r *row) { r.controlPlaneStopped("kill -9", r.oneOf(phases...), longDowntime()) }},
 		{name: "control plane away for long/after a task", short: true,
-			do: func(r *row) { r.planeAway("SIGSTOP", inSettle, longAway()) }},
-		{name: "control plane full of snapshots", short: true, do: planeFull},
-		{name: "control plane killed/one of three", do: oneOfThree},
+			do: func(r *row) { r.controlPlaneStopped("SIGSTOP", inSettle, longDowntime()) }},
+		{name: "control plane full of snapshots", short: true, do: snapshotsFull},
+		{name: "control plane killed/one of three", do: nodeOfThreeKilled},
 	}
 }
 
-// longAway is longer than the lease and than a standby's wait before a takeover, and shorter than agents wait for a
+// longDowntime is longer than the lease and than a standby's wait before a takeover, and shorter than agents wait for a
 // leader.
-func longAway() time.Duration {
+func longDowntime() time.Duration {
 	if long() {
 		return time.Minute
 	}
 	return 15 * time.Second
 }
 
-// planeAway kills or stops the NATS server of the control plane, and starts or continues it. The leader continues to
-// lead although a standby is running, and nothing is repeated.
-func (r *row) planeAway(how, phase string, away time.Duration) {
-	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+// controlPlaneStopped kills or stops the NATS server of the control plane, and starts or continues it. The leader
+// continues to lead although a standby is running, and nothing is repeated.
+func (r *row) controlPlaneStopped(how, phase string, downtime time.Duration) {
+	f := r.startFleet(fleetSpec{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(strings.Replace(f.matrix(2, ""), "repeat:", "settle: \"1s\"\nrepeat:", 1))
-	f.reach(r, 2, phase)
-	r.did("%s of the control plane's NATS in %s, back after %v", how, phase, away.Round(100*time.Millisecond))
+	f.awaitTaskPhase(r, 2, phase)
+	r.describe("%s of the control plane's NATS server in %s, running again after %v", how, phase,
+		downtime.Round(100*time.Millisecond))
 	if how == "kill -9" {
 		f.plane[0].Kill()
-		r.pass(away)
-		f.plane[0].again()
+		r.wait(downtime)
+		f.plane[0].start()
 	} else {
 		f.plane[0].Signal(syscall.SIGSTOP)
-		r.pass(away)
+		r.wait(downtime)
 		f.plane[0].Signal(syscall.SIGCONT)
 	}
 	back := time.Now()
-	a := f.ends(0)
-	r.line.wentOn = a.wentOn(back)
-	if long() && away == longAway() { // ctl has checked for a leader twice
-		f.read("a controller leads again; the run continues")
+	check := f.awaitEnd(0)
+	r.line.resumed = check.timeToNextStart(back)
+	if long() && downtime == longDowntime() { // ctl has checked for a leader twice
+		f.checkOutput("a controller leads again; the run continues")
 	}
-	a.attempted()
-	a.explained(nil)
+	check.checkStarts()
+	check.checkInvalidTasks(nil)
 }
 
-// planeFull fills the stream of the run's snapshots up to its limit, between the last snapshot of a task and its
+// snapshotsFull fills the stream of the run's snapshots up to its limit, between the last snapshot of a task and its
 // outcome. That outcome is stored. The run ends in the next task, with the limit as the reason, and keeps its outcomes.
 // It is resumed with a larger limit.
-func planeFull(r *row) {
-	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
+func snapshotsFull(r *row) {
+	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
 	f.submit(f.matrix(3, ""))
-	var b begun
+	var b startedAttempt
 	for n := 2; ; n++ {
-		b = f.task(n)
-		f.release(b, wire.StepTeardown) // all snapshots of the attempt are stored
+		b = f.awaitTask(n)
+		f.awaitRelease(b, wire.StepTeardown) // all snapshots of the attempt are stored
 		f.controllers["controller"].Signal(syscall.SIGSTOP)
-		r.pass(200 * time.Millisecond) // its messages arrive
-		if !slices.ContainsFunc(f.stored(), func(s stored) bool { return s.kind == "outcome" && s.task == b.Task }) {
+		r.wait(200 * time.Millisecond) // its messages arrive
+		if !slices.ContainsFunc(f.readMessages(), func(s message) bool {
+			return s.kind == "outcome" &&
+				s.task == b.Task
+		}) {
 			break
 		}
 		f.controllers["controller"].Signal(syscall.SIGCONT) // it was faster
 		if n == 5 {
-			f.t.Fatal("each outcome was stored before the controller was stopped")
+			f.t.Fatal("the controller stored each outcome before it was stopped")
 		}
 	}
-	r.did("stream of snapshots filled before outcome %d, continued with a larger limit", b.N)
-	f.fill()
+	r.describe("stream of snapshots filled before outcome %d, run resumed with a larger limit", b.N)
+	f.fillSnapshots()
 	f.controllers["controller"].Signal(syscall.SIGCONT)
 	f.ctl.Exits(1)
-	f.read("the snapshots of a run may use 64.0 MiB; start the controller with a larger --record-limit, and continue the run with " +
+	f.checkOutput("the snapshots of a run may use 64.0 MiB; start the controller with a larger --record-limit, and continue the run with " +
 		"ctl run --resume")
 	if out, err := f.ctlOutput("runs", "list", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndFailed)) {
-		f.t.Errorf("ctl runs list: %v, and it said:\n%s", err, out)
+		f.t.Errorf("ctl runs list: got error %v and no %q in the output:\n%s", err, wire.EndFailed, out)
 	}
-	kept := &account{t: f.t, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored()}
-	kept.read()
-	cut, ok := kept.first(wire.TaskInterrupted, b.At)
-	if _, after := kept.outcomes[b.Task]; !after {
-		f.t.Error("lost: the outcome of the task whose snapshots filled the stream")
+	before := &recordCheck{t: f.t, outcomes: map[string]plan.Outcome{}, outcomeSeq: map[string]uint64{},
+		messages: f.readMessages()}
+	before.parse()
+	interrupted, ok := before.firstEvent(wire.TaskInterrupted, b.At)
+	if _, ok := before.outcomes[b.Task]; !ok {
+		f.t.Error("lost: the outcome of the task during which the stream was filled")
 	}
-	if _, first := kept.outcomes[cut.Task]; !ok || first || len(kept.outcomes) != cut.N-1 {
-		f.t.Errorf("interrupted was %+v, and %d tasks have outcomes: want all before it", cut, len(kept.outcomes))
+	if _, finished := before.outcomes[interrupted.Task]; !ok || finished || len(before.outcomes) != interrupted.N-1 {
+		f.t.Errorf("got %d outcomes, want one for each task before the interrupted one, %+v", len(before.outcomes),
+			interrupted)
 	}
 	f.controllers["controller"].Signal(syscall.SIGTERM)
 	f.controllers["controller"].ExitCode()
@@ -113,16 +119,17 @@ func planeFull(r *row) {
 	larger.Argv = append(larger.Argv, "--record-limit", "512MiB")
 	f.commands["controller"] = larger
 	f.startController("controller")
-	f.resume()
-	a := f.ends(0)
-	a.attempted(cut.Task)
-	a.explained(nil)
+	f.resumeRun()
+	check := f.awaitEnd(0)
+	check.checkStarts(interrupted.Task)
+	check.checkInvalidTasks(nil)
 }
 
-// fill stores an earlier snapshot repeatedly, padded with spaces, until the server rejects even the smallest one.
-func (f *fleet) fill() {
+// fillSnapshots stores an earlier snapshot repeatedly, padded with spaces, until the server rejects even the smallest
+// one.
+func (f *fleet) fillSnapshots() {
 	f.t.Helper()
-	m, _ := f.find(0, "a stored snapshot", stepLimit,
+	m, _ := f.awaitMessage(0, "a stored snapshot", stepLimit,
 		func(m *natsgo.Msg) bool { return kind(m.Subject) == "snapshots.snapshot" })
 	js, err := jetstream.New(f.nc)
 	if err != nil {
@@ -139,10 +146,10 @@ func (f *fleet) fill() {
 			}
 		}
 		_, err := js.PublishMsg(ctx, more)
-		var refused *jetstream.APIError
+		var rejected *jetstream.APIError
 		switch {
 		case err == nil:
-		case !errors.As(err, &refused) || !strings.Contains(refused.Description, "maximum bytes exceeded"):
+		case !errors.As(err, &rejected) || !strings.Contains(rejected.Description, "maximum bytes exceeded"):
 			f.t.Fatalf("fill the stream of snapshots: %v", err)
 		case space == 0:
 			return
@@ -152,31 +159,32 @@ func (f *fleet) fill() {
 	}
 }
 
-// oneOfThree kills the node that leads the stream of events.
-func oneOfThree(r *row) {
-	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+// nodeOfThreeKilled kills the node that leads the stream of events.
+func nodeOfThreeKilled(r *row) {
+	f := r.startFleet(fleetSpec{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
 	phase := r.oneOf(phases...)
-	f.reach(r, 2, phase)
+	f.awaitTaskPhase(r, 2, phase)
 	name := f.recordLeader()
-	away := r.between(2*time.Second, 8*time.Second).Round(100 * time.Millisecond)
-	r.did("kill -9 of the leader of the record among three nodes in %s, restarted after %v", phase, away)
-	var victim *nats
+	downtime := r.between(2*time.Second, 8*time.Second).Round(100 * time.Millisecond)
+	r.describe("kill -9 of the node of three that leads the stream of events in %s, restarted after %v", phase,
+		downtime)
+	var target *nats
 	for _, n := range f.plane {
 		if n.Name == name {
-			victim = n
+			target = n
 		}
 	}
-	if victim == nil {
+	if target == nil {
 		r.t.Fatalf("no node is named %q", name)
 	}
-	at := victim.Kill()
-	r.pass(away)
-	victim.again()
-	f.harmed(at, 1)
-	a := f.ends(0, 3)
-	r.line.wentOn = a.wentOn(at)
-	a.explained(f.harms)
+	at := target.Kill()
+	r.wait(downtime)
+	target.start()
+	f.addFaultPeriod(at, 1)
+	check := f.awaitEnd(0, 3)
+	r.line.resumed = check.timeToNextStart(at)
+	check.checkInvalidTasks(f.faultPeriods)
 }
 
 // recordLeader returns the node that leads the stream of the run's events. The stream must have three replicas.
@@ -194,7 +202,7 @@ func (f *fleet) recordLeader() string {
 	}
 	info := s.CachedInfo()
 	if info.Config.Replicas != 3 || info.Cluster == nil {
-		f.t.Fatalf("the record has %d replicas, want 3", info.Config.Replicas)
+		f.t.Fatalf("stream of events: got %d replicas, want 3", info.Config.Replicas)
 	}
 	return info.Cluster.Leader
 }

@@ -15,13 +15,13 @@ type link struct {
 	target   string
 	listener net.Listener
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	quiet chan struct{} // closed when the stall ends; nil: no stall
-	down  bool          // new connections are refused
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	stalled  chan struct{} // closed when the stall ends; nil: no stall
+	refusing bool          // new connections are refused
 }
 
-func (r *row) link(port int) *link {
+func (r *row) newLink(port int) *link {
 	r.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,12 +35,12 @@ func (r *row) link(port int) *link {
 			if err != nil {
 				return
 			}
-			running.Go(func() { l.carry(near) })
+			running.Go(func() { l.relay(near) })
 		}
 	})
 	r.t.Cleanup(func() {
 		listener.Close()
-		l.pass()
+		l.restore()
 		l.cut()
 		running.Wait()
 	})
@@ -49,18 +49,18 @@ func (r *row) link(port int) *link {
 
 func (l *link) url() string { return "nats://" + l.listener.Addr().String() }
 
-// carry copies in both directions until one side is closed.
-func (l *link) carry(near net.Conn) {
+// relay copies in both directions until one side is closed.
+func (l *link) relay(near net.Conn) {
 	defer near.Close()
 	far, err := net.DialTimeout("tcp", l.target, time.Second)
-	if err != nil || !l.keep(near, far) {
+	if err != nil || !l.register(near, far) {
 		return
 	}
 	defer far.Close()
 	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+	for _, direction := range [][2]net.Conn{{near, far}, {far, near}} {
 		both.Go(func() {
-			l.copy(way[0], way[1])
+			l.copy(direction[0], direction[1])
 			near.Close()
 			far.Close()
 		})
@@ -72,11 +72,11 @@ func (l *link) carry(near net.Conn) {
 	delete(l.conns, far)
 }
 
-// keep registers a pair of connections. It returns false while the link is down.
-func (l *link) keep(near, far net.Conn) bool {
+// register registers a pair of connections. It returns false while the link is down.
+func (l *link) register(near, far net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.down {
+	if l.refusing {
 		far.Close()
 		return false
 	}
@@ -88,8 +88,8 @@ func (l *link) copy(from io.Reader, to io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		if quiet := l.silence(); quiet != nil {
-			<-quiet
+		if stalled := l.currentStall(); stalled != nil {
+			<-stalled
 		}
 		if _, failed := to.Write(buf[:n]); failed != nil || err != nil {
 			return
@@ -97,18 +97,18 @@ func (l *link) copy(from io.Reader, to io.Writer) {
 	}
 }
 
-func (l *link) silence() chan struct{} {
+func (l *link) currentStall() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.quiet
+	return l.stalled
 }
 
 // stall stops the transfer of bytes. Connections stay open.
 func (l *link) stall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.quiet == nil {
-		l.quiet = make(chan struct{})
+	if l.stalled == nil {
+		l.stalled = make(chan struct{})
 	}
 }
 
@@ -116,19 +116,19 @@ func (l *link) stall() {
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.down = true
+	l.refusing = true
 	for c := range l.conns {
 		_ = c.Close() // it may be closed already
 	}
 }
 
-// pass ends a stall or a cut.
-func (l *link) pass() {
+// restore ends a stall or a cut.
+func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.down = false
-	if l.quiet != nil {
-		close(l.quiet)
-		l.quiet = nil
+	l.refusing = false
+	if l.stalled != nil {
+		close(l.stalled)
+		l.stalled = nil
 	}
 }

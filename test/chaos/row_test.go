@@ -41,8 +41,9 @@ func (f fault) row(t *testing.T, seed uint64) *row {
 			_ = os.RemoveAll(dir) // a leftover in the temporary folder is no failure
 			return
 		}
-		t.Logf("its folder: %s", dir)
-		t.Logf("again: LOCKSTEP_LONG=1 LOCKSTEP_SEED=%d go test ./test/chaos -run '%s'", seed, pattern(t.Name()))
+		t.Logf("folder of the row: %s", dir)
+		t.Logf("repeat this row: LOCKSTEP_LONG=1 LOCKSTEP_SEED=%d go test ./test/chaos -run '%s'", seed,
+			pattern(t.Name()))
 	})
 	return r
 }
@@ -66,30 +67,30 @@ func (r *row) start(c process.Command) *process.Process {
 	return process.Start(r.t, c)
 }
 
-// pass waits for a part of a phase.
-func (r *row) pass(d time.Duration) { time.Sleep(d) }
+// wait waits for a part of a phase.
+func (r *row) wait(d time.Duration) { time.Sleep(d) }
 
 // between returns a random duration.
 func (r *row) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(r.random.Float64()*float64(high-low))
 }
 
-// did records a description of the fault.
-func (r *row) did(format string, a ...any) { r.line.did = fmt.Sprintf(format, a...) }
+// describe records a description of the fault.
+func (r *row) describe(format string, a ...any) { r.line.injected = fmt.Sprintf(format, a...) }
 
 // line is a row of the table.
 type line struct {
-	fault   string
-	seed    uint64
-	did     string
-	said    []string      // summary of the record
-	lost    int           // number of losses; -1: not checked
-	noticed time.Duration // 0: nothing to notice
-	wentOn  time.Duration // from the fault until the next task was started
+	fault    string
+	seed     uint64
+	injected string
+	summary  []string      // summary of the record
+	lost     int           // number of losses; -1: not checked
+	detected time.Duration // from the fault until it was detected; 0: not measured
+	resumed  time.Duration // from the fault until the next task was started
 }
 
 func (l line) cells() []string {
-	span := func(d time.Duration) string {
+	duration := func(d time.Duration) string {
 		if d == 0 {
 			return "–"
 		}
@@ -99,13 +100,13 @@ func (l line) cells() []string {
 	if l.lost >= 0 {
 		lost = fmt.Sprint(l.lost)
 	}
-	return []string{l.fault, fmt.Sprint(l.seed), l.did, strings.Join(l.said, "; "), lost, span(l.noticed),
-		span(l.wentOn)}
+	return []string{l.fault, fmt.Sprint(l.seed), l.injected, strings.Join(l.summary, "; "), lost, duration(l.detected),
+		duration(l.resumed)}
 }
 
 // table formats lines in columns.
 func table(lines []line) string {
-	all := [][]string{{"fault", "seed", "done", "the record said", "lost", "noticed", "went on"}}
+	all := [][]string{{"fault", "seed", "injected", "record", "lost", "detected", "resumed"}}
 	for _, l := range lines {
 		all = append(all, l.cells())
 	}

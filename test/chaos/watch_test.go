@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -17,11 +18,11 @@ import (
 // watch records all messages of the control plane during the run. It detects phases, and provides messages that can be
 // repeated. The record itself is read from the streams.
 type watch struct {
-	t    *testing.T
-	nc   *natsgo.Conn
-	mu   sync.Mutex
-	all  []*natsgo.Msg
-	more chan struct{} // closed and replaced for each message
+	t        *testing.T
+	nc       *natsgo.Conn
+	mu       sync.Mutex
+	messages []*natsgo.Msg
+	added    chan struct{} // closed and replaced when a message is added
 }
 
 // leaseSubject is the subject of renewals of the lease.
@@ -35,7 +36,7 @@ func newWatch(t *testing.T, url string) *watch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{t: t, nc: nc, more: make(chan struct{})}
+	w := &watch{t: t, nc: nc, added: make(chan struct{})}
 	for _, subject := range []string{"lockstep.>", leaseSubject} {
 		if _, err := nc.Subscribe(subject, w.add); err != nil {
 			t.Fatal(err)
@@ -48,36 +49,37 @@ func newWatch(t *testing.T, url string) *watch {
 func (w *watch) add(m *natsgo.Msg) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all = append(w.all, m)
-	close(w.more)
-	w.more = make(chan struct{})
+	w.messages = append(w.messages, m)
+	close(w.added)
+	w.added = make(chan struct{})
 }
 
-// mark returns the index of the next message.
-func (w *watch) mark() int {
+// position returns the index of the next message.
+func (w *watch) position() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.all)
+	return len(w.messages)
 }
 
-// find waits for the first matching message from an index on, and returns it and the index after it.
-func (w *watch) find(from int, what string, within time.Duration, fits func(*natsgo.Msg) bool) (*natsgo.Msg, int) {
+// awaitMessage waits for the first matching message from an index on, and returns it and the index after it.
+func (w *watch) awaitMessage(from int, description string, within time.Duration,
+	matches func(*natsgo.Msg) bool) (*natsgo.Msg, int) {
 	w.t.Helper()
-	late := time.NewTimer(within)
-	defer late.Stop()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
 	for {
 		w.mu.Lock()
-		all, more := w.all, w.more
+		all, added := w.messages, w.added
 		w.mu.Unlock()
 		for ; from < len(all); from++ {
-			if fits(all[from]) {
+			if matches(all[from]) {
 				return all[from], from + 1
 			}
 		}
 		select {
-		case <-more:
-		case <-late.C:
-			w.t.Fatalf("after %v: not seen %s", within, what)
+		case <-added:
+		case <-timeout.C:
+			w.t.Fatalf("no message for %v: %s", within, description)
 		}
 	}
 }
@@ -96,41 +98,41 @@ func kind(subject string) string {
 	return words[1]
 }
 
-// begun is an attempt of a task that has started.
-type begun struct {
+// startedAttempt is an attempt of a task that has started.
+type startedAttempt struct {
 	wire.RunEvent
-	place int // index after its event in watch.all
+	next int // index after its event in watch.messages
 }
 
 func event(m *natsgo.Msg) (e wire.RunEvent, ok bool) {
 	return e, kind(m.Subject) == "events.event" && json.Unmarshal(m.Data, &e) == nil
 }
 
-// event waits for an event of a kind.
-func (w *watch) event(from int, k wire.EventKind, within time.Duration) begun {
+// awaitEvent waits for an event of a kind.
+func (w *watch) awaitEvent(from int, k wire.EventKind, within time.Duration) startedAttempt {
 	w.t.Helper()
-	m, place := w.find(from, "event "+string(k), within,
+	m, next := w.awaitMessage(from, "event "+string(k), within,
 		func(m *natsgo.Msg) bool { e, ok := event(m); return ok && e.Kind == k })
 	e, _ := event(m)
-	return begun{e, place}
+	return startedAttempt{e, next}
 }
 
-// task waits until the nth task of the run has started.
-func (w *watch) task(n int) begun {
+// awaitTask waits until the nth task of the run has started.
+func (w *watch) awaitTask(n int) startedAttempt {
 	w.t.Helper()
-	m, place := w.find(0, "the begin of a task", runLimit, func(m *natsgo.Msg) bool {
+	m, next := w.awaitMessage(0, fmt.Sprintf("the start of task %d", n), runLimit, func(m *natsgo.Msg) bool {
 		e, ok := event(m)
 		return ok && e.Kind == wire.TaskStarted && e.N == n
 	})
 	e, _ := event(m)
-	return begun{e, place}
+	return startedAttempt{e, next}
 }
 
-// release waits for the release of a step in an attempt.
-func (w *watch) release(b begun, step wire.Step) wire.Release {
+// awaitRelease waits for the release of a step in an attempt.
+func (w *watch) awaitRelease(b startedAttempt, step wire.Step) wire.Release {
 	w.t.Helper()
 	var c wire.Command
-	w.find(b.place, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
+	w.awaitMessage(b.next, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		c = wire.Command{}
 		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Attempt == b.Attempt &&
 			c.Release != nil && c.Release.Step == step
@@ -138,10 +140,10 @@ func (w *watch) release(b begun, step wire.Step) wire.Release {
 	return *c.Release
 }
 
-// arrival waits until the first agent has completed a step.
-func (w *watch) arrival(b begun, step wire.Step) {
+// awaitArrival waits until the first agent has completed a step.
+func (w *watch) awaitArrival(b startedAttempt, step wire.Step) {
 	w.t.Helper()
-	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
+	w.awaitMessage(b.next, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		var a wire.Arrival
 		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Attempt == b.Attempt &&
 			a.Step == step
@@ -164,45 +166,45 @@ const (
 	inSettle   = "settle" // after the task's outcome
 )
 
-// reach waits until the nth task of the run is in a phase, and for a random part of that phase.
-func (w *watch) reach(r *row, n int, phase string) begun {
+// awaitTaskPhase waits until the nth task of the run is in a phase, and for a random part of that phase.
+func (w *watch) awaitTaskPhase(r *row, n int, phase string) startedAttempt {
 	w.t.Helper()
-	b := w.task(n)
-	w.within(r, b, phase)
+	b := w.awaitTask(n)
+	w.awaitPhase(r, b, phase)
 	return b
 }
 
-// within waits until an attempt is in a phase, and for a random part of that phase.
-func (w *watch) within(r *row, b begun, phase string) {
+// awaitPhase waits until an attempt is in a phase, and for a random part of that phase.
+func (w *watch) awaitPhase(r *row, b startedAttempt, phase string) {
 	w.t.Helper()
-	part := r.random.Float64()
+	fraction := r.random.Float64()
 	switch phase {
 	case inPrepare:
-		r.pass(time.Duration(part * float64(60*time.Millisecond)))
+		r.wait(time.Duration(fraction * float64(60*time.Millisecond)))
 	case inReady:
-		w.arrival(b, wire.StepPublishers)
-		r.pass(time.Duration(part * float64(20*time.Millisecond)))
+		w.awaitArrival(b, wire.StepPublishers)
+		r.wait(time.Duration(fraction * float64(20*time.Millisecond)))
 	case inWarmup:
-		w.load(b, time.Duration(part*float64(warmup)))
+		w.awaitLoad(b, time.Duration(fraction*float64(warmup)))
 	case inMeasure:
-		w.load(b, warmup+time.Duration((0.05+0.85*part)*float64(measure)))
+		w.awaitLoad(b, warmup+time.Duration((0.05+0.85*fraction)*float64(measure)))
 	case inDrain:
-		w.release(b, wire.StepDrain)
-		r.pass(time.Duration(part * float64(300*time.Millisecond)))
+		w.awaitRelease(b, wire.StepDrain)
+		r.wait(time.Duration(fraction * float64(300*time.Millisecond)))
 	case inTeardown:
-		w.release(b, wire.StepFinish)
-		r.pass(time.Duration(part * float64(30*time.Millisecond)))
+		w.awaitRelease(b, wire.StepFinish)
+		r.wait(time.Duration(fraction * float64(30*time.Millisecond)))
 	case inSettle:
-		w.find(b.place, "an outcome", stepLimit,
+		w.awaitMessage(b.next, "an outcome", stepLimit,
 			func(m *natsgo.Msg) bool { return kind(m.Subject) == "events.outcome" })
-		r.pass(time.Duration(part * float64(500*time.Millisecond)))
+		r.wait(time.Duration(fraction * float64(500*time.Millisecond)))
 	}
 }
 
-// load waits until a time after the start of the load.
-func (w *watch) load(b begun, after time.Duration) {
+// awaitLoad waits until a time after the start of the load.
+func (w *watch) awaitLoad(b startedAttempt, after time.Duration) {
 	w.t.Helper()
-	begin := w.release(b, wire.StepStart).Start[clock.ID()]
+	begin := w.awaitRelease(b, wire.StepStart).Start[clock.ID()]
 	if err := clock.Until(context.Background(), begin+after.Nanoseconds()); err != nil {
 		w.t.Fatal(err)
 	}
