@@ -27,14 +27,14 @@ import (
 const maxMemory = 512 << 20
 
 // TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each
-// service, and with small compressed ones that expand to large ones. No daemon ends or exceeds its memory, no stored
-// data is lost, and the fleet works afterwards.
+// service, and with small compressed ones that expand to large ones. No daemon ends or exceeds its memory limit, no
+// stored data is lost, and the fleet can execute a run afterwards.
 func TestDaemonsStaySmall(t *testing.T) {
 	f := &fleet{t: t}
-	daemons := f.processes()
-	f.works("before")
+	daemons := f.startProcesses()
+	f.executeRun("before")
 	var attempt wire.Ref
-	stored := f.stored("before", func(e wire.Entry) {
+	stored := f.recordPositions("before", func(e wire.Entry) {
 		if e.Event != nil && e.Event.Kind == wire.TaskStarted {
 			attempt = wire.Ref{Run: "before", Task: e.Event.Task, Attempt: e.Event.Attempt}
 		}
@@ -43,88 +43,90 @@ func TestDaemonsStaySmall(t *testing.T) {
 	for key, services := range map[string][]string{"agents/a3.nk": agentServices("a3"), "viewer.nk": viewServices,
 		"client.nk": clientServices} {
 		nc := f.dial(key)
-		small, large := floods(int(nc.MaxPayload()) - 1024)
+		small, large := hostileBodies(int(nc.MaxPayload()) - 1024)
 		for _, service := range services {
 			for _, body := range small {
 				f.flood(nc, service, body, 1)
 			}
 			for _, body := range large {
-				if slices.Contains(takesLarge, service) {
+				if slices.Contains(acceptsLarge, service) {
 					f.flood(nc, service, body, 6)
 				}
 			}
 		}
-		f.small(daemons, key)
+		f.checkMemory(daemons, "the flood of "+key)
 	}
 
 	// Late messages: of an ended attempt, by an agent of that attempt, and of the ended run.
 	agent, client := f.dial("agents/a1.nk"), f.dial("client.nk")
 	for service, body := range map[string]string{
-		"arrive": text(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "it was me"}),
-		"snapshot": text(t, map[string]any{"ref": attempt,
+		"arrive": jsonText(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "x"}),
+		"snapshot": jsonText(t, map[string]any{"ref": attempt,
 			"snapshot": map[string]any{"task": attempt.Task, "agent": "a1", "seq": hostileSeq}}),
 	} {
-		refusal := refusalOf(t, agent, message("lockstep.agent."+service+".a1", body))
-		if !strings.Contains(refusal, wire.ErrNoAttempt.Error()) {
-			t.Errorf("a late %s was refused with %q", service, refusal)
+		rejection := requestError(t, agent, message("lockstep.agent."+service+".a1", body))
+		if !strings.Contains(rejection, wire.ErrNoAttempt.Error()) {
+			t.Errorf("%s of an ended attempt: got error %q, want %q", service, rejection, wire.ErrNoAttempt)
 		}
 	}
-	must(t, f.client.Cancel(t.Context(), "before", "somebody"))
+	must(t, f.client.Cancel(t.Context(), "before", "x"))
 	if err := f.client.RemoveSchedule(t.Context(), "none", 1); err == nil {
-		t.Error("a schedule that is not there was removed")
+		t.Error("remove an unknown schedule: got no error")
 	}
-	if _, err := client.RequestMsg(message("lockstep.client.forget", text(t, attempt)), within); !errors.Is(err,
+	if _, err := client.RequestMsg(message("lockstep.client.forget", jsonText(t, attempt)), timeLimit); !errors.Is(err,
 		nats.ErrNoResponders) {
-		t.Errorf("a request to forget snapshots on a control plane of several: %v, want no answer", err)
+		t.Errorf("request to lockstep.client.forget: got error %v, want %v", err, nats.ErrNoResponders)
 	}
 
-	f.works("after")
-	if now := f.stored("before", func(wire.Entry) {}); !slices.Equal(now, stored) {
-		t.Errorf("the record of a run has the messages %v, had %v", now, stored)
+	f.executeRun("after")
+	if now := f.recordPositions("before", func(wire.Entry) {}); !slices.Equal(now, stored) {
+		t.Errorf("positions of the messages of a record: got %v, want %v as before the floods", now, stored)
 	}
-	f.small(daemons, "afterwards")
+	f.checkMemory(daemons, "the last run")
 }
 
-// TestReportsOfARoleStaySmall proves that valid snapshots of an agent with a role are limited per attempt, below the
-// space of a run, and that no daemon exceeds its memory. Each event of the snapshots has a text of a few bytes.
-func TestReportsOfARoleStaySmall(t *testing.T) {
+// TestSnapshotsOfAnAttemptAreLimited proves that valid snapshots of an agent with a role are limited per attempt, below
+// the storage limit of a run, and that no daemon exceeds its memory. Each event of the snapshots has a text of a few
+// bytes.
+func TestSnapshotsOfAnAttemptAreLimited(t *testing.T) {
 	f := &fleet{t: t}
-	daemons := f.processes()
+	daemons := f.startProcesses()
 	nc := f.dial("agents/a1.nk")
-	r := aRun("victim")
+	r := newRun("victim")
 	w := &r.Cells[0].Workload
 	w.Publishers.Rate, w.Connect, w.Measure = 2, plan.Duration(20*time.Second), plan.Duration(2*time.Minute)
 	w.Drain.Timeout = plan.Duration(20 * time.Second)
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
 	events := slices.Repeat([]record.Event{{At: 1, Kind: "x"}}, 50_000)
-	size, refusal := 0, ""
-	f.follow("victim", func(e wire.Entry) {
-		for seq := uint64(hostileSeq); e.Snapshot != nil && refusal == "" && seq < 2*hostileSeq; seq++ {
-			body := text(t, report{e.Ref, record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: seq, Events: events}})
-			for { // one of the real agent may be being stored
-				refusal = refusalOf(t, nc, message("lockstep.agent.snapshot.a1", body))
-				if !strings.Contains(refusal, "is being stored") {
+	size, rejection := 0, ""
+	f.readRun("victim", func(e wire.Entry) {
+		for seq := uint64(hostileSeq); e.Snapshot != nil && rejection == "" && seq < 2*hostileSeq; seq++ {
+			body := jsonText(t, snapshotReport{e.Ref, record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: seq,
+				Events: events}})
+			for { // until no snapshot of the real agent is being stored
+				rejection = requestError(t, nc, message("lockstep.agent.snapshot.a1", body))
+				if !strings.Contains(rejection, "is being stored") {
 					break
 				}
 			}
 			size += len(body)
 		}
 	})
-	if !strings.Contains(refusal, wire.ErrSnapshots.Error()) || size > 256<<20 {
-		t.Errorf("after %d MiB, a snapshot was refused with %q: want %q after at most 256 MiB", size>>20, refusal,
+	if !strings.Contains(rejection, wire.ErrSnapshots.Error()) || size > 256<<20 {
+		t.Errorf("error of a snapshot after %d MiB: got %q, want %q after at most 256 MiB", size>>20, rejection,
 			wire.ErrSnapshots)
 	}
-	f.small(daemons, "valid snapshots")
-	f.works("after")
+	f.checkMemory(daemons, "valid snapshots")
+	f.executeRun("after")
 }
 
-// processes starts a controller, an agent of two slots and an observer with the settings of their units and their own
-// credentials, and connects the client.
-func (f *fleet) processes() map[string]*process.Process {
+// startProcesses starts a controller, an agent of two slots and an observer with the settings of their units and their
+// own credentials, and connects the client.
+func (f *fleet) startProcesses() map[string]*process.Process {
 	t := f.t
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("the peak of a process's memory is read from /proc")
+		t.Skip("needs Linux: peak memory is read from /proc")
 	}
 	dir := t.TempDir()
 	programs, err := process.Programs(dir, false)
@@ -157,17 +159,17 @@ func (f *fleet) processes() map[string]*process.Process {
 	f.client, err = wire.DialClient(t.Context(), f.url, f.auth("client.nk"))
 	must(t, err)
 	t.Cleanup(f.client.Close)
-	f.await(3)
+	f.awaitAgents(3)
 	return daemons
 }
 
-// small fails the test if a daemon has ended or exceeded its memory.
-func (f *fleet) small(daemons map[string]*process.Process, after string) {
+// checkMemory fails the test if a daemon has ended or exceeded its memory.
+func (f *fleet) checkMemory(daemons map[string]*process.Process, after string) {
 	f.t.Helper()
 	for name, p := range daemons {
 		select {
 		case <-p.Ended():
-			f.t.Fatalf("%s: the %s ended", after, name)
+			f.t.Fatalf("after %s: the %s has ended", after, name)
 		default:
 		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
@@ -176,19 +178,20 @@ func (f *fleet) small(daemons map[string]*process.Process, after string) {
 		_, line, _ := strings.Cut(string(status), "VmHWM:")
 		_, err = fmt.Sscan(line, &kib)
 		must(f.t, err)
-		f.t.Logf("%s: the %s took %d MiB at most", after, name, kib>>10)
+		f.t.Logf("after %s: the %s had a peak memory of %d MiB", after, name, kib>>10)
 		if kib<<10 > maxMemory {
-			f.t.Errorf("%s: the %s took %d MiB, want at most %d", after, name, kib>>10, maxMemory>>20)
+			f.t.Errorf("after %s: peak memory of the %s: got %d MiB, want at most %d", after, name, kib>>10,
+				maxMemory>>20)
 		}
 	}
 }
 
-// stored returns the positions of the messages of a run's record.
-func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
+// recordPositions returns the positions of the messages of a run's record.
+func (f *fleet) recordPositions(run string, handle func(wire.Entry)) (all []wire.Cursor) {
 	f.t.Helper()
 	_, err := f.client.Read(f.t.Context(), wire.RecordQuery{Run: run}, func(e wire.Entry) error {
 		all = append(all, e.At)
-		see(e)
+		handle(e)
 		return nil
 	})
 	must(f.t, err)
@@ -198,20 +201,20 @@ func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 	return all
 }
 
-// takesLarge are the services that accept requests of the maximum size. Others reject these before decoding.
-var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit",
+// acceptsLarge are the services that accept requests of the maximum size. Others reject these before decoding.
+var acceptsLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit",
 	"lockstep.client.schedule.put"}
 
-// floods returns bodies that are no valid requests: of the maximum size, or compressed. Decoding the large ones takes a
-// multiple of their size.
-func floods(limit int) (small, large [][]byte) {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
+// hostileBodies returns bodies that are no valid requests: of the maximum size, or compressed. Decoding the large ones
+// takes a multiple of their size.
+func hostileBodies(limit int) (small, large [][]byte) {
+	var compressed bytes.Buffer
+	z := gzip.NewWriter(&compressed)
 	for range 64 { // 192 MiB
 		_, _ = z.Write(bytes.Repeat([]byte("{},"), 1<<20))
 	}
 	_ = z.Close()
-	bomb := base64.StdEncoding.EncodeToString(packed.Bytes())
+	bomb := base64.StdEncoding.EncodeToString(compressed.Bytes())
 	list := func(begin, element string) []byte {
 		const end = "{}]}}"
 		return []byte(begin + strings.Repeat(element, (limit-len(begin)-len(end))/len(element)) + end)
@@ -232,9 +235,9 @@ func floods(limit int) (small, large [][]byte) {
 // flood sends a request repeatedly without waiting for responses, which go to its own inbox and to that of another
 // agent. Then it waits for one response.
 func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
-	victim := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.Name == "a1" })]
+	target := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.Name == "a1" })]
 	for range times {
-		for _, reply := range []string{nc.NewInbox(), "_INBOX." + victim.Key + ".x"} {
+		for _, reply := range []string{nc.NewInbox(), "_INBOX." + target.Key + ".x"} {
 			m := message(service, "")
 			m.Data, m.Reply = body, reply
 			if err := nc.PublishMsg(m); err != nil {
@@ -242,7 +245,7 @@ func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
 			}
 		}
 	}
-	if _, err := nc.RequestMsg(message(service, "{"), within); err != nil {
-		f.t.Errorf("%s does not answer: %v", service, err)
+	if _, err := nc.RequestMsg(message(service, "{"), timeLimit); err != nil {
+		f.t.Errorf("%s after a flood: no response: %v", service, err)
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/keys"
 )
 
-// raw connects with a key of the fleet, without a client library: the test decides what is sent, and what is read.
-func (f *fleet) raw(key string) (*tls.Conn, *bufio.Reader) {
+// dialRaw connects with a key of the fleet, without a client library. So the test can send without reading.
+func (f *fleet) dialRaw(key string) (*tls.Conn, *bufio.Reader) {
 	f.t.Helper()
 	seed, err := os.ReadFile(filepath.Join(f.creds, key))
 	must(f.t, err)
@@ -76,20 +76,20 @@ func manyHeaders(n int) []byte {
 }
 
 // TestDaemonsStaySmallWhenAllRolesFlood floods with the keys of all roles at the same time. An agent sends arrivals,
-// snapshots and headers, a client submissions, schedules and headers. Viewers read the record of a run with a large
-// plan on many connections, and do not read the answers.
+// snapshots and headers. A client sends submissions, schedules and headers. Viewers request the record of a run with a
+// large plan on many connections, and do not read the responses.
 func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
 	f := &fleet{t: t}
-	daemons := f.processes()
-	run := aRun("large")
+	daemons := f.startProcesses()
+	run := newRun("large")
 	noise := make([]byte, 4<<20)
 	_, _ = rand.Read(noise)
 	run.Cells[0].Notes = []string{base64.StdEncoding.EncodeToString(noise)}
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: run}))
-	f.follow("large", func(wire.Entry) {})
+	f.readRun("large", func(wire.Entry) {})
 
 	const limit = wire.MaxMessage - 1024
-	small, large := floods(limit)
+	small, large := hostileBodies(limit)
 	settings := []byte(`{"run":"r","task":"t","attempt":"y","agent":"a3","step":"open","subject":{"settings":{`)
 	for i := 0; len(settings) < 60<<10; i++ {
 		settings = fmt.Appendf(settings, `"%x":"",`, i)
@@ -102,7 +102,7 @@ func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
 		flood := func(connections int, reads bool, messages ...[]byte) {
 			for range connections {
 				flooding.Go(func() {
-					c, answers := f.raw(key)
+					c, answers := f.dialRaw(key)
 					if _, err := fmt.Fprintf(c, "SUB %s 1\r\n", inbox); err != nil {
 						t.Error(err)
 					}
@@ -110,7 +110,7 @@ func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
 						go func() { _, _ = io.Copy(io.Discard, answers) }() // until the connection is closed
 					}
 					for _, m := range messages {
-						if _, err := c.Write(m); err != nil { // it was closed, as it does not read
+						if _, err := c.Write(m); err != nil { // the server closes a connection that does not read
 							return
 						}
 					}
@@ -135,7 +135,7 @@ func TestDaemonsStaySmallWhenAllRolesFlood(t *testing.T) {
 		}
 	}
 	flooding.Wait()
-	f.small(daemons, "floods of all roles")
-	f.works("after")
-	f.small(daemons, "afterwards")
+	f.checkMemory(daemons, "floods of all roles")
+	f.executeRun("after")
+	f.checkMemory(daemons, "the last run")
 }

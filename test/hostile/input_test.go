@@ -15,15 +15,15 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// putSchedule stores a schedule as ctl does, and returns the refusal.
+// putSchedule stores a schedule as ctl does, and returns the error of the response.
 func (f *fleet) putSchedule(s schedule.Schedule) string {
 	f.t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	must(f.t, json.NewEncoder(z).Encode(s))
 	must(f.t, z.Close())
-	return refusalOf(f.t, f.dial("client.nk"), message("lockstep.client.schedule.put",
-		text(f.t, map[string]any{"Name": s.Name, "Value": b.Bytes()})))
+	return requestError(f.t, f.dial("client.nk"), message("lockstep.client.schedule.put",
+		jsonText(f.t, map[string]any{"Name": s.Name, "Value": b.Bytes()})))
 }
 
 const tiny = `
@@ -43,50 +43,54 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 // its runs become words of subjects and parts of paths.
 func TestSchedulesWithInvalidState(t *testing.T) {
 	f := startFleet(t)
-	for what, change := range map[string]func(*schedule.Schedule){
-		"long run":     func(s *schedule.Schedule) { s.Current = &schedule.Entry{Run: tooLong, State: schedule.Starting} },
+	for name, change := range map[string]func(*schedule.Schedule){
+		"long run": func(s *schedule.Schedule) {
+			s.Current = &schedule.Entry{Run: longName,
+				State: schedule.Starting}
+		},
 		"other folder": func(s *schedule.Schedule) { s.Current = &schedule.Entry{Run: "../x", State: schedule.Submitted} },
 	} {
-		s := schedule.New(schedule.Definition{Name: strings.ReplaceAll(what, " ", "-"), Cron: "@yearly", Zone: "UTC", MissedRuns: schedule.MissedSkip,
-			Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: tiny}}, "id", "me",
+		s := schedule.New(schedule.Definition{Name: strings.ReplaceAll(name, " ", "-"), Cron: "@yearly", Zone: "UTC",
+			MissedRuns: schedule.MissedSkip,
+			Overlap:    schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: tiny}}, "id", "me",
 			time.Now())
 		change(&s)
-		if refusal := f.putSchedule(s); refusal == "" {
-			t.Errorf("%s: the schedule was stored", what)
+		if rejection := f.putSchedule(s); rejection == "" {
+			t.Errorf("%s: put a schedule: got no error", name)
 		}
-		f.alive(what)
+		f.checkController(name)
 	}
 }
 
-// TestRunsThatCannotBeCopied proves that a submission is refused if no controller can copy its record. Records that
+// TestRunsThatCannotBeCopied proves that a submission is rejected if no controller can copy its record. Records that
 // were not copied are never deleted, so a few of them would use the whole storage.
 func TestRunsThatCannotBeCopied(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for _, id := range []string{"a/b", "..", ".hidden", "latest", "a\x00b"} {
-		r := aRun("x")
+		r := newRun("x")
 		r.ID = id
-		if refusalOf(t, f.dial("client.nk"), submission(t, id, wire.Submission{Run: r})) == "" {
-			t.Errorf("run %q was queued", id)
+		if requestError(t, f.dial("client.nk"), submission(t, id, wire.Submission{Run: r})) == "" {
+			t.Errorf("submit a run with id %q: got no error", id)
 		}
 	}
-	f.works("same")
-	r := aRun("same")
+	f.executeRun("same")
+	r := newRun("same")
 	r.Cells[0].ID = "other"
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
-	end := f.follow("same", func(wire.Entry) {})
+	end := f.readRun("same", func(wire.Entry) {})
 	if end.Reason != wire.EndRefused {
-		t.Errorf("another run with the id of a recorded one ended with %+v", end)
+		t.Errorf("end of a different run with the id of a recorded one: got %+v, want reason %s", end, wire.EndRefused)
 	}
 }
 
 // TestTheQueueIsBounded proves that a client cannot queue runs that use more memory than a leader has.
 func TestTheQueueIsBounded(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
-	first := aRun("first")
+	first := newRun("first")
 	first.Cells[0].Workload.Publishers.Rate = 0.5 // the others wait for its agents
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: first}))
 	large := func(i int) error {
-		r := aRun(fmt.Sprint("large", i))
+		r := newRun(fmt.Sprint("large", i))
 		r.Cells[0].Notes = []string{strings.Repeat("x", 12<<20)} // 12 KB compressed
 		return f.client.Submit(t.Context(), wire.Submission{Run: r})
 	}
@@ -95,11 +99,12 @@ func TestTheQueueIsBounded(t *testing.T) {
 		err = large(n)
 	}
 	if !errors.Is(err, wire.ErrFull) || n < 2 || !strings.Contains(err.Error(), "the maximum is 1000 runs and 96 MiB") {
-		t.Fatalf("%d runs of 12 MiB were queued: %v", n, err)
+		t.Fatalf("submit runs of 12 MiB: got error %v after %d runs, want ErrFull after at least 2 and at most 20", err,
+			n)
 	}
 	must(t, f.client.Cancel(t.Context(), "large0", "me"))
-	f.follow("large0", func(wire.Entry) {})
-	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) { // its submission is deleted after its end
+	f.readRun("large0", func(wire.Entry) {})
+	for end := time.Now().Add(timeLimit); ; time.Sleep(50 * time.Millisecond) { // its submission is deleted after its end
 		if err = large(n); err == nil || time.Now().After(end) {
 			break
 		}
@@ -116,19 +121,19 @@ func TestSchedulesAreBounded(t *testing.T) {
 			MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
 			Matrix: schedule.Matrix{File: "x.cue", Path: path, Text: tiny}}, "id", "me", time.Now()))
 	}
-	if refusal := put("large", strings.Repeat("x", 2<<20)); !strings.Contains(refusal, "more than") {
-		t.Errorf("a schedule of more than 2 MiB: refused with %q", refusal)
+	if rejection := put("large", strings.Repeat("x", 2<<20)); !strings.Contains(rejection, "more than") {
+		t.Errorf("put a schedule of more than 2 MiB: got error %q, want \"more than\"", rejection)
 	}
-	n, refusal := 0, ""
-	for ; n < 200 && refusal == ""; n++ {
-		refusal = put(fmt.Sprint("s", n), "x")
+	n, rejection := 0, ""
+	for ; n < 200 && rejection == ""; n++ {
+		rejection = put(fmt.Sprint("s", n), "x")
 	}
-	if n != 101 || !strings.Contains(refusal, "there are 100 schedules, the maximum") {
-		t.Errorf("schedule %d: refused with %q", n, refusal)
+	if n != 101 || !strings.Contains(rejection, "there are 100 schedules, the maximum") {
+		t.Errorf("put schedules: got error %q for number %d, want the maximum of 100 for number 101", rejection, n)
 	}
 	must(t, f.client.RemoveSchedule(t.Context(), "s0", f.revision("s0")))
-	if refusal := put("another", "x"); refusal != "" {
-		t.Errorf("after one was removed: refused with %q", refusal)
+	if rejection := put("another", "x"); rejection != "" {
+		t.Errorf("put a schedule after one was removed: got error %q, want none", rejection)
 	}
 }
 
@@ -142,12 +147,12 @@ func (f *fleet) revision(name string) uint64 {
 // TestLongNamesOfBaselines proves that a rule of a matrix cannot make the controller use a subject that is too long.
 func TestLongNamesOfBaselines(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
-	r := aRun("rule")
-	r.Cells[0].Require = []plan.Rule{{Text: "publish.rate no worse than baseline " + tooLong + " by 5%"}}
+	r := newRun("rule")
+	r.Cells[0].Require = []plan.Rule{{Text: "publish.rate no worse than baseline " + longName + " by 5%"}}
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
-	end := f.follow("rule", func(wire.Entry) {})
+	end := f.readRun("rule", func(wire.Entry) {})
 	if end.Reason != wire.EndDone || end.Ran != 1 {
-		t.Errorf("the run ended with %+v", end)
+		t.Errorf("end of the run: got %+v, want reason %s and 1 task", end, wire.EndDone)
 	}
-	f.alive("a long name of a baseline")
+	f.checkController("a long name of a baseline")
 }

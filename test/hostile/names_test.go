@@ -19,44 +19,46 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// tooLong is a name that makes a subject longer than the server permits. The server closes the connection of a client
+// longName is a name that makes a subject longer than the server permits. The server closes the connection of a client
 // that uses it.
-var tooLong = strings.Repeat("a", 5000)
+var longName = strings.Repeat("a", 5000)
 
-// TestLongNamesInHeartbeats proves that too long names in heartbeats do not harm the controller, which uses the runs
-// that agents name in subjects.
+// TestLongNamesInHeartbeats proves that too long names in heartbeats do not harm the controller. The controller uses
+// the names of runs in heartbeats as parts of subjects.
 func TestLongNamesInHeartbeats(t *testing.T) {
 	f := startFleet(t)
 	nc := f.dial("agents/a1.nk")
-	for what, h := range map[string]wire.Heartbeat{
-		"run":      {Instance: "i", Attempt: wire.Ref{Run: tooLong, Task: "t", Attempt: "y"}},
-		"task":     {Instance: "i", Attempt: wire.Ref{Run: "r", Task: tooLong, Attempt: "y"}},
-		"attempt":  {Instance: "i", Attempt: wire.Ref{Run: "r", Task: "t", Attempt: tooLong}},
-		"instance": {Instance: tooLong},
+	for name, h := range map[string]wire.Heartbeat{
+		"run":      {Instance: "i", Attempt: wire.Ref{Run: longName, Task: "t", Attempt: "y"}},
+		"task":     {Instance: "i", Attempt: wire.Ref{Run: "r", Task: longName, Attempt: "y"}},
+		"attempt":  {Instance: "i", Attempt: wire.Ref{Run: "r", Task: "t", Attempt: longName}},
+		"instance": {Instance: longName},
 	} {
 		h.Agent, h.Process = "a1", "a1"
-		if refusal := refusalOf(t, nc, message("lockstep.agent.heartbeat.a1", text(t, h))); !strings.Contains(refusal, "want at most 200") {
-			t.Errorf("a long name of the %s: refused with %q", what, refusal)
+		if rejection := requestError(t, nc, message("lockstep.agent.heartbeat.a1", jsonText(t,
+			h))); !strings.Contains(rejection, "want at most 200") {
+			t.Errorf("heartbeat with a long name of the %s: got error %q, want \"want at most 200\"", name, rejection)
 		}
-		f.alive("a long name of the " + what)
+		f.checkController("a long name of the " + name)
 	}
-	f.await(1) // it is listed as rejected
+	f.awaitAgents(1) // the rejected agent is listed
 }
 
 // TestLongNamesOfRuns proves the same for ids of runs, which are in the subjects of the record and of assignments.
 func TestLongNamesOfRuns(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("client.nk")
-	id := tooLong[:3950]
-	cell := aRun("longcell")
-	cell.Cells[0].ID = tooLong
-	for what, run := range map[string]plan.Run{"run": aRun(id), "cell": cell} {
-		if refusal := refusalOf(t, nc, submission(t, run.ID, wire.Submission{Run: run})); !strings.Contains(refusal, "want at most 200") {
-			t.Errorf("a submission with a long name of the %s: refused with %q", what, refusal)
+	id := longName[:3950]
+	cell := newRun("longcell")
+	cell.Cells[0].ID = longName
+	for name, run := range map[string]plan.Run{"run": newRun(id), "cell": cell} {
+		if rejection := requestError(t, nc, submission(t, run.ID,
+			wire.Submission{Run: run})); !strings.Contains(rejection, "want at most 200") {
+			t.Errorf("submission with a long name of the %s: got error %q, want \"want at most 200\"", name, rejection)
 		}
 	}
-	f.works("after")
-	f.alive("long names of runs")
+	f.executeRun("after")
+	f.checkController("long names of runs")
 }
 
 // submission returns ctl's request to queue a run.
@@ -80,9 +82,9 @@ func TestLongNamesInPaths(t *testing.T) {
 	pages := httptest.NewServer(web.New(web.Config{Conn: f.client, Copies: f.copies, Access: access,
 		Log: slog.New(slog.DiscardHandler)}))
 	defer pages.Close()
-	inParts := strings.TrimSuffix(strings.Repeat(tooLong[:100]+"%2F", 50), "%2F")
-	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live",
-		"/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong, "/runs/%00",
+	inParts := strings.TrimSuffix(strings.Repeat(longName[:100]+"%2F", 50), "%2F")
+	for _, path := range []string{"/runs/" + longName, "/runs/" + inParts, "/runs/" + longName + "/live",
+		"/runs/" + longName + "/report.html", "/schedules/" + longName, "/schedules/" + inParts, "/" + longName, "/runs/%00",
 		"/runs/%00/report.html"} {
 		answer, err := pages.Client().Get(pages.URL + path)
 		must(t, err)
@@ -90,8 +92,8 @@ func TestLongNamesInPaths(t *testing.T) {
 		must(t, err)
 		must(t, answer.Body.Close())
 		if answer.StatusCode != 404 {
-			t.Errorf("%.20s…: status %d", path, answer.StatusCode)
+			t.Errorf("%.20s…: got status %d, want 404", path, answer.StatusCode)
 		}
-		f.alive(fmt.Sprintf("%.20s", path))
+		f.checkController(fmt.Sprintf("%.20s", path))
 	}
 }

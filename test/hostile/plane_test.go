@@ -28,8 +28,8 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// within is the time limit for events that must happen.
-const within = 2 * time.Minute
+// timeLimit is the time limit for events that must happen.
+const timeLimit = 2 * time.Minute
 
 // fleet is a control plane with credentials, a leading controller, and the connections of a test.
 type fleet struct {
@@ -78,7 +78,7 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 				agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
 		})
 	}
-	f.await(len(agents))
+	f.awaitAgents(len(agents))
 	return f
 }
 
@@ -89,7 +89,7 @@ func (f *fleet) serve(daemon func(context.Context) error) {
 	go func() {
 		defer close(ended)
 		if err := daemon(ctx); err != nil && ctx.Err() == nil {
-			f.t.Errorf("a daemon ended: %v", err)
+			f.t.Errorf("a daemon ended before the test: %v", err)
 		}
 	}()
 	f.t.Cleanup(func() {
@@ -98,27 +98,27 @@ func (f *fleet) serve(daemon func(context.Context) error) {
 	})
 }
 
-// await waits until the controller leads and lists this number of agents.
-func (f *fleet) await(agents int) {
+// awaitAgents waits until the controller leads and lists this number of agents.
+func (f *fleet) awaitAgents(agents int) {
 	f.t.Helper()
-	var known []wire.AgentInfo
+	var listed []wire.AgentInfo
 	var err error
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if known, err = f.client.Agents(f.t.Context()); err == nil && len(known) == agents {
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if listed, err = f.client.Agents(f.t.Context()); err == nil && len(listed) == agents {
 			return
 		}
 	}
-	f.t.Fatalf("the controller knows %d agents, want %d: %v", len(known), agents, err)
+	f.t.Fatalf("listed agents after %v: got %d, want %d (error %v)", timeLimit, len(listed), agents, err)
 }
 
-// alive fails the test unless the controller still answers on the same connection.
-func (f *fleet) alive(what string) {
+// checkController fails the test unless the controller still answers on the same connection.
+func (f *fleet) checkController(after string) {
 	f.t.Helper()
 	if f.conn.Closed() {
-		f.t.Fatalf("%s: the controller's connection was closed", what)
+		f.t.Fatalf("after %s: the controller's connection is closed", after)
 	}
 	if _, err := f.client.Leader(f.t.Context()); err != nil {
-		f.t.Fatalf("%s: the controller does not answer: %v", what, err)
+		f.t.Fatalf("after %s: the controller does not respond: %v", after, err)
 	}
 }
 
@@ -139,13 +139,13 @@ func (f *fleet) dial(key string) *nats.Conn {
 	return nc
 }
 
-// aRun returns a run of one cell over loopback. One agent publishes 200 messages, the other one receives them.
-func aRun(id string) plan.Run {
+// newRun returns a run of one cell over loopback. One agent publishes 200 messages, the other one receives them.
+func newRun(id string) plan.Run {
 	w := plan.Default()
 	w.Publishers.Count, w.Publishers.MaxInFlight = 200, 100
 	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends after the count
-	w.Drain = plan.Drain{Idle: plan.Duration(within), Timeout: plan.Duration(within)}
-	w.Connect = plan.Duration(within)
+	w.Drain = plan.Drain{Idle: plan.Duration(timeLimit), Timeout: plan.Duration(timeLimit)}
+	w.Connect = plan.Duration(timeLimit)
 	options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%.20s-%d", id, brokers.Add(1))})
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n", Value: json.RawMessage("1")}}, Workload: w,
 		Broker:     plan.Broker{Name: "loop", Driver: "loopback", Options: options},
@@ -158,36 +158,36 @@ func aRun(id string) plan.Run {
 
 var brokers atomic.Int64 // loopback brokers of this process
 
-// follow follows a run until its end.
-func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
+// readRun follows a run until its end.
+func (f *fleet) readRun(run string, handle func(wire.Entry)) wire.End {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), within)
+	ctx, cancel := context.WithTimeout(f.t.Context(), timeLimit)
 	defer cancel()
 	end, err := f.client.Read(ctx, wire.RecordQuery{Run: run, Wait: true}, func(e wire.Entry) error {
-		see(e)
+		handle(e)
 		return nil
 	})
 	must(f.t, err)
 	return *end
 }
 
-// works fails the test unless the fleet can execute a run.
-func (f *fleet) works(run string) {
+// executeRun fails the test unless the fleet can execute a run.
+func (f *fleet) executeRun(run string) {
 	f.t.Helper()
 	process.Eventually(f.t, "a leader that accepts "+run, func() bool { // the lease may have lapsed during floods
-		err := f.client.Submit(f.t.Context(), wire.Submission{Run: aRun(run)})
+		err := f.client.Submit(f.t.Context(), wire.Submission{Run: newRun(run)})
 		if err != nil {
 			f.t.Log(err)
 		}
 		return err == nil
 	})
-	end := f.follow(run, func(e wire.Entry) {
+	end := f.readRun(run, func(e wire.Entry) {
 		if e.Outcome != nil && e.Outcome.Verdict != plan.Valid {
-			f.t.Errorf("run %s: %s: %v", run, e.Outcome.Verdict, e.Outcome.Reasons)
+			f.t.Errorf("run %s: got verdict %s, want valid: %v", run, e.Outcome.Verdict, e.Outcome.Reasons)
 		}
 	})
 	if end.Reason != wire.EndDone || end.Ran != 1 {
-		f.t.Errorf("run %s ended with %+v", run, end)
+		f.t.Errorf("end of run %s: got %+v, want reason %s and 1 task", run, end, wire.EndDone)
 	}
 }
 
@@ -197,10 +197,10 @@ func message(subject, body string) *nats.Msg {
 		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}}}
 }
 
-// refusalOf sends a request and returns the error of the response; empty: it was accepted.
-func refusalOf(t *testing.T, nc *nats.Conn, m *nats.Msg) string {
+// requestError sends a request and returns the error of the response; empty: it was accepted.
+func requestError(t *testing.T, nc *nats.Conn, m *nats.Msg) string {
 	t.Helper()
-	answer, err := nc.RequestMsg(m, within)
+	answer, err := nc.RequestMsg(m, timeLimit)
 	must(t, err)
 	return answer.Header.Get("Lockstep-Error")
 }

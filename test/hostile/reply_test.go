@@ -14,11 +14,11 @@ import (
 // stream.
 func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f := startFleet(t)
-	_, err := f.js.Publish(t.Context(), "$KV.LOCKSTEP_SCHEDULES.kept", []byte("x"))
+	_, err := f.js.Publish(t.Context(), "$KV.LOCKSTEP_SCHEDULES.example", []byte("x"))
 	must(t, err)
-	before := f.streams()
+	before := f.streamInfos()
 	if len(before) == 0 {
-		t.Fatal("there are no streams")
+		t.Fatal("got no streams")
 	}
 	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3",
 		"$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
@@ -29,7 +29,7 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 		replies = append(replies, "$JS.API.STREAM.PURGE."+name, "$JS.API.STREAM.DELETE."+name)
 	}
 	controller := f.dial("controller.nk")
-	spied, err := controller.SubscribeSync("lockstep.command.a3")
+	received, err := controller.SubscribeSync("lockstep.command.a3")
 	must(t, err)
 	must(t, controller.Flush())
 	for key, subjects := range map[string][]string{
@@ -47,33 +47,33 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 				}
 			}
 			// A connection's messages are handled in order. After this response all others were handled.
-			if _, err := nc.Request(subject, []byte("x"), within); err != nil {
-				t.Errorf("%s on %s: an inbox got no answer: %v", key, subject, err)
+			if _, err := nc.Request(subject, []byte("x"), timeLimit); err != nil {
+				t.Errorf("request to %s with %s: no response in the inbox: %v", subject, key, err)
 			}
 		}
 	}
-	must(t, controller.Flush()) // everything that the server sent to the controller has arrived
-	if n, _, _ := spied.Pending(); n > 0 {
-		t.Errorf("the controller sent agent a3 %d messages", n)
+	must(t, controller.Flush()) // all messages that the server sent to the controller have arrived
+	if n, _, _ := received.Pending(); n > 0 {
+		t.Errorf("got %d messages to agent a3, want none", n)
 	}
-	after := f.streams()
+	after := f.streamInfos()
 	for name, stream := range before {
-		now, there := after[name]
-		if !there || !now.Created.Equal(stream.Created) || now.State.Msgs < stream.State.Msgs {
-			t.Errorf("stream %s of %v has %d messages now, and was of %v: want the same stream with at least %d", name,
-				now.Created, now.State.Msgs, stream.Created, stream.State.Msgs)
+		now, ok := after[name]
+		if !ok || !now.Created.Equal(stream.Created) || now.State.Msgs < stream.State.Msgs {
+			t.Errorf("stream %s: got creation time %v, %d messages, want %v, at least %d messages", name, now.Created,
+				now.State.Msgs, stream.Created, stream.State.Msgs)
 		}
 		for _, subject := range replies {
 			if now.State.Subjects[subject] > 0 {
-				t.Errorf("stream %s holds %s", name, subject)
+				t.Errorf("stream %s has a message with the reply subject %s", name, subject)
 			}
 		}
 	}
-	f.alive("hostile replies")
+	f.checkController("hostile replies")
 }
 
-// streams returns the state of all streams, by name.
-func (f *fleet) streams() map[string]jetstream.StreamInfo {
+// streamInfos returns the state of all streams, by name.
+func (f *fleet) streamInfos() map[string]jetstream.StreamInfo {
 	f.t.Helper()
 	all := map[string]jetstream.StreamInfo{}
 	names := f.js.StreamNames(f.t.Context())
@@ -88,15 +88,15 @@ func (f *fleet) streams() map[string]jetstream.StreamInfo {
 	return all
 }
 
-// TestTheServerRepliesForNobody proves that only a controller may send requests to which the server replies itself. The
-// server replies with its own permissions, to the subject of the request: to a pull, and with a copy of a stored
-// message.
-func TestTheServerRepliesForNobody(t *testing.T) {
+// TestServerRepliesOnlyToControllers proves that only a controller may send requests to which the NATS server itself
+// replies. The server replies to a pull request, and with a copy of a stored message. It replies with its own
+// permissions, to the reply subject of the request.
+func TestServerRepliesOnlyToControllers(t *testing.T) {
 	f := startFleet(t)
-	before := f.streams()
+	before := f.streamInfos()
 	for _, key := range []string{"viewer.nk", "client.nk", "agents/a1.nk"} {
 		nc := f.dial(key)
-		refused := refusals(nc)
+		rejected := permissionErrors(nc)
 		var attacks []*nats.Msg
 		for name := range before {
 			consumer := `{"stream_name":"` + name +
@@ -116,23 +116,25 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 			must(t, nc.Flush())
 			for done := false; !done; {
 				select {
-				case <-refused:
+				case <-rejected:
 					done = true
-				case <-time.After(within): // the server reports an error before it answers Flush
-					if after := f.streams(); len(after) < len(before) ||
+				case <-time.After(timeLimit): // the server reports an error before it answers Flush
+					if after := f.streamInfos(); len(after) < len(before) ||
 						after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
-						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)
+						t.Fatalf("request of %s to %s with the reply subject %s changed a stream", key, m.Subject,
+							m.Reply)
 					}
-					t.Errorf("%s: %s, with the reply subject %s, was not refused", key, m.Subject, m.Reply)
+					t.Errorf("request of %s to %s with the reply subject %s: got no permission error", key, m.Subject,
+						m.Reply)
 					done = true
 				}
 			}
 		}
 	}
-	for name, stream := range f.streams() {
+	for name, stream := range f.streamInfos() {
 		if !stream.Created.Equal(before[name].Created) {
-			t.Errorf("stream %s was made again", name)
+			t.Errorf("stream %s was deleted and created again", name)
 		}
 	}
-	f.alive("replies of the server")
+	f.checkController("replies of the server")
 }

@@ -46,15 +46,15 @@ func agentServices(name string) (all []string) {
 var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices),
 	"viewer.nk": viewServices}
 
-// refusals returns a channel with the permission errors of a connection.
-func refusals(nc *nats.Conn) <-chan error {
-	refused := make(chan error, 1000)
-	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
-	return refused
+// permissionErrors returns a channel with the permission errors of a connection.
+func permissionErrors(nc *nats.Conn) <-chan error {
+	rejected := make(chan error, 1000)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { rejected <- err })
+	return rejected
 }
 
 // TestServicesSurviveAnyRequest proves that every service responds to malformed, too long or too large requests, and
-// that the fleet works afterwards.
+// that the fleet can execute a run afterwards.
 func TestServicesSurviveAnyRequest(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	limit := int(f.dial("client.nk").MaxPayload()) - 1024
@@ -70,50 +70,52 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	for key, services := range mayRequest {
 		nc := f.dial(key)
 		for _, service := range services {
-			n := size[slices.Contains(takesLarge, service)]
+			n := size[slices.Contains(acceptsLarge, service)]
 			large := []string{`{"Name":"` + strings.Repeat("x", n-20) + `"}`, strings.Repeat("\x00", n)}
 			for _, body := range slices.Concat(bodies, large) {
 				for _, m := range []*nats.Msg{{Subject: service, Data: []byte(body)}, message(service, body)} {
-					answer, err := nc.RequestMsg(m, within)
+					answer, err := nc.RequestMsg(m, timeLimit)
 					if err != nil {
-						t.Fatalf("%s on %s, %.60q: no answer: %v", key, service, body, err)
+						t.Fatalf("request of %s to %s, %.60q: no response: %v", key, service, body, err)
 					}
-					refusal := answer.Header.Get("Lockstep-Error")
-					if m.Header == nil && !strings.Contains(refusal, "protocol") && len(body) < 65<<10 {
-						t.Errorf("%s on %s, %.60q without a version: refused with %q", key, service, body, refusal)
+					rejection := answer.Header.Get("Lockstep-Error")
+					if m.Header == nil && !strings.Contains(rejection, "protocol") && len(body) < 65<<10 {
+						t.Errorf("request of %s to %s, %.60q, without a protocol version: got error %q, want \"protocol\"", key,
+							service, body, rejection)
 					}
-					if strings.Contains(refusal, wire.ErrPanic.Error()) {
-						t.Errorf("%s on %s, %.60q: %s", key, service, body, refusal)
+					if strings.Contains(rejection, wire.ErrPanic.Error()) {
+						t.Errorf("request of %s to %s, %.60q: the controller panicked: %s", key, service, body,
+							rejection)
 					}
 				}
 			}
 		}
 	}
-	f.alive("hostile requests")
+	f.checkController("hostile requests")
 	runs, err := f.client.Runs(t.Context())
 	must(t, err)
 	schedules, err := f.client.Schedules(t.Context())
 	must(t, err)
 	if len(runs) != 0 || len(schedules) != 0 {
-		t.Errorf("hostile requests made the runs %+v and the schedules %+v", runs, schedules)
+		t.Errorf("after hostile requests: got runs %+v, schedules %+v, want none", runs, schedules)
 	}
-	f.works("after")
+	f.executeRun("after")
 }
 
 // TestRolesReachNoStream proves that clients, viewers and agents cannot create a consumer, read a message of a stream,
 // or make the server publish one. The reply subject has no effect, because the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
-	must(t, f.client.PutSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly",
+	must(t, f.client.PutSchedule(t.Context(), schedule.New(schedule.Definition{Name: "example", Cron: "@yearly",
 		Zone: "UTC", MissedRuns: schedule.MissedSkip,
 		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me",
 		time.Now()), 0))
-	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept",
-		Subjects: []string{"lockstep.events.kept.>"}})
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_example",
+		Subjects: []string{"lockstep.events.example.>"}})
 	must(t, err)
-	_, err = f.js.Publish(t.Context(), "lockstep.events.kept.plan", []byte("x"))
+	_, err = f.js.Publish(t.Context(), "lockstep.events.example.plan", []byte("x"))
 	must(t, err)
-	before := f.streams()
+	before := f.streamInfos()
 	var apis, replies []string
 	for name, info := range before {
 		api := "$JS.API."
@@ -128,52 +130,52 @@ func TestRolesReachNoStream(t *testing.T) {
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
 	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy",
-		"lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
+		"lockstep.queue.submit.forged", "lockstep.events.example.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
 	roles["agents/a1.nk"] = agentServices("a1")
 	for key, services := range roles {
 		nc := f.dial(key)
-		refused := refusals(nc)
+		rejected := permissionErrors(nc)
 		for _, subject := range apis {
 			for _, reply := range append([]string{nc.NewInbox()}, replies...) {
 				must(t, nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply,
 					Data: []byte(`{"batch":1,"no_wait":true}`)}))
 			}
 			if _, err := nc.Request(subject, nil, 50*time.Millisecond); err == nil {
-				t.Errorf("%s: %s was answered", key, subject)
+				t.Errorf("request of %s to %s: got a response, want none", key, subject)
 			}
 		}
 		for _, service := range services {
 			for _, reply := range replies {
 				for _, m := range []*nats.Msg{{Subject: service}, message(service, "{}"),
-					message(service, `{"Name":"kept","run":"kept"}`)} {
+					message(service, `{"Name":"example","run":"example"}`)} {
 					m.Reply = reply
 					must(t, nc.PublishMsg(m))
 				}
 			}
 			// the requests before it were handled
-			if _, err := nc.RequestMsg(message(service, "{}"), within); err != nil {
-				t.Errorf("%s: %s was not answered: %v", key, service, err)
+			if _, err := nc.RequestMsg(message(service, "{}"), timeLimit); err != nil {
+				t.Errorf("request of %s to %s: no response: %v", key, service, err)
 			}
 		}
-		if len(refused) < len(apis) {
-			t.Errorf("%s: the server refused %d messages, want at least one for each of %d subjects", key, len(refused),
+		if len(rejected) < len(apis) {
+			t.Errorf("%s: got %d permission errors, want at least one for each of %d subjects", key, len(rejected),
 				len(apis))
 		}
 	}
-	after := f.streams()
+	after := f.streamInfos()
 	for name, stream := range before {
-		now, there := after[name]
+		now, ok := after[name]
 		switch {
-		case !there || !now.Created.Equal(stream.Created):
+		case !ok || !now.Created.Equal(stream.Created):
 			t.Errorf("stream %s was deleted", name)
 		case name == "KV_LOCKSTEP_STATE", name == "LOCKSTEP_QUEUE": // the lease is renewed, and a client may cancel
 		case now.State.Msgs != stream.State.Msgs || now.State.LastSeq != stream.State.LastSeq:
-			t.Errorf("stream %s has %d messages up to %d, had %d up to %d", name, now.State.Msgs, now.State.LastSeq,
-				stream.State.Msgs, stream.State.LastSeq)
+			t.Errorf("stream %s: got %d messages, last sequence number %d, want %d and %d", name, now.State.Msgs,
+				now.State.LastSeq, stream.State.Msgs, stream.State.LastSeq)
 		}
 	}
-	f.alive("hostile replies")
+	f.checkController("hostile replies")
 }
 
 // TestClosedConnectionsAreDialledAgain proves that a client reconnects after the server has closed its connection
@@ -197,11 +199,13 @@ func TestClosedConnectionsAreDialledAgain(t *testing.T) {
 	must(t, err)
 	must(t, answer.Body.Close())
 	if answer.StatusCode != 200 || len(conns) != 2 {
-		t.Errorf("a page after the connection was closed: status %d, dialled %d times", answer.StatusCode, len(conns))
+		t.Errorf("page after the connection was closed: got status %d, %d connections, want 200 and 2",
+			answer.StatusCode, len(conns))
 	}
 	client.Close()
 	if _, err := client.Runs(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) || len(conns) != 2 {
-		t.Errorf("a request of a client that was closed: %v, dialled %d times", err, len(conns))
+		t.Errorf("request of a closed client: got error %v, %d connections, want %v and 2", err, len(conns),
+			nats.ErrConnectionClosed)
 	}
 }
 
@@ -209,18 +213,18 @@ func TestClosedConnectionsAreDialledAgain(t *testing.T) {
 func TestASubmissionIsQueuedOnce(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("client.nk")
-	request := submission(t, "once", wire.Submission{Run: aRun("once")})
+	request := submission(t, "once", wire.Submission{Run: newRun("once")})
 	accepted, ends := 0, 0
 	for range 3 {
-		if refusal := refusalOf(t, nc, request); refusal != "" {
-			t.Fatal(refusal)
+		if rejection := requestError(t, nc, request); rejection != "" {
+			t.Fatal(rejection)
 		}
 	}
-	f.follow("once", func(wire.Entry) {})
-	if refusal := refusalOf(t, nc, request); refusal != "" { // the run has ended
-		t.Fatal(refusal)
+	f.readRun("once", func(wire.Entry) {})
+	if rejection := requestError(t, nc, request); rejection != "" { // the run has ended
+		t.Fatal(rejection)
 	}
-	f.works("next")
+	f.executeRun("next")
 	_, err := f.client.Read(t.Context(), wire.RecordQuery{Run: "once"}, func(e wire.Entry) error {
 		if e.Event != nil && e.Event.Kind == wire.RunAccepted {
 			accepted++
@@ -232,7 +236,7 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 	})
 	must(t, err)
 	if accepted != 1 || ends != 1 {
-		t.Errorf("a submission that was repeated was executed %d times and ended %d times", accepted, ends)
+		t.Errorf("repeated submission: got %d starts and %d ends of the run, want 1 and 1", accepted, ends)
 	}
 }
 
@@ -241,18 +245,18 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 func TestSecretsOfSubmissionsAreNotServed(t *testing.T) {
 	const secret = "hunter2literal"
 	f := startFleet(t) // without agents, so the run stays queued
-	run := aRun("secret")
+	run := newRun("secret")
 	run.Cells[0].Broker.Options = json.RawMessage(`{"name":"x","password":"` + secret + `"}`)
-	run.Grace = plan.Duration(within)
+	run.Grace = plan.Duration(timeLimit)
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: run}))
 	nc := f.dial("viewer.nk")
 	for _, service := range viewServices {
 		for _, body := range []string{"{}", `{"Name":"secret"}`, `{"run":"secret"}`, `{"run":"secret","wait":true}`} {
-			answer, err := nc.RequestMsg(message(service, body), within)
+			answer, err := nc.RequestMsg(message(service, body), timeLimit)
 			must(t, err)
 			if strings.Contains(string(answer.Data), secret) ||
 				strings.Contains(answer.Header.Get("Lockstep-Error"), secret) {
-				t.Errorf("%s %s has the secret", service, body)
+				t.Errorf("response to %s %s contains the secret", service, body)
 			}
 		}
 	}

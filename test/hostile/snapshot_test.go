@@ -16,43 +16,43 @@ import (
 
 const hostileSeq = 1_000_000
 
-// report is an agent's message with a snapshot.
-type report struct {
+// snapshotReport is an agent's message with a snapshot.
+type snapshotReport struct {
 	Ref      wire.Ref        `json:"ref"`
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// during executes a run of some seconds. When the controller has stored a snapshot of the attempt, it sends another one
-// with an agent's key. It returns the outcome and the error of that snapshot.
-func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, refusal string) {
+// executeRunWithSnapshot executes a run of some seconds. When the controller has stored a snapshot of the attempt, it
+// sends another one with an agent's key. It returns the outcome and the error of that snapshot.
+func (f *fleet) executeRunWithSnapshot(run, agent string, s record.Snapshot) (o plan.Outcome, rejection string) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
-	r := aRun(run)
+	r := newRun(run)
 	r.Cells[0].Workload.Publishers.Rate = 25
 	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: r}))
-	end := f.follow(run, func(e wire.Entry) {
+	end := f.readRun(run, func(e wire.Entry) {
 		if e.Outcome != nil {
 			o = *e.Outcome
 		}
 		if e.Snapshot != nil && e.Snapshot.Seq == hostileSeq {
-			f.t.Errorf("run %s: the snapshot was stored", run)
+			f.t.Errorf("run %s: the hostile snapshot was stored", run)
 		}
-		if e.Snapshot == nil || refusal != "" {
+		if e.Snapshot == nil || rejection != "" {
 			return
 		}
 		s.Task, s.Agent, s.Seq = e.Ref.Task, agent, hostileSeq
-		body, err := json.Marshal(report{e.Ref, s})
+		body, err := json.Marshal(snapshotReport{e.Ref, s})
 		must(f.t, err)
-		answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), within)
+		answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), timeLimit)
 		must(f.t, err)
-		if refusal = answer.Header.Get("Lockstep-Error"); refusal == "" {
-			f.t.Errorf("run %s: the snapshot was taken", run)
+		if rejection = answer.Header.Get("Lockstep-Error"); rejection == "" {
+			f.t.Errorf("run %s: send a hostile snapshot: got no error", run)
 		}
 	})
 	if end.Reason != wire.EndDone {
-		f.t.Errorf("run %s ended with %+v", run, end)
+		f.t.Errorf("end of run %s: got %+v, want reason %s", run, end, wire.EndDone)
 	}
-	return o, refusal
+	return o, rejection
 }
 
 // TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second, or of an unknown group, harms only its
@@ -66,44 +66,46 @@ func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 		"at":       {At: math.MinInt64},
 		"group":    {Group: "other"},
 	} {
-		o, _ := f.during(name, "a1", s)
+		o, _ := f.executeRunWithSnapshot(name, "a1", s)
 		reasons := strings.Join(o.Reasons, " ")
 		if o.Verdict != plan.Unknown || !strings.Contains(reasons, "since T0") &&
 			!strings.Contains(reasons, "which the task does not have") {
-			t.Errorf("%s: %s: %v", name, o.Verdict, o.Reasons)
+			t.Errorf("invalid field %s: got verdict %s, reasons %v, want unknown because of the field", name, o.Verdict,
+				o.Reasons)
 		}
-		f.alive(name)
+		f.checkController(name)
 	}
-	f.works("after")
+	f.executeRun("after")
 }
 
-// TestSnapshotsOfAgentsWithoutAPart proves that snapshots of an idle agent are not in any copy.
-func TestSnapshotsOfAgentsWithoutAPart(t *testing.T) {
+// TestSnapshotsOfIdleAgents proves that snapshots of an idle agent are not in any copy.
+func TestSnapshotsOfIdleAgents(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	w := record.Window{Index: 0, Measured: true, Length: 1e9}
 	w.RecordN(record.Publish, int64(time.Second), 1_000_000)
-	o, refusal := f.during("idle", "a3", record.Snapshot{Windows: []record.Window{w}})
-	if o.Verdict != plan.Valid || !strings.Contains(refusal, "does not lead this attempt with this agent") {
-		t.Errorf("%s: %v; the snapshot was refused with %q", o.Verdict, o.Reasons, refusal)
+	o, rejection := f.executeRunWithSnapshot("idle", "a3", record.Snapshot{Windows: []record.Window{w}})
+	if o.Verdict != plan.Valid || !strings.Contains(rejection, "does not lead this attempt with this agent") {
+		t.Errorf("snapshot of an idle agent: got verdict %s, reasons %v, error %q, want valid and an error", o.Verdict,
+			o.Reasons, rejection)
 	}
-	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(timeLimit); ; time.Sleep(20 * time.Millisecond) {
 		state, err := f.client.RunState(t.Context(), "idle")
 		must(t, err)
 		if state.Copied {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("the run was not copied")
+			t.Fatalf("the run was not copied within %v", timeLimit)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(f.copies, "idle", "tasks", "*", "snapshots.jsonl"))
 	must(t, err)
 	if len(files) != 1 {
-		t.Fatalf("the copy has the snapshots %v", files)
+		t.Fatalf("files of snapshots in the copy: got %v, want one", files)
 	}
 	text, err := os.ReadFile(files[0])
 	must(t, err)
 	if !strings.Contains(string(text), `"agent":"a1"`) || strings.Contains(string(text), `"agent":"a3"`) {
-		t.Errorf("the copy lacks the snapshots of a1, or has those of a3: %s", text)
+		t.Errorf("snapshots in the copy: want those of a1 and none of a3, got %s", text)
 	}
 }
