@@ -11,49 +11,52 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// answers is a consumer that records its calls.
-type answers struct {
-	idle
+// recordingConsumer is a consumer that records its calls.
+type recordingConsumer struct {
+	idleConsumer
 	calls []string
 }
 
-func (a *answers) Ack(n int)  { a.calls = append(a.calls, fmt.Sprintf("ack %d", n)) }
-func (a *answers) Nack(n int) { a.calls = append(a.calls, fmt.Sprintf("nack %d", n)) }
-func (a *answers) Stop()      { a.calls = append(a.calls, "stop") }
+func (a *recordingConsumer) Ack(n int)  { a.calls = append(a.calls, fmt.Sprintf("ack %d", n)) }
+func (a *recordingConsumer) Nack(n int) { a.calls = append(a.calls, fmt.Sprintf("nack %d", n)) }
+func (a *recordingConsumer) Stop()      { a.calls = append(a.calls, "stop") }
 
-// Every policy acknowledges as specified. A refused batch comes after the acknowledgement of the messages before it. At
-// the end, the consumer stops before the rest is acknowledged.
+// Every policy acknowledges as specified. Before a batch is rejected, the messages before it are acknowledged. At the
+// end, the consumer stops before the remaining messages are acknowledged.
 func TestAcknowledgements(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		ack     string
-		every   int
-		batches []int           // sizes; negative: refused
-		took    []time.Duration // processing times
-		want    []string
+		ack        string
+		every      int
+		batches    []int           // sizes; negative: rejected
+		processing []time.Duration // processing times
+		want       []string
 	}{
 		"each":           {ack: "each", batches: []int{3, 1}, want: []string{"ack 3", "ack 1", "stop"}},
-		"each, refused":  {ack: "each", batches: []int{1, -2, 1}, want: []string{"ack 1", "nack 2", "ack 1", "stop"}},
-		"every":          {ack: "every", every: 4, batches: []int{3, 3, 9}, want: []string{"ack 4", "ack 4", "ack 4", "stop", "ack 3"}},
-		"every, refused": {ack: "every", every: 4, batches: []int{3, -2, 3, 1}, want: []string{"ack 3", "nack 2", "ack 4", "stop"}},
-		"every 0":        {ack: "every", batches: []int{2}, want: []string{"ack 1", "ack 1", "stop"}},
-		"automatic":      {ack: "automatic", batches: []int{3, -1}, want: []string{"stop"}},
-		"interval": {ack: "interval", batches: []int{2, 2, 2, 2}, took: []time.Duration{3 * ms, 6 * ms, 10 * ms, 6 * ms},
-			want: []string{"ack 6", "ack 2", "stop"}}, // after the batches that run at 10 ms and at 20 ms
-		"interval, idle":    {ack: "interval", batches: nil, want: []string{"stop"}},
-		"interval, refused": {ack: "interval", batches: []int{2, -3, 1}, want: []string{"ack 2", "nack 3", "stop", "ack 1"}},
+		"each, rejected": {ack: "each", batches: []int{1, -2, 1}, want: []string{"ack 1", "nack 2", "ack 1", "stop"}},
+		"every": {ack: "every", every: 4, batches: []int{3, 3, 9}, want: []string{"ack 4", "ack 4", "ack 4",
+			"stop", "ack 3"}},
+		"every, rejected": {ack: "every", every: 4, batches: []int{3, -2, 3, 1}, want: []string{"ack 3", "nack 2",
+			"ack 4", "stop"}},
+		"every 0":   {ack: "every", batches: []int{2}, want: []string{"ack 1", "ack 1", "stop"}},
+		"automatic": {ack: "automatic", batches: []int{3, -1}, want: []string{"stop"}},
+		"interval": {ack: "interval", batches: []int{2, 2, 2, 2}, processing: []time.Duration{3 * ms, 6 * ms, 10 * ms,
+			6 * ms}, want: []string{"ack 6", "ack 2", "stop"}}, // after the batches that run at 10 ms and at 20 ms
+		"interval, idle": {ack: "interval", batches: nil, want: []string{"stop"}},
+		"interval, rejected": {ack: "interval", batches: []int{2, -3, 1}, want: []string{"ack 2", "nack 3", "stop",
+			"ack 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				consumer := &answers{}
+				consumer := &recordingConsumer{}
 				a := newAcker(plan.Consumers{Ack: c.ack, AckEvery: c.every})
 				a.start(consumer, 10*ms)
 				for i, n := range c.batches {
 					if !a.begin(t.Context()) {
-						t.Fatal("the handler does not begin")
+						t.Fatal("begin: got false, want true")
 					}
-					if i < len(c.took) {
-						time.Sleep(c.took[i])
+					if i < len(c.processing) {
+						time.Sleep(c.processing[i])
 					}
 					if n < 0 {
 						a.refuse(-n)
@@ -65,7 +68,7 @@ func TestAcknowledgements(t *testing.T) {
 				}
 				a.finish()
 				if !reflect.DeepEqual(consumer.calls, c.want) {
-					t.Errorf("calls %q, want %q", consumer.calls, c.want)
+					t.Errorf("calls of the consumer: got %q, want %q", consumer.calls, c.want)
 				}
 			})
 		})
@@ -75,7 +78,7 @@ func TestAcknowledgements(t *testing.T) {
 // The accepted messages of an idle consumer are acknowledged at the end of the interval.
 func TestIntervalAcknowledgesWithoutDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		consumer := &answers{}
+		consumer := &recordingConsumer{}
 		a := newAcker(plan.Consumers{Ack: "interval"})
 		a.start(consumer, time.Second)
 		a.begin(t.Context())
@@ -84,34 +87,34 @@ func TestIntervalAcknowledgesWithoutDeliveries(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if want := []string{"ack 5"}; !reflect.DeepEqual(consumer.calls, want) {
-			t.Errorf("calls %q, want %q", consumer.calls, want)
+			t.Errorf("calls of the consumer: got %q, want %q", consumer.calls, want)
 		}
 		a.finish()
 	})
 }
 
-// bounded is a consumer whose Ack waits for the broker: without a limit, and for two seconds from Stop on.
-type bounded struct {
-	answers
+// blockingAckConsumer is a consumer whose Ack blocks until Stop is called, and then for two seconds.
+type blockingAckConsumer struct {
+	recordingConsumer
 	stopped chan struct{}
 }
 
-func (b *bounded) Ack(n int) {
+func (b *blockingAckConsumer) Ack(n int) {
 	<-b.stopped
 	time.Sleep(2 * time.Second)
-	b.answers.Ack(n)
+	b.recordingConsumer.Ack(n)
 }
 
-func (b *bounded) Stop() {
-	b.answers.Stop()
+func (b *blockingAckConsumer) Stop() {
+	b.recordingConsumer.Stop()
 	close(b.stopped)
 }
 
-// A consumer is stopped although an acknowledgement waits for the broker, because the driver limits that from Stop on.
-// The end of the consumer waits for the acknowledgement.
+// Stop is called although an acknowledgement waits for the broker, because the driver limits that wait after Stop.
+// finish waits for the acknowledgement.
 func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		consumer := &bounded{stopped: make(chan struct{})}
+		consumer := &blockingAckConsumer{stopped: make(chan struct{})}
 		a := newAcker(plan.Consumers{Ack: "interval"})
 		a.start(consumer, time.Second)
 		a.begin(t.Context())
@@ -121,40 +124,41 @@ func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 		synctest.Wait() // the acknowledgement runs
 		a.finish()
 		if want := []string{"stop", "ack 5"}; !reflect.DeepEqual(consumer.calls, want) {
-			t.Errorf("calls %q, want %q", consumer.calls, want)
+			t.Errorf("calls of the consumer: got %q, want %q", consumer.calls, want)
 		}
 	})
 }
 
-// If the handler did not process a delivery, it processes no later one, because its answer would be that of the first.
-func TestNothingIsProcessedAfterASkippedDelivery(t *testing.T) {
+// If the handler did not process a delivery, it processes no later one. Its acknowledgement would otherwise apply to
+// the skipped delivery.
+func TestNoDeliveryIsProcessedAfterASkippedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcker(plan.Consumers{Ack: "each"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if a.begin(ctx) {
-			t.Error("the handler begins without a consumer")
+			t.Error("begin before start, with an ended context: got true, want false")
 		}
-		a.start(&answers{}, 0)
+		a.start(&recordingConsumer{}, 0)
 		if a.begin(t.Context()) {
-			t.Error("the handler begins with the second delivery")
+			t.Error("begin after a skipped delivery: got true, want false")
 		}
 	})
 }
 
-// The handler waits until the consumer is known.
+// begin blocks until start is called with the consumer.
 func TestHandlerWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcker(plan.Consumers{Ack: "each"})
-		begun := make(chan bool, 1)
-		go func() { begun <- a.begin(t.Context()) }()
+		handling := make(chan bool, 1)
+		go func() { handling <- a.begin(t.Context()) }()
 		synctest.Wait()
-		if len(begun) > 0 {
-			t.Error("the handler begins before the consumer is connected")
+		if len(handling) > 0 {
+			t.Error("begin returned before start")
 		}
-		a.start(&answers{}, 0)
-		if !<-begun {
-			t.Error("the handler does not begin")
+		a.start(&recordingConsumer{}, 0)
+		if !<-handling {
+			t.Error("begin: got false, want true")
 		}
 	})
 }

@@ -26,16 +26,16 @@ var wholePaths = map[string]func(*plan.Workload){
 	"singly":          func(w *plan.Workload) { w.Consumers.Batch = 1 },
 }
 
-// wholePath sends n messages over loopback. Each is published, confirmed, delivered, recorded in both latencies, and in
-// the ledger. begin is called when everything is connected, end when everything is recorded, and pause between two
-// looks at the record.
-func wholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, pause, end func()) plan.Workload {
+// runWholePath sends n messages over loopback. Each is published, confirmed, delivered, recorded in both latencies, and
+// in the ledger. begin is called when all links are open, end when all messages are recorded, and pause after each
+// snapshot.
+func runWholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, pause, end func()) plan.Workload {
 	tb.Helper()
 	w := plan.Default()
 	w.Warmup, w.Measure, w.Consumers.Batch, w.Consumers.Prefetch = 0, plan.Duration(10*time.Minute), 256, 0
 	w.Publishers.Count = n
 	change(&w)
-	e, session := connected(tb, w)
+	e, session := newConnectedEngine(tb, w)
 	defer session.Close()
 	begin()
 	if err := e.Run(tb.Context(), clock.Now()); err != nil {
@@ -49,7 +49,7 @@ func wholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, paus
 	}
 	end()
 	if got := m.Accounting(1); got.Sent != n || got.Received != n {
-		tb.Fatalf("%+v; want %d of everything", got, n)
+		tb.Fatalf("accounting: got %+v, want %d sent and received", got, n)
 	}
 	if err := e.Close(context.Background()); err != nil {
 		tb.Fatal(err)
@@ -65,8 +65,8 @@ func BenchmarkWholePath(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			var read float64
-			w := wholePath(b, uint64(b.N), change, func() {
-				read = clockRead()
+			w := runWholePath(b, uint64(b.N), change, func() {
+				read = clockReadCost()
 				b.ReportAllocs()
 				b.ResetTimer()
 			}, runtime.Gosched, b.StopTimer)
@@ -81,16 +81,16 @@ func BenchmarkWholePath(b *testing.B) {
 	}
 }
 
-// The path of a message allocates nothing. Snapshots and windows allocate, a few hundred times in all.
+// The path of a message does not allocate. Snapshots and windows allocate a few hundred times in total.
 func TestTheWholePathDoesNotAllocate(t *testing.T) {
 	const messages = 200_000
 	for name, change := range wholePaths {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
-			wholePath(t, messages, change, func() { runtime.ReadMemStats(&before) },
+			runWholePath(t, messages, change, func() { runtime.ReadMemStats(&before) },
 				func() { time.Sleep(5 * time.Millisecond) }, func() { runtime.ReadMemStats(&after) })
 			if n := after.Mallocs - before.Mallocs; n > messages/10 {
-				t.Errorf("%d allocations for %d messages", n, messages)
+				t.Errorf("got %d allocations for %d messages, want at most %d", n, messages, messages/10)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func BenchmarkConfirms(b *testing.B) {
 			w.Publishers.Mode, w.Publishers.MaxInFlight = "confirm-window", size
 			a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
 				Publishers: plan.Share{Count: 1, Total: 1}}
-			e, err := New(Config{Assignment: a, Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+			e, err := New(Config{Assignment: a, Session: instantSession{}, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -124,8 +124,8 @@ func BenchmarkConfirms(b *testing.B) {
 	}
 }
 
-// connected returns a connected engine with one publisher, one consumer and its own loopback.
-func connected(b testing.TB, w plan.Workload) (*Engine, drivers.Session) {
+// newConnectedEngine returns a connected engine with one publisher, one consumer and its own loopback.
+func newConnectedEngine(b testing.TB, w plan.Workload) (*Engine, drivers.Session) {
 	b.Helper()
 	d, err := drivers.Lookup("loopback")
 	if err != nil {
@@ -156,16 +156,16 @@ func connected(b testing.TB, w plan.Workload) (*Engine, drivers.Session) {
 	return e, session
 }
 
-// clockRead returns the cost of one clock reading in nanoseconds: the minimum of several measurements.
-func clockRead() float64 {
+// clockReadCost returns the cost of one clock reading in nanoseconds: the minimum of several measurements.
+func clockReadCost() float64 {
 	const reads = 200_000
 	best := time.Hour
 	for range 10 {
-		began := time.Now()
+		begin := time.Now()
 		for range reads {
 			sink += clock.Now()
 		}
-		best = min(best, time.Since(began))
+		best = min(best, time.Since(begin))
 	}
 	return float64(best.Nanoseconds()) / reads
 }

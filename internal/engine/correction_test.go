@@ -12,25 +12,25 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// A message takes 3 ms, between agents with the same clock and with different clocks. Corrections are only used between
-// different clocks: the publisher's minus the consumer's. A negative latency is counted as such.
-func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
-	const took = 3 * time.Millisecond
+// A message takes 3 ms. If the agents have different clocks, the latency is corrected by the consumer's correction
+// minus the publisher's. A negative latency is counted as such.
+func TestEndToEndLatencyIsCorrectedBetweenClocks(t *testing.T) {
+	const elapsed = 3 * time.Millisecond
 	ms := func(n int64) int64 { return n * int64(time.Millisecond) }
 	for name, c := range map[string]struct {
 		foreign             bool
 		publisher, consumer int64
 		want                time.Duration
 	}{
-		"one clock":          {false, ms(7), ms(250), took},
-		"consumer is behind": {true, 0, ms(250), took + 250*time.Millisecond},
-		"publisher is":       {true, ms(2), 0, took - 2*time.Millisecond},
-		"both":               {true, ms(250), ms(251), took + time.Millisecond},
-		"too much":           {true, ms(4), 0, -time.Millisecond},
+		"one clock":           {false, ms(7), ms(250), elapsed},
+		"consumer is behind":  {true, 0, ms(250), elapsed + 250*time.Millisecond},
+		"publisher is behind": {true, ms(2), 0, elapsed - 2*time.Millisecond},
+		"both are behind":     {true, ms(250), ms(251), elapsed + time.Millisecond},
+		"negative latency":    {true, ms(4), 0, -time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := receiver(t)
+				e := newReceiver(t)
 				id := e.clockID
 				if c.foreign {
 					id++
@@ -39,20 +39,20 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				body := make([]byte, EnvelopeSize)
 				sum := stamp(body, e.task, id, 0)
 				put(body, sum, 0, e.timeline.now(), e.timeline.now(), c.publisher)
-				time.Sleep(took)
+				time.Sleep(elapsed)
 				e.consumers[0].receiveBatch([]drivers.Delivery{{Body: body}})
 				m := record.NewMerged()
 				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
 				h := m.Hist(record.EndToEnd)
 				if c.want < 0 {
 					if h.Negative() != 1 {
-						t.Errorf("%d negative latencies, want 1", h.Negative())
+						t.Errorf("got %d negative latencies, want 1", h.Negative())
 					}
 					return
 				}
 				if got := time.Duration(h.Quantile(1)); h.Count() != 1 || got < c.want*999/1000 ||
 					got > c.want*1001/1000 {
-					t.Errorf("%d latencies of %v, want one of %v", h.Count(), got, c.want)
+					t.Errorf("got %d latencies of %v, want 1 of %v", h.Count(), got, c.want)
 				}
 			})
 		})
@@ -63,7 +63,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 // because messages may wait behind it.
 func TestADuplicateIsNotTheLastDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := receiver(t)
+		e := newReceiver(t)
 		body := make([]byte, EnvelopeSize)
 		put(body, stamp(body, e.task, e.clockID, 0), 0, 1, 1, 0)
 		for _, at := range []time.Duration{2 * time.Second, 32 * time.Second} {
@@ -73,16 +73,16 @@ func TestADuplicateIsNotTheLastDelivery(t *testing.T) {
 		part := e.Take(false)
 		if first, last := time.Duration(part.FirstDelivery), time.Duration(part.LastDelivery); first != 2*time.Second ||
 			last != 2*time.Second {
-			t.Errorf("first delivery after %v, last after %v; want 2 s", first, last)
+			t.Errorf("got first delivery after %v, last after %v, want 2 s for both", first, last)
 		}
 		if other := time.Duration(part.LastOther); other != 32*time.Second {
-			t.Errorf("last other delivery after %v, want 32 s", other)
+			t.Errorf("last other delivery: got %v, want 32 s", other)
 		}
 	})
 }
 
-// receiver returns an engine with one unconnected consumer, during a measurement.
-func receiver(t *testing.T) *Engine {
+// newReceiver returns an engine with one unconnected consumer, during a measurement.
+func newReceiver(t *testing.T) *Engine {
 	w := plan.Default()
 	w.Warmup, w.Measure = 0, plan.Duration(time.Minute)
 	e, err := New(Config{Log: slog.New(slog.DiscardHandler), Assignment: plan.Assignment{

@@ -10,9 +10,9 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
-// limited returns a session whose broker delivers each message at most once more after it was rejected. Its handlers
-// get one message at a time.
-func limited(session drivers.Session) drivers.Session {
+// withDeliveryLimit returns a session whose broker delivers each message at most once more after it was rejected. Its
+// handlers get one message at a time.
+func withDeliveryLimit(session drivers.Session) drivers.Session {
 	return drivertest.Hooks{Session: session, Consuming: func(ctx context.Context, conn drivers.Conn,
 		spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
 		c := &limitedConsumer{}
@@ -33,35 +33,36 @@ type limitedConsumer struct {
 
 func (c *limitedConsumer) Nack(n int) {
 	if c.last {
-		c.Ack(n) // the broker drops it, whatever the consumer answers
+		c.Ack(n) // the broker drops the message, regardless of the answer
 		return
 	}
 	c.Consumer.Nack(n)
 }
 
 // Messages that are rejected at their last delivery are dropped, not lost.
-func TestDroppedAreNotLost(t *testing.T) {
-	bubbled(func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+func TestDroppedMessagesAreNotLost(t *testing.T) {
+	inVirtualTime(func(t *testing.T) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Consumers.Nack, w.Consumers.Batch = 1000, 0.5, 1
 		})
-		s.wrap = func(session drivers.Session) drivers.Session { return limited(session) }
-		m := s.play(t.Context())
+		s.wrapSession = func(session drivers.Session) drivers.Session { return withDeliveryLimit(session) }
+		m := s.run(t.Context())
 		a := m.Accounting(1)
 		if a.Dropped < 200 || a.Received < 700 || a.Dropped+a.Received != a.Sent || a.Missing != 0 ||
 			a.MissingConfirmed != 0 || !m.AllIn(1) {
-			t.Errorf("%+v, all in: %t; want about a quarter dropped, and none missing", a, m.AllIn(1))
+			t.Errorf("accounting: got %+v, complete: %t, want about a quarter dropped, none missing, complete", a,
+				m.AllIn(1))
 		}
 		if n := m.Total(record.Nacked); n <= int64(a.Dropped) {
-			t.Errorf("%d rejected, %d dropped", n, a.Dropped)
+			t.Errorf("got %d rejected, %d dropped messages, want more rejected than dropped", n, a.Dropped)
 		}
 	})(t)
 }
 
-// Only rejected messages of the task count, not those of other programs or damaged ones, whatever they contain.
+// Rejected messages of other programs, and damaged messages, are not counted.
 func TestRejectedMessagesOfOthersDoNotCount(t *testing.T) {
-	bubbled(func(t *testing.T) {
-		e := receiver(t)
+	inVirtualTime(func(t *testing.T) {
+		e := newReceiver(t)
 		message := func(task uint64, kind byte) []byte {
 			body := make([]byte, EnvelopeSize)
 			sum := stamp(body, task, e.clockID, 0)
@@ -82,7 +83,7 @@ func TestRejectedMessagesOfOthersDoNotCount(t *testing.T) {
 				want = 1
 			}
 			if got := m.Total(record.Nacked); got != want {
-				t.Errorf("a message %s: %d counted, want %d", name, got, want)
+				t.Errorf("message %s: got %d counted, want %d", name, got, want)
 			}
 		}
 	})(t)

@@ -21,33 +21,33 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
 
-// subject is one task on loopback, executed by one engine with all roles.
-type subject struct {
-	t       *testing.T
-	work    plan.Workload
-	options string
-	copies  bool // Config.CopiesBody
+// testTask is one task on loopback, executed by one engine with all roles.
+type testTask struct {
+	t          *testing.T
+	workload   plan.Workload
+	options    string
+	copiesBody bool // Config.CopiesBody
 	// of the cell; "" exposes broken links
 	resilience drivers.Resilience
 	// wrap wraps the driver's session; may be nil.
-	wrap func(drivers.Session) drivers.Session
+	wrapSession func(drivers.Session) drivers.Session
 	// connected is called when everything is connected; may be nil.
-	connected func(drivers.Session, drivers.Topology)
+	onConnected func(drivers.Session, drivers.Topology)
 	// made is called with the engine; may be nil.
-	made func(*Engine)
+	onNew func(*Engine)
 	// during is called when the measurement has begun; may be nil.
-	during func(loopback string)
+	duringMeasurement func(loopback string)
 }
 
-// bubbled returns a test in a bubble, with virtual time.
-func bubbled(test func(*testing.T)) func(*testing.T) {
+// inVirtualTime returns a test in a bubble, with virtual time.
+func inVirtualTime(test func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
-// played counts tasks, for unique names of brokers.
-var played atomic.Int64
+// tasksRun counts tasks, for unique names of brokers.
+var tasksRun atomic.Int64
 
-func newSubject(t *testing.T, change func(*plan.Workload)) subject {
+func newTestTask(t *testing.T, change func(*plan.Workload)) testTask {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(200*time.Millisecond), plan.Duration(time.Second)
 	w.Drain = plan.Drain{Idle: plan.Duration(time.Second), Timeout: plan.Duration(5 * time.Second)}
@@ -56,29 +56,29 @@ func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 		w.Measure = plan.Duration(10 * time.Minute)
 		w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	}
-	return subject{t: t, work: w}
+	return testTask{t: t, workload: w}
 }
 
-func (s subject) task() plan.Assignment {
+func (s testTask) assignment() plan.Assignment {
 	return plan.Assignment{
-		Task: plan.Task{Run: "test", ID: plan.CellID(s.t.Name(), s.work), Cell: plan.Cell{Workload: s.work,
+		Task: plan.Task{Run: "test", ID: plan.CellID(s.t.Name(), s.workload), Cell: plan.Cell{Workload: s.workload,
 			Resilience: string(s.resilience)}},
-		Publishers: plan.Share{Count: s.work.Publishers.Nodes * s.work.Publishers.Threads,
-			Total: s.work.Publishers.Nodes * s.work.Publishers.Threads},
-		Consumers: plan.Share{Count: s.work.Consumers.Nodes * s.work.Consumers.Threads,
-			Total: s.work.Consumers.Nodes * s.work.Consumers.Threads},
+		Publishers: plan.Share{Count: s.workload.Publishers.Nodes * s.workload.Publishers.Threads,
+			Total: s.workload.Publishers.Nodes * s.workload.Publishers.Threads},
+		Consumers: plan.Share{Count: s.workload.Consumers.Nodes * s.workload.Consumers.Threads,
+			Total: s.workload.Consumers.Nodes * s.workload.Consumers.Threads},
 	}
 }
 
-// play executes the task and returns its merged record.
-func (s subject) play(ctx context.Context) *record.Merged {
+// run executes the task and returns its merged record.
+func (s testTask) run(ctx context.Context) *record.Merged {
 	t := s.t
 	t.Helper()
 	d, err := drivers.Lookup("loopback")
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("%s-%d", t.Name(), played.Add(1)) // the clock of a bubble always starts at the same time
+	name := fmt.Sprintf("%s-%d", t.Name(), tasksRun.Add(1)) // the clock of a bubble always starts at the same time
 	options := map[string]any{}
 	if s.options != "" {
 		if err := json.Unmarshal([]byte(s.options), &options); err != nil {
@@ -97,16 +97,16 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		t.Fatalf("open loopback: %v", err)
 	}
 	defer session.Close()
-	if s.wrap != nil {
-		session = s.wrap(session)
+	if s.wrapSession != nil {
+		session = s.wrapSession(session)
 	}
-	a := s.task()
+	a := s.assignment()
 	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler),
-		CopiesBody: s.copies}); err != nil {
+		CopiesBody: s.copiesBody}); err != nil {
 		t.Fatalf("new engine: %v", err)
 	}
-	if s.made != nil {
-		s.made(e)
+	if s.onNew != nil {
+		s.onNew(e)
 	}
 	if err := session.Setup(ctx, Topology(a.Task)); err != nil {
 		t.Fatalf("setup: %v", err)
@@ -117,8 +117,8 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	if err := e.ConnectPublishers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if s.connected != nil {
-		s.connected(session, Topology(a.Task))
+	if s.onConnected != nil {
+		s.onConnected(session, Topology(a.Task))
 	}
 	m := record.NewMerged()
 	seq := uint64(0)
@@ -129,18 +129,18 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		seq++
 	}
 	start := clock.Now() + int64(20*time.Millisecond)
-	if s.during != nil {
+	if s.duringMeasurement != nil {
 		go func() {
-			_ = clock.Until(ctx, start+int64(s.work.Warmup.D()))
-			s.during(name)
+			_ = clock.Until(ctx, start+int64(s.workload.Warmup.D()))
+			s.duringMeasurement(name)
 		}()
 	}
 	if err := e.Run(ctx, start); err != nil && ctx.Err() == nil {
 		t.Fatalf("run: %v", err)
 	}
 	take(false)
-	for end := clock.Now() + int64(s.work.Drain.Idle.D()); clock.Now() < end &&
-		!m.AllIn(s.work.Topology.Subscriptions); {
+	for end := clock.Now() + int64(s.workload.Drain.Idle.D()); clock.Now() < end &&
+		!m.AllIn(s.workload.Topology.Subscriptions); {
 		_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond))
 		take(false)
 		if ctx.Err() != nil {
@@ -160,24 +160,24 @@ func TestModes(t *testing.T) {
 	for i, mode := range append(drivers.Modes(), drivers.Modes()...) {
 		copies := i >= len(drivers.Modes())
 		t.Run(fmt.Sprintf("%s copies %t", mode, copies), func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Threads, w.Consumers.Threads = string(mode), 2, 2
 				w.Publishers.Batch = plan.Batch{Min: 1, Max: 10}
 				w.Publishers.Count, w.Publishers.MaxInFlight = 500, 50
 			})
-			s.copies = copies
-			m := s.play(t.Context())
+			s.copiesBody = copies
+			m := s.run(t.Context())
 			accounting := m.Accounting(1)
 			if accounting.Sent < 1000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
 				accounting.Reordered != 0 || accounting.Corrupt != 0 {
-				t.Errorf("accounting %+v, want at least 1000 sent, all received once and in order", accounting)
+				t.Errorf("accounting: got %+v, want at least 1000 sent, all received once and in order", accounting)
 			}
 			if want := map[bool]uint64{true: accounting.Sent,
 				false: 0}[mode.Confirmed()]; accounting.Confirmed != want {
-				t.Errorf("%d confirmed of %d, want %d", accounting.Confirmed, accounting.Sent, want)
+				t.Errorf("got %d of %d messages confirmed, want %d", accounting.Confirmed, accounting.Sent, want)
 			}
 			if got := m.Hist(record.Publish).Count(); mode.Confirmed() != (got > 0) {
-				t.Errorf("%d publish latencies in mode %s", got, mode)
+				t.Errorf("mode %s: got %d publish latencies, want some only with confirms", mode, got)
 			}
 		})
 	}
@@ -185,17 +185,17 @@ func TestModes(t *testing.T) {
 
 // A count is exact: this number of messages per publisher after warm-up.
 func TestCountEndsTheMeasurement(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) {
+	s := newTestTask(t, func(w *plan.Workload) {
 		w.Publishers.Threads, w.Publishers.Count, w.Measure = 3, 1234, plan.Duration(time.Minute)
 	})
-	m := s.play(t.Context())
+	m := s.run(t.Context())
 	if got := m.Hist(record.Publish).Count(); got != 3*1234 {
-		t.Errorf("%d messages measured, want %d", got, 3*1234)
+		t.Errorf("got %d measured messages, want %d", got, 3*1234)
 	}
 }
 
-// With a count and a rate, only the count is due. Messages that are due after the maximum measurement are sent until
-// the end of the drain. Others are unsent.
+// With a count and a rate, as many messages are due as counted. Messages that are still due after the maximum
+// measurement are sent until the end of the drain. The remaining messages are unsent.
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
 		count, confirmed, unsent uint64
@@ -210,39 +210,39 @@ func TestCountAtARate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSubject(t, func(w *plan.Workload) {
+				s := newTestTask(t, func(w *plan.Workload) {
 					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count,
 						"confirm-each", 0
 				})
-				s.work.Measure, s.work.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(test.drain)
+				s.workload.Measure, s.workload.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(test.drain)
 				if test.confirm != "" {
 					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
 				}
-				m := s.play(t.Context())
+				m := s.run(t.Context())
 				confirmed, ages, unsent := m.Hist(record.PublishIntended).Count(), m.Hist(record.UnsentAge).Count(),
 					uint64(m.Total(record.Unsent))
 				if confirmed != test.confirmed || ages != test.unsent || unsent != test.unsent {
-					t.Errorf("%d confirmed, %d unsent with %d ages; want %d and %d", confirmed, unsent, ages,
-						test.confirmed, test.unsent)
+					t.Errorf("got %d confirmed, %d unsent, %d ages of unsent, want %d, %d, %[5]d", confirmed, unsent,
+						ages, test.confirmed, test.unsent)
 				}
 				if late := m.Hist(record.SendDelay).Max(); test.confirm == "" && late != 0 {
-					t.Errorf("%v late, want never", time.Duration(late))
+					t.Errorf("maximum send delay: got %v, want 0", time.Duration(late))
 				}
 			})
 		})
 	}
 }
 
-// With a count, a load that is behind at the beginning of the measurement counts what it sends from then on. 100 of
-// 1000 were sent in warm-up, and at 100 per second the count takes 5 s.
+// With a count, a load that is behind its schedule at the start of the measurement counts the messages that it sends
+// from then on. In the warm-up, 100 of 1000 messages were sent. At 100 per second, the count takes 5 s.
 func TestCountOfALoadThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, 500, "confirm-each",
 				plan.Duration(time.Second)
 		})
 		s.options = `{"confirmDelay": "10ms"}`
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		for _, c := range []record.Counter{record.Sent, record.Confirmed, record.Unique} {
 			measured := int64(0)
 			for _, w := range m.Windows() {
@@ -251,12 +251,12 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 				}
 			}
 			if measured != 500 {
-				t.Errorf("%v: %d counted, want 500", c, measured)
+				t.Errorf("measured %v: got %d, want 500", c, measured)
 			}
 		}
 		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.Last().Confirm); sent != 500 ||
 			last != 5*time.Second {
-			t.Errorf("%d sent in the measurement, the last confirmed after %v; want 500 and 5 s", sent, last)
+			t.Errorf("got %d sent in the measurement, the last confirm after %v, want 500, 5 s", sent, last)
 		}
 	})
 }
@@ -266,28 +266,28 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 func TestBrokenLinksAreReplacedBeforeTheNextMessage(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each"} {
 		for _, resilience := range []drivers.Resilience{drivers.NoResilience, drivers.ByGuide} {
-			t.Run(mode+" "+string(resilience), bubbled(func(t *testing.T) {
-				s := newSubject(t, func(w *plan.Workload) {
+			t.Run(mode+" "+string(resilience), inVirtualTime(func(t *testing.T) {
+				s := newTestTask(t, func(w *plan.Workload) {
 					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Rate = mode, 2, 2
 					w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
 				})
 				s.resilience = resilience
-				s.wrap = func(session drivers.Session) drivers.Session { return opening{session} }
-				s.during = func(name string) {
+				s.wrapSession = func(session drivers.Session) drivers.Session { return slowConnectSession{session} }
+				s.duringMeasurement = func(name string) {
 					_ = clock.Until(t.Context(), clock.Now()+int64(2700*time.Millisecond))
 					loopback.Cut(name)
 				}
-				m := s.play(t.Context())
+				m := s.run(t.Context())
 				gaps := 0
 				for _, e := range m.Events() {
 					if e.Kind == record.EventGap {
 						if gaps++; e.Nanos > int64(100*time.Millisecond) {
-							t.Errorf("%s: %v without a link", e.Detail, time.Duration(e.Nanos))
+							t.Errorf("%s: got a gap of %v, want at most 100 ms", e.Detail, time.Duration(e.Nanos))
 						}
 					}
 				}
 				if sent, failed := m.Total(record.Sent), m.Total(record.PublishErrors); sent != 10 || failed != 0 || gaps != 3 {
-					t.Errorf("%d sent, %d failed, %d gaps; want 10, 0, 3", sent, failed, gaps)
+					t.Errorf("got %d sent, %d publish errors, %d gaps, want 10, 0, 3", sent, failed, gaps)
 				}
 			}))
 		}
@@ -297,25 +297,25 @@ func TestBrokenLinksAreReplacedBeforeTheNextMessage(t *testing.T) {
 // A broker that ends each connection at once is not contacted in a busy loop.
 func TestLinksThatBreakAtOnceArePaused(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window"} {
-		t.Run(mode, bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+		t.Run(mode, inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Rate, w.Warmup = mode, 1, 0
 				w.Measure = plan.Duration(10 * time.Second)
 			})
-			s.wrap = func(session drivers.Session) drivers.Session {
-				return publishers(session, func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
-					error) {
+			s.wrapSession = func(session drivers.Session) drivers.Session {
+				return withPublishers(session, func(ctx context.Context, conn drivers.Conn,
+					spec drivers.PublisherSpec) (drivers.Publisher, error) {
 					p, err := conn.Publisher(ctx, spec)
 					if err != nil {
 						return nil, err
 					}
-					b := &breakingPublisher{Publisher: p, of: &breaking{whole: 1000}, spec: spec}
+					b := &failingPublisher{Publisher: p, of: &failingPublishers{stored: 1000}, spec: spec}
 					time.AfterFunc(time.Millisecond, func() { b.Broke(drivers.ErrClosed) })
 					return b, nil
 				})
 			}
-			if n := s.play(t.Context()).Total(record.Reconnects); n < 10 || n > 200 {
-				t.Errorf("%d reconnects in 10 s, want between 10 and 200", n)
+			if n := s.run(t.Context()).Total(record.Reconnects); n < 10 || n > 200 {
+				t.Errorf("reconnects in 10 s: got %d, want 10 to 200", n)
 			}
 		}))
 	}
@@ -324,57 +324,57 @@ func TestLinksThatBreakAtOnceArePaused(t *testing.T) {
 // In unconfirmed modes, a driver that buffers is flushed once, after the last message and before the drain.
 func TestBuffersAreFlushedAtTheEnd(t *testing.T) {
 	for _, how := range []string{"open loop", "closed loop", "disconnected"} {
-		t.Run(how, bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "fire-and-forget", 0 })
+		t.Run(how, inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) { w.Publishers.Mode, w.Warmup = "fire-and-forget", 0 })
 			switch how {
 			case "open loop":
-				s.work.Publishers.Rate = 10
+				s.workload.Publishers.Rate = 10
 			case "closed loop":
-				s.work.Publishers.Count = 10
+				s.workload.Publishers.Count = 10
 			case "disconnected":
-				s.work.Publishers.Rate = 10
-				s.work.Publishers.Lifetime = plan.Lifetime{DisconnectAt: plan.Duration(500 * time.Millisecond)}
+				s.workload.Publishers.Rate = 10
+				s.workload.Publishers.Lifetime = plan.Lifetime{DisconnectAt: plan.Duration(500 * time.Millisecond)}
 			}
-			var b *buffering
-			s.wrap = func(session drivers.Session) drivers.Session {
-				return publishers(session, func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
-					error) {
+			var b *bufferingPublisher
+			s.wrapSession = func(session drivers.Session) drivers.Session {
+				return withPublishers(session, func(ctx context.Context, conn drivers.Conn,
+					spec drivers.PublisherSpec) (drivers.Publisher, error) {
 					inner, err := conn.Publisher(ctx, spec)
-					b = &buffering{Publisher: inner}
+					b = &bufferingPublisher{Publisher: inner}
 					return b, err
 				})
 			}
-			m := s.play(t.Context())
+			m := s.run(t.Context())
 			want := 1
 			if how == "disconnected" {
 				want = 0
 			}
 			if a := m.Accounting(1); a.Sent < 5 || want == 1 && a.Missing != 0 || b.flushes != want {
-				t.Errorf("%+v, %d flushes; want nothing missing after %d flushes", a, b.flushes, want)
+				t.Errorf("got %+v, %d flushes, want %d flushes, and none missing after a flush", a, b.flushes, want)
 			}
 			for _, e := range m.Events() {
 				if e.Kind == eventError || e.Kind == eventClosed {
-					t.Errorf("event %+v", e)
+					t.Errorf("got event %+v, want no error and no closed link", e)
 				}
 			}
 		}))
 	}
 }
 
-// buffering buffers messages until a flush. Those that it has when it is closed are lost.
-type buffering struct {
+// bufferingPublisher buffers messages until a flush. Those that it has when it is closed are lost.
+type bufferingPublisher struct {
 	drivers.Publisher
 	buffered []drivers.Message
 	flushes  int
 }
 
-func (b *buffering) Publish(_ context.Context, m drivers.Message) error {
+func (b *bufferingPublisher) Publish(_ context.Context, m drivers.Message) error {
 	m.Body = bytes.Clone(m.Body)
 	b.buffered = append(b.buffered, m)
 	return nil
 }
 
-func (b *buffering) Flush(ctx context.Context) error {
+func (b *bufferingPublisher) Flush(ctx context.Context) error {
 	b.flushes++
 	for _, m := range b.buffered {
 		if err := b.Publisher.Publish(ctx, m); err != nil {
@@ -388,77 +388,77 @@ func (b *buffering) Flush(ctx context.Context) error {
 // In open loop with virtual time, every message of the schedule is sent, and none is late.
 func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Publishers.Threads, w.Publishers.Mode = 1000, 4, "confirm-each"
 			w.Warmup, w.Measure = plan.Duration(time.Second), plan.Duration(10*time.Second)
 		})
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		if got := m.Accounting(1); got.Sent != 11_000 || got.Missing != 0 {
-			t.Errorf("sent %d, missing %d; want 11000 and 0", got.Sent, got.Missing)
+			t.Errorf("got %d sent, %d missing, want 11000, 0", got.Sent, got.Missing)
 		}
 		if got := m.Sum(record.Sent, 0, 10); got != 10_000 {
-			t.Errorf("%d sent inside the measurement, want 10000", got)
+			t.Errorf("sent in the measurement: got %d, want 10000", got)
 		}
 		if late := m.Hist(record.SendDelay); late.Count() != 10_000 || late.Max() != 0 {
-			t.Errorf("send delay: %d samples, at most %d ns; want 10000 of 0", late.Count(), late.Max())
+			t.Errorf("send delays: got %d samples, maximum %d ns, want 10000, 0", late.Count(), late.Max())
 		}
 		if pacing := m.Hist(record.Pacing); pacing.Count() < 9990 || pacing.Max() != 0 {
-			t.Errorf("pacing: %d samples, at most %d ns; want some 10000 of 0", pacing.Count(), pacing.Max())
+			t.Errorf("pacing errors: got %d samples, maximum %d ns, want about 10000, 0", pacing.Count(), pacing.Max())
 		}
 	})
 }
 
 // The publish rate is four times the maximum of confirm-each with confirms after 10 ms. The waits count as
-// back-pressure, not as send delay. The publisher sends until the end of the drain, and every due message is in the
-// latencies or unsent.
-func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
+// back-pressure, not as send delay. The publisher sends until the end of the drain. Every due message has a latency or
+// is unsent.
+func TestSlowBrokerCausesBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Publishers.Mode = 400, "confirm-each"
 			w.Warmup, w.Measure, w.Drain.Timeout = 0, plan.Duration(2*time.Second), plan.Duration(1005*time.Millisecond)
 		})
 		s.options = `{"confirmDelay": "10ms"}`
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		if got := m.Sum(record.Sent, 0, 2); got != 200 {
-			t.Errorf("%d sent in 2 s at one confirm each 10 ms, want 200", got)
+			t.Errorf("sent in 2 s with one confirm per 10 ms: got %d, want 200", got)
 		}
 		if late := m.Hist(record.SendDelay).Max(); late != 0 {
-			t.Errorf("send delay %d ns, want 0: the generator was never the cause", late)
+			t.Errorf("maximum send delay: got %d ns, want 0", late)
 		}
 		if n := m.Hist(record.Pacing).Count(); n != 0 {
-			t.Errorf("%d errors between sends that the broker held", n)
+			t.Errorf("pacing errors: got %d, want none between sends that waited for the broker", n)
 		}
 		// Message n is due at 2.5n ms and sent at 10n ms. At the end of the drain, at 3,005 ms, message 300 is in
 		// flight. It is confirmed at 3,010 ms when the link is closed. Of the others, message 301 has waited longest.
 		if got, want := m.Hist(record.Backpressure).Max(), int64(3005e6-301*2.5e6); got != want {
-			t.Errorf("blocked at most %d ns, want %d", got, want)
+			t.Errorf("maximum back-pressure: got %d ns, want %d", got, want)
 		}
 		if got := m.Total(record.Unsent); got != 499 {
-			t.Errorf("%d of 800 due messages counted as never sent, want 499", got)
+			t.Errorf("unsent of 800 due messages: got %d, want 499", got)
 		}
 		if got, want := m.Hist(record.PublishIntended).Max(), int64(300*7.5*1e6+10e6); got != want {
-			t.Errorf("publish latency from the intended send time at most %d ns, want %d", got, want)
+			t.Errorf("maximum publish latency from the intended send time: got %d ns, want %d", got, want)
 		}
 		if got, want := m.Hist(record.UnsentAge), int64(3005e6-301*2.5e6); got.Count() != 499 || got.Max() != want {
-			t.Errorf("%d unsent of at most %d ns, want 499 of %d", got.Count(), got.Max(), want)
+			t.Errorf("ages of unsent messages: got %d, maximum %d ns, want 499, %d", got.Count(), got.Max(), want)
 		}
 		if got := m.Hist(record.Publish); got.Min() != 10e6 || got.Max() != 10e6 {
-			t.Errorf("publish latency %d … %d ns, want 10 ms", got.Min(), got.Max())
+			t.Errorf("publish latency: got %d to %d ns, want 10 ms", got.Min(), got.Max())
 		}
 	})
 }
 
 // In virtual time, the end-to-end latency is exactly the delay of loopback.
-func TestProcessingLatencyIsTheDelay(t *testing.T) {
+func TestEndToEndLatencyIsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Measure = 100, plan.Duration(5*time.Second)
 		})
 		s.options = `{"delay": "123ms"}`
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		h := m.Hist(record.EndToEnd)
 		if h.Count() != 500 || h.Min() != 123e6 || h.Max() != 123e6 {
-			t.Errorf("%d samples of %d … %d ns, want 500 of 123 ms", h.Count(), h.Min(), h.Max())
+			t.Errorf("got %d samples from %d to %d ns, want 500 of 123 ms", h.Count(), h.Min(), h.Max())
 		}
 	})
 }
@@ -473,19 +473,19 @@ func TestLedgerIsExact(t *testing.T) {
 		"duplicate": {`{"duplicate": 500}`, 0, 40, 0},
 		"swap":      {`{"swap": [10, 700, 4094]}`, 0, 0, 6},
 	} {
-		t.Run(name, bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+		t.Run(name, inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Threads, w.Publishers.Count, w.Warmup = 2, 10_000, 0
 			})
 			s.options = test.options
-			got := s.play(t.Context()).Accounting(1)
+			got := s.run(t.Context()).Accounting(1)
 			if got.Sent != 20_000 || got.Missing != test.lost || got.Duplicated != test.duplicated ||
 				got.Reordered != test.reordered {
-				t.Errorf("%+v; want 20000 sent, %d lost, %d duplicated, %d reordered", got, test.lost, test.duplicated,
-					test.reordered)
+				t.Errorf("got %+v, want 20000 sent, %d lost, %d duplicated, %d reordered", got, test.lost,
+					test.duplicated, test.reordered)
 			}
 			if got.MissingConfirmed != test.lost {
-				t.Errorf("%d lost although confirmed, want %d", got.MissingConfirmed, test.lost)
+				t.Errorf("confirmed messages that were lost: got %d, want %d", got.MissingConfirmed, test.lost)
 			}
 		}))
 	}
@@ -493,13 +493,13 @@ func TestLedgerIsExact(t *testing.T) {
 
 // Every subscription receives every message.
 func TestFanOut(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) {
+	s := newTestTask(t, func(w *plan.Workload) {
 		w.Topology.Subscriptions, w.Topology.Queues, w.Publishers.Threads, w.Consumers.Threads = 3, 2, 2, 2
 		w.Publishers.Count = 2000
 	})
-	got := s.play(t.Context()).Accounting(3)
+	got := s.run(t.Context()).Accounting(3)
 	if got.Received != 3*got.Sent || got.Missing != 0 {
-		t.Errorf("%+v; want everything three times", got)
+		t.Errorf("accounting: got %+v, want each message received three times, none missing", got)
 	}
 }
 
@@ -507,18 +507,19 @@ func TestFanOut(t *testing.T) {
 func TestCancelKeepsWhatIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Mode, w.Measure = "confirm-each", plan.Duration(time.Minute)
 		})
 		s.options = `{"confirmDelay": "1ms"}`
-		s.during = func(string) { time.AfterFunc(300*time.Millisecond, cancel) }
-		began := time.Now()
-		m := s.play(ctx)
-		if took, want := time.Since(began), 520*time.Millisecond; took < want || took > want+time.Millisecond {
-			t.Errorf("took %v, want %v (20 ms to the start, 200 ms of warm-up and 300 ms) and a confirm", took, want)
+		s.duringMeasurement = func(string) { time.AfterFunc(300*time.Millisecond, cancel) }
+		begin := time.Now()
+		m := s.run(ctx)
+		if elapsed, want := time.Since(begin), 520*time.Millisecond; elapsed < want || elapsed > want+time.Millisecond {
+			t.Errorf("duration: got %v, want %v (20 ms to the start, 200 ms of warm-up, 300 ms) and at most 1 ms more",
+				elapsed, want)
 		}
 		if m.Hist(record.Publish).Count() == 0 {
-			t.Error("nothing was kept of what was measured")
+			t.Error("got no publish latencies after the cancellation")
 		}
 	})
 }
@@ -526,19 +527,19 @@ func TestCancelKeepsWhatIsMeasured(t *testing.T) {
 // The broker breaks every link. The engine reconnects, counts it, and accounts for every message.
 func TestReconnects(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each"} {
-		t.Run(mode, bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+		t.Run(mode, inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Threads, w.Consumers.Threads = mode, 2, 2
 				w.Publishers.Rate = 2000
 			})
-			s.wrap = func(session drivers.Session) drivers.Session { return opening{session} }
-			s.during = func(name string) {
+			s.wrapSession = func(session drivers.Session) drivers.Session { return slowConnectSession{session} }
+			s.duringMeasurement = func(name string) {
 				_ = clock.Until(t.Context(), clock.Now()+int64(300*time.Millisecond))
 				loopback.Cut(name)
 			}
-			m := s.play(t.Context())
+			m := s.run(t.Context())
 			if got := m.Total(record.Reconnects); got != 4 {
-				t.Errorf("%d reconnects, want one of each of 2 publishers and 2 consumers", got)
+				t.Errorf("got %d reconnects, want 4: one for each of 2 publishers and 2 consumers", got)
 			}
 			gaps := 0
 			for _, e := range m.Events() {
@@ -547,25 +548,26 @@ func TestReconnects(t *testing.T) {
 				}
 			}
 			if gaps != 4 {
-				t.Errorf("%d gaps recorded, want 4", gaps)
+				t.Errorf("got %d gaps, want 4", gaps)
 			}
 			accounting := m.Accounting(1)
 			if accounting.Missing != 0 || accounting.Sent < 800 {
-				t.Errorf("%+v; want nothing missing: loopback keeps what it accepted", accounting)
+				t.Errorf("accounting: got %+v, want at least 800 sent, none missing (loopback keeps accepted messages)",
+					accounting)
 			}
 			if mode != "fire-and-forget" {
 				if got := accounting.Confirmed + uint64(m.Total(record.Unconfirmed)); got != accounting.Sent {
-					t.Errorf("%d confirmed or given up of %d sent", got, accounting.Sent)
+					t.Errorf("got %d confirmed or unconfirmed messages, want %d, as many as sent", got, accounting.Sent)
 				}
 			}
 		}))
 	}
 }
 
-// opening is a session whose connections take a millisecond to open.
-type opening struct{ drivers.Session }
+// slowConnectSession is a session whose connections take a millisecond to open.
+type slowConnectSession struct{ drivers.Session }
 
-func (o opening) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+func (o slowConnectSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	time.Sleep(time.Millisecond)
 	return o.Session.Connect(ctx, spec)
 }
@@ -574,32 +576,32 @@ func (o opening) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Co
 func TestUnroutable(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window"} {
 		t.Run(mode, func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Mandatory, w.Publishers.Count, w.Warmup = mode, true, 500, 0
 				w.Consumers.Nodes = 0
 			})
-			s.connected = func(session drivers.Session, topology drivers.Topology) {
+			s.onConnected = func(session drivers.Session, topology drivers.Topology) {
 				if err := session.Teardown(t.Context(), topology); err != nil { // from now on no queue accepts messages
 					t.Fatal(err)
 				}
 			}
-			m := s.play(t.Context())
+			m := s.run(t.Context())
 			got := m.Accounting(1)
 			if got.Sent != 500 || got.Returned != 500 || got.Missing != 0 {
-				t.Errorf("%+v; want 500 sent, all returned, none missing", got)
+				t.Errorf("accounting: got %+v, want 500 sent, 500 returned, none missing", got)
 			}
 			if want := map[bool]uint64{true: 500, false: 0}[mode != "fire-and-forget"]; got.Confirmed != want {
-				t.Errorf("%d confirmed, want %d", got.Confirmed, want)
+				t.Errorf("got %d confirmed, want %d", got.Confirmed, want)
 			}
 		})
 	}
 }
 
-// instant is a broker that takes no time and stores nothing. Every delay is caused by the load generator.
-type instant struct{ drivers.Session }
+// instantSession is a broker that takes no time and stores nothing. Every delay is caused by the load generator.
+type instantSession struct{ drivers.Session }
 
-func (instant) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
-	s := sessionOf{publisher: func(drivers.PublisherSpec) drivers.Publisher { return instantPublisher{} }}
+func (instantSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+	s := fakeSession{publisher: func(drivers.PublisherSpec) drivers.Publisher { return instantPublisher{} }}
 	return s.Connect(ctx, spec)
 }
 
@@ -609,38 +611,37 @@ func (instantPublisher) Publish(context.Context, drivers.Message) error { return
 func (instantPublisher) Flush(context.Context) error                    { return nil }
 func (instantPublisher) Close() error                                   { return nil }
 
-// If the load generator starts late, the delay counts as send delay until it has caught up, not as back-pressure.
-func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
+// If the load generator starts late, its delay counts as send delay, not as back-pressure.
+func TestLateGeneratorCausesSendDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := generated(t, 1000, -100*time.Millisecond, 200*time.Millisecond)
+		m := runInstant(t, 1000, -100*time.Millisecond, 200*time.Millisecond)
 		late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure)
 		if late.Count() != 200 || late.Max() != 100e6 || samplesFrom(late, 1e6) != 100 || blocked.Max() != 0 {
-			t.Errorf("%d messages, %d of them late by %d ns at most, blocked by %d ns; want 200, 100, 100 ms and none",
-				late.Count(),
-				samplesFrom(late, 1e6), late.Max(), blocked.Max())
+			t.Errorf("got %d messages, %d with a send delay, maximum %d ns, maximum back-pressure %d ns, want 200, 100, 100 ms, 0",
+				late.Count(), samplesFrom(late, 1e6), late.Max(), blocked.Max())
 		}
 		if n := m.Total(record.Unsent); n != 0 {
-			t.Errorf("%d messages counted as never sent", n)
+			t.Errorf("got %d unsent messages, want 0", n)
 		}
 	})
 }
 
 // At an unreachable rate, some messages are unsent and the others have a send delay. Nothing counts as back-pressure.
-func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
-	m := generated(t, 100e6, 0, 50*time.Millisecond)
+func TestSlowGeneratorCausesSendDelay(t *testing.T) {
+	m := runInstant(t, 100e6, 0, 50*time.Millisecond)
 	if m.Total(record.Unsent) == 0 {
-		t.Error("no message counted as never sent, although the rate was out of reach")
+		t.Error("got no unsent messages at an unreachable rate")
 	}
 	if late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure); late.Max() == 0 || blocked.Max() != 0 {
-		t.Errorf("late by %d ns and blocked by %d ns at most: want all of the delay to be the generator's", late.Max(),
+		t.Errorf("got maximum send delay %d ns, maximum back-pressure %d ns, want more than 0, and 0", late.Max(),
 			blocked.Max())
 	}
 }
 
-// slow returns the session of a client library whose Publish takes a millisecond: for its own work or, with waits, for
-// the broker.
-func slow(waits bool) drivers.Session {
-	return sessionOf{publisher: func(spec drivers.PublisherSpec) drivers.Publisher {
+// slowSession returns the session of a client library whose Publish takes a millisecond. With waits, it waits for the
+// broker. Otherwise it works.
+func slowSession(waits bool) drivers.Session {
+	return fakeSession{publisher: func(spec drivers.PublisherSpec) drivers.Publisher {
 		if !waits {
 			spec.Waiting = nil
 		}
@@ -660,8 +661,8 @@ func (p slowPublisher) Publish(context.Context, drivers.Message) error {
 	return nil
 }
 
-// TestOwnWorkIsNotBlocked proves that a library's own work counts as the load generator's, and its waits as the
-// broker's, in open loop at an unreachable rate and in closed loop.
+// TestOwnWorkIsNotBlocked proves that a client library's own work counts as work of the load generator, and its waits
+// as waits for the broker: in open loop at an unreachable rate, and in closed loop.
 func TestOwnWorkIsNotBlocked(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -669,57 +670,61 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 			if waits {
 				late, blocked, busy = blocked, late, 0
 			}
-			m, times := driven(t, slow(waits), 2000, 0, 5*time.Second)
-			if most, other := m.Hist(late).Quantile(0.99), m.Hist(blocked).Max(); most < int64(2*time.Second) ||
+			m, times := runWithSession(t, slowSession(waits), 2000, 0, 5*time.Second)
+			if longest, other := m.Hist(late).Quantile(0.99), m.Hist(blocked).Max(); longest < int64(2*time.Second) ||
 				other != 0 {
-				t.Errorf("waits %v: %v, and %v of the other; want seconds and none", waits, time.Duration(most),
-					time.Duration(other))
+				t.Errorf("waits %v: got p99 %v, other maximum %v, want at least 2 s, 0 (of send delay and back-pressure)", waits,
+					time.Duration(longest), time.Duration(other))
 			}
 			if got := times.Busy(); got < busy-0.01 || got > busy+0.01 {
-				t.Errorf("waits %v: busy for %.3f of the time, want %v", waits, got, busy)
+				t.Errorf("waits %v: got busy for %.3f of the time, want %v", waits, got, busy)
 			}
-			if _, times = driven(t, slow(waits), 0, 0, 5*time.Second); times.Busy() < busy-0.01 ||
+			if _, times = runWithSession(t, slowSession(waits), 0, 0, 5*time.Second); times.Busy() < busy-0.01 ||
 				times.Busy() > busy+0.01 {
-				t.Errorf("closed loop, waits %v: %+v, want busy for %v of the time", waits, times, busy)
+				t.Errorf("closed loop, waits %v: got %+v, want busy for %v of the time", waits, times, busy)
 			}
-			if _, times = driven(t, slow(waits), 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 ||
+			if _, times = runWithSession(t, slowSession(waits), 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 ||
 				times.Busy() > 0.2*busy+0.01 {
-				t.Errorf("200/s, waits %v: %+v, want busy for %v of the time", waits, times, 0.2*busy)
+				t.Errorf("200/s, waits %v: got %+v, want busy for %v of the time", waits, times, 0.2*busy)
 			}
 		})
 	}
 }
 
-// working is a publisher in which only Publish takes time.
-type working struct {
+// funcPublisher is a publisher in which only Publish takes time.
+type funcPublisher struct {
 	instantPublisher
 	publish func(context.Context)
 }
 
-func (w working) Publish(ctx context.Context, _ drivers.Message) error { w.publish(ctx); return nil }
+func (w funcPublisher) Publish(ctx context.Context, _ drivers.Message) error {
+	w.publish(ctx)
+	return nil
+}
 
-// busiestOf publishes in closed loop for five seconds over one connection, with one queue per publisher. It returns the
-// times of the publisher with the most work.
-func busiestOf(t *testing.T, publishers int,
+// busiestPublisher publishes in closed loop for five seconds over one connection, with one queue per publisher. It
+// returns the times of the publisher with the most work.
+func busiestPublisher(t *testing.T, publishers int,
 	publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
 	t.Helper()
-	_, times := driven(t, sessionOf{publisher: publisher}, 0, 0, 5*time.Second, func(a *plan.Assignment) {
+	_, times := runWithSession(t, fakeSession{publisher: publisher}, 0, 0, 5*time.Second, func(a *plan.Assignment) {
 		a.Publishers.Count, a.Publishers.Total = publishers, publishers
 		a.Task.Cell.Workload.Topology.Connections, a.Task.Cell.Workload.Topology.Queues = "shared", publishers
 	})
 	return times
 }
 
-// generated returns the record of a load at a rate, with a broker that takes no time. begins is the start time relative
-// to now.
-func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merged {
+// runInstant returns the record of a load at a rate, with a broker that takes no time. begins is the start time
+// relative to now.
+func runInstant(t *testing.T, rate float64, begins, measure time.Duration) *record.Merged {
 	t.Helper()
-	m, _ := driven(t, instant{}, rate, begins, measure)
+	m, _ := runWithSession(t, instantSession{}, rate, begins, measure)
 	return m
 }
 
-// driven is generated with a session. It also returns the times of its publisher. Rate 0 is closed loop.
-func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration,
+// runWithSession is like runInstant with another session. It also returns the times of its publisher. Rate 0 is closed
+// loop.
+func runWithSession(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration,
 	edit ...func(*plan.Assignment)) (
 	*record.Merged, record.PublisherTimes) {
 	t.Helper()
@@ -775,25 +780,26 @@ func TestPacingError(t *testing.T) {
 		h := w.Hists[record.Pacing]
 		switch {
 		case x.want < 0 && h != nil && h.Count() != before:
-			t.Errorf("%+v: recorded", x)
+			t.Errorf("%+v: a pacing error was recorded, want none", x)
 		case x.want >= 0 && (h == nil || h.Count() != before+1 || samplesFrom(h, x.want) == 0):
-			t.Errorf("%+v: not recorded", x)
+			t.Errorf("%+v: the pacing error was not recorded", x)
 		}
 	}
 	if h := w.Hists[record.Pacing]; h.Max() != 59_900 || h.Min() != 0 || h.Count() != 4 || samplesFrom(h, 9_700) != 2 {
-		t.Errorf("%d samples from %d to %d, %d of 9,700 and more", h.Count(), h.Min(), h.Max(), samplesFrom(h, 9_700))
+		t.Errorf("got %d samples from %d to %d, %d of at least 9,700, want 4 from 0 to 59,900, 2", h.Count(), h.Min(),
+			h.Max(), samplesFrom(h, 9_700))
 	}
 }
 
-// If a broker rejects connections for some time, that counts as back-pressure, whatever the engine does meanwhile.
-func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
+// The time during which a broker rejects connections counts as back-pressure, not as send delay.
+func TestRejectedConnectionsCauseBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := plan.Default()
 		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "connection-per-message", 100, 0,
 			plan.Duration(2*time.Second)
 		a := plan.Assignment{Task: plan.Task{Run: "test", ID: "refused", Cell: plan.Cell{Workload: w}},
 			Publishers: plan.Share{Count: 1, Total: 1}}
-		e, err := New(Config{Assignment: a, Session: refusing{}, Log: slog.New(slog.DiscardHandler)})
+		e, err := New(Config{Assignment: a, Session: rejectingSession{}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -808,45 +814,45 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 		m.Add(record.Snapshot{Agent: "a", Windows: p.Windows})
 		if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 ||
 			blocked < int64(time.Second) {
-			t.Errorf("send delay at most %d ns, blocked at most %d ns; want 0 and more than a second", late, blocked)
+			t.Errorf("got maximum send delay %d ns, maximum back-pressure %d ns, want 0, at least 1 s", late, blocked)
 		}
 		if m.Total(record.PublishErrors) == 0 {
-			t.Error("no publish error counted")
+			t.Error("got no publish errors")
 		}
 	})
 }
 
-// refusing is a broker that rejects connections after 100 ms.
-type refusing struct{ drivers.Session }
+// rejectingSession is a broker that rejects connections after 100 ms.
+type rejectingSession struct{ drivers.Session }
 
-func (refusing) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
+func (rejectingSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
 	time.Sleep(100 * time.Millisecond) // virtual time
 	return nil, errors.New("refused")
 }
 
-// TestOnePublishersWaitIsNotAnothers covers two publishers that share a connection: one waits for the broker in each
+// TestWaitsOfPublishersAreSeparate covers two publishers that share a connection: one waits for the broker in each
 // Publish, and the other one works.
-func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
+func TestWaitsOfPublishersAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busiest := busiestOf(t, 2, func(spec drivers.PublisherSpec) drivers.Publisher {
+		busiest := busiestPublisher(t, 2, func(spec drivers.PublisherSpec) drivers.Publisher {
 			if spec.Queue == 1 {
 				spec.Waiting = nil
 			}
 			return slowPublisher{waiting: spec.Waiting}
 		})
 		if busiest.Publisher != 1 || busiest.Busy() < 0.99 {
-			t.Errorf("%+v is the busiest and works %.2f of the time; want publisher 1 and 1.00", busiest,
+			t.Errorf("busiest publisher: got %+v, busy for %.2f of the time, want publisher 1, 1.00", busiest,
 				busiest.Busy())
 		}
 	})
 }
 
-// TestBlockedWritesOfAConnectionCountOnce proves that a wait for a confirm and a blocked write at the same time count
-// once. Work before that counts as own work.
+// TestBlockedWritesOfAConnectionCountOnce proves that the time of a wait for a confirm and of a simultaneous blocked
+// write counts once. The work before counts as own work.
 func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busiest := busiestOf(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {
-			return working{publish: func(ctx context.Context) {
+		busiest := busiestPublisher(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {
+			return funcPublisher{publish: func(ctx context.Context) {
 				time.Sleep(time.Millisecond) // its own work
 				spec.Waiting.Begin()
 				spec.Waiting.Writes.Begin()
@@ -857,7 +863,7 @@ func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 			}}
 		})
 		if busy := busiest.Busy(); busy < 0.32 || busy > 0.34 {
-			t.Errorf("%+v works %.2f of the time, want a third", busiest, busy)
+			t.Errorf("got %+v, busy for %.2f of the time, want a third", busiest, busy)
 		}
 	})
 }
@@ -876,19 +882,19 @@ func samplesFrom(h *record.Hist, ns int64) (n uint64) {
 }
 
 // TestConsumeOnlyWaitsForFaults proves that an engine without publishers ends after the idle time, and not during a
-// fault that keeps messages away.
+// fault that delays messages.
 func TestConsumeOnlyWaitsForFaults(t *testing.T) {
 	for fault, want := range map[time.Duration]time.Duration{0: time.Second, 4 * time.Second: 5 * time.Second} {
-		t.Run(fault.String(), bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+		t.Run(fault.String(), inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Nodes, w.Measure = 0, plan.Duration(time.Minute)
 				w.Faults = []plan.Fault{{At: plan.Duration(fault / 2), For: plan.Duration(fault / 2)}}
 			})
-			s.work.Warmup, s.work.Measure = 0, plan.Duration(time.Minute)
-			began := time.Now()
-			s.play(t.Context())
-			if took := time.Since(began); took < want || took > want+time.Second/2 {
-				t.Errorf("took %v, want %v", took, want)
+			s.workload.Warmup, s.workload.Measure = 0, plan.Duration(time.Minute)
+			begin := time.Now()
+			s.run(t.Context())
+			if elapsed := time.Since(begin); elapsed < want || elapsed > want+time.Second/2 {
+				t.Errorf("duration of the run: got %v, want %v", elapsed, want)
 			}
 		}))
 	}

@@ -16,15 +16,15 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		put(body, sum, want.sequence, want.intended, want.send, want.correction)
 		got, err := open(body, 7)
 		if err != nil || got != want {
-			t.Errorf("read %+v, %v; want %+v", got, err, want)
+			t.Errorf("open: got %+v, error %v, want %+v", got, err, want)
 		}
 	}
 	if _, err := open(body, 8); !errors.Is(err, errForeign) {
-		t.Errorf("another task's body: %v, want errForeign", err)
+		t.Errorf("body of another task: got error %v, want errForeign", err)
 	}
 }
 
-// Every bit matters: of the header, the payload and the length.
+// Every changed bit of the header and the payload, and every changed length, is detected.
 func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
 	body := make([]byte, 80)
 	put(body, stamp(body, 7, 9, 3), 12345, 678, 910, -11)
@@ -32,19 +32,19 @@ func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
 		for bit := range 8 {
 			body[i] ^= 1 << bit
 			if _, err := open(body, 7); !errors.Is(err, errCorrupt) {
-				t.Errorf("byte %d bit %d flipped: %v, want errCorrupt", i, bit, err)
+				t.Errorf("byte %d, bit %d flipped: got error %v, want errCorrupt", i, bit, err)
 			}
 			body[i] ^= 1 << bit
 		}
 	}
 	if _, err := open(body[:79], 7); !errors.Is(err, errCorrupt) {
-		t.Errorf("cut body: %v, want errCorrupt", err)
+		t.Errorf("shortened body: got error %v, want errCorrupt", err)
 	}
 	if _, err := open(append(body, 0), 7); !errors.Is(err, errCorrupt) {
-		t.Errorf("longer body: %v, want errCorrupt", err)
+		t.Errorf("extended body: got error %v, want errCorrupt", err)
 	}
 	if _, err := open(nil, 7); !errors.Is(err, errCorrupt) {
-		t.Errorf("empty body: %v, want errCorrupt", err)
+		t.Errorf("empty body: got error %v, want errCorrupt", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := open(b, 7); err == nil && len(b) < EnvelopeSize {
-			t.Errorf("%d bytes passed as a message", len(b))
+			t.Errorf("open of %d bytes: got no error", len(b))
 		}
 	})
 }

@@ -20,40 +20,40 @@ func TestInflightBoundsAndReuses(t *testing.T) {
 	for range 3 {
 		token, ok := f.take()
 		if !ok || seen[token] {
-			t.Fatalf("slot %d, %v; want a free one", token, ok)
+			t.Fatalf("take: got slot %d, %v, want a free slot", token, ok)
 		}
 		seen[token] = true
 		f.slots[token].out = true
 	}
 	if token, ok := f.take(); ok {
-		t.Fatalf("took slot %d although three of three are in flight", token)
+		t.Fatalf("take with 3 of 3 in flight: got slot %d, want none", token)
 	}
 	if f.free(1, 55); f.outstanding() != 3 {
-		t.Fatalf("before the release %d are out, want 3", f.outstanding())
+		t.Fatalf("outstanding before release: got %d, want 3", f.outstanding())
 	}
 	if f.release(); f.outstanding() != 2 {
-		t.Fatalf("after one release %d are out, want 2", f.outstanding())
+		t.Fatalf("outstanding after release: got %d, want 2", f.outstanding())
 	}
 	if token, ok := f.take(); !ok || token != 1 || f.firstFree != 55 {
-		t.Fatalf("took slot %d, %v, free since %d; want slot 1, free since 55", token, ok, f.firstFree)
+		t.Fatalf("take: got slot %d, %v, free since %d, want slot 1, true, 55", token, ok, f.firstFree)
 	}
 }
 
-func TestInflightRefusesWhatIsNotOut(t *testing.T) {
+func TestInflightRejectsUnknownTokens(t *testing.T) {
 	f := newTestInflight(2)
 	token, _ := f.take()
 	f.slots[token].out = true
 	if s := f.find(uint64(token)); s != &f.slots[token] {
-		t.Errorf("found %p for a token in flight, want its slot", s)
+		t.Errorf("find of a token in flight: got %p, want its slot", s)
 	}
 	f.free(uint64(token), 0)
 	if f.find(uint64(token)) != nil || f.find(99) != nil {
-		t.Error("found a slot for a token that is not in flight")
+		t.Error("find of tokens that are not in flight: got a slot, want nil")
 	}
 }
 
 // A waiting publisher is always woken. Confirms come from another goroutine, in any order.
-func TestInflightNeverSleepsForGood(t *testing.T) {
+func TestInflightWakesWaitingPublishers(t *testing.T) {
 	const window, messages = 8, 50_000
 	f := newTestInflight(window)
 	out := make(chan uint32, window)
@@ -83,7 +83,7 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 			select {
 			case <-f.released:
 			case <-deadline:
-				t.Fatalf("not woken after %d messages, %d in flight", n, f.outstanding())
+				t.Fatalf("the publisher was not woken after %d messages, %d in flight", n, f.outstanding())
 			}
 		}
 		f.stopWaiting()
@@ -94,10 +94,10 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 // The messages of one call of OnConfirms have one time. A token that is not in flight does not affect the others.
 func TestConfirmsOfOneCallHaveOneTime(t *testing.T) {
 	const n = 1000
-	s := newSubject(t, func(w *plan.Workload) {
+	s := newTestTask(t, func(w *plan.Workload) {
 		w.Publishers.Mode, w.Publishers.MaxInFlight, w.Publishers.Threads = "confirm-window", n, 1
 	})
-	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	e, err := New(Config{Assignment: s.assignment(), Session: instantSession{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,10 +111,10 @@ func TestConfirmsOfOneCallHaveOneTime(t *testing.T) {
 	}
 	p.spec.OnConfirms(append(tokens, 0), nil)
 	if left := p.window.outstanding(); left != 0 || p.window.firstFree != p.window.lastFree {
-		t.Errorf("%d of %d messages are in flight; the others were released from %d to %d, want one time", left, n,
+		t.Errorf("got %d of %d messages in flight, release times from %d to %d, want 0 and equal times", left, n,
 			p.window.firstFree, p.window.lastFree)
 	}
 	if all := p.recorder.acknowledged; all.Add(n - 1) {
-		t.Error("the last message is not recorded as confirmed")
+		t.Error("the last message was not recorded as confirmed")
 	}
 }

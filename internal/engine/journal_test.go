@@ -21,10 +21,10 @@ func TestJournalBeforeTheStart(t *testing.T) {
 	j.begin(c)
 	j.count(record.Reconnects, 1)
 	if events := j.take(false); len(events) != 1 || events[0].At != 0 {
-		t.Errorf("events %+v, want one at 0", events)
+		t.Errorf("events: got %+v, want one at time 0", events)
 	}
 	if windows, _ := c.Take(); len(windows) != 1 || windows[0].Counts[record.Reconnects] != 1 {
-		t.Errorf("windows %+v, want one reconnect: that after the start", windows)
+		t.Errorf("windows: got %+v, want one with 1 reconnect: that after the start", windows)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestBlockedBeforeTheLoad(t *testing.T) {
 			windows, _ := c.Take()
 			m.Add(record.Snapshot{Agent: "a", Windows: windows})
 			if got := time.Duration(m.Total(record.ConnBlockedNanos)); got != 2*want {
-				t.Errorf("unblocked at %v: blocked for %v, want %v", unblocked, got, 2*want)
+				t.Errorf("unblocked at %v: got blocked for %v, want %v", unblocked, got, 2*want)
 			}
 		})
 	}

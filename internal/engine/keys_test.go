@@ -14,7 +14,7 @@ import (
 func TestKeysFollowZipf(t *testing.T) {
 	for _, skew := range []float64{0, 0.5, 1, 1.5, 10} {
 		const n, keys = 300_000, 50
-		p := filler(t, plan.Message{Size: 100, Keys: plan.Keys{Count: keys, Skew: skew}})
+		p := newFillingPublisher(t, plan.Message{Size: 100, Keys: plan.Keys{Count: keys, Skew: skew}})
 		var count [keys]int
 		for range n {
 			count[p.e.keys.key(p.sequence, &p.keyDraws)]++
@@ -24,28 +24,29 @@ func TestKeysFollowZipf(t *testing.T) {
 			sum += math.Pow(float64(k+1), -skew)
 		}
 		for k := range keys {
-			near(t, "key", count[k], n, math.Pow(float64(k+1), -skew)/sum)
+			checkShare(t, "key", count[k], n, math.Pow(float64(k+1), -skew)/sum)
 		}
 	}
 }
 
-// tapped receives every published message.
-type tapped struct {
+// keyCounter receives every published message.
+type keyCounter struct {
 	mu   sync.Mutex
 	keys map[uint32]int
 }
 
-type tappedPublisher struct {
+type keyCountingPublisher struct {
 	drivers.Publisher
-	t *tapped
+	t *keyCounter
 }
 
-func (t *tapped) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+func (t *keyCounter) publish(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher,
+	error) {
 	p, err := conn.Publisher(ctx, spec)
-	return tappedPublisher{p, t}, err
+	return keyCountingPublisher{p, t}, err
 }
 
-func (p tappedPublisher) Publish(ctx context.Context, m drivers.Message) error {
+func (p keyCountingPublisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.t.mu.Lock()
 	p.t.keys[m.Key]++
 	p.t.mu.Unlock()
@@ -55,22 +56,23 @@ func (p tappedPublisher) Publish(ctx context.Context, m drivers.Message) error {
 // Drivers receive the keys, which differ from those of bindings that churn creates.
 func TestMessagesCarryKeys(t *testing.T) {
 	for count, want := range map[int]int{0: 1000, 3: 3} {
-		tap := &tapped{keys: map[uint32]int{}}
-		s := newSubject(t, func(w *plan.Workload) {
+		tap := &keyCounter{keys: map[uint32]int{}}
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Count, w.Warmup, w.Message.Keys = 1000, 0, plan.Keys{Count: count, Skew: 1}
 		})
-		s.wrap = func(session drivers.Session) drivers.Session { return publishers(session, tap.publish) }
-		s.play(t.Context())
+		s.wrapSession = func(session drivers.Session) drivers.Session { return withPublishers(session, tap.publish) }
+		s.run(t.Context())
 		if len(tap.keys) != want {
-			t.Errorf("count %d: %d different keys, want %d", count, len(tap.keys), want)
+			t.Errorf("count %d: got %d different keys, want %d", count, len(tap.keys), want)
 		}
 		for k := range tap.keys {
 			if k >= drivers.ChurnKey {
-				t.Errorf("key %d is one of bindings made while messages flow", k)
+				t.Errorf("got key %d, want a key below %d: higher ones are for bindings that churn creates", k,
+					drivers.ChurnKey)
 			}
 		}
 		if count == 3 && (tap.keys[0] < tap.keys[1] || tap.keys[1] < tap.keys[2]) {
-			t.Errorf("keys %v, want the first most often", tap.keys)
+			t.Errorf("got messages per key %v, want the first keys most often", tap.keys)
 		}
 	}
 }
@@ -81,7 +83,7 @@ func TestWeightZeroIsNeverDrawn(t *testing.T) {
 	a := newAlias([]float64{0, 1})
 	for _, x := range []uint64{0, math.MaxUint32, column << 32, column<<32 | math.MaxUint32} {
 		if got := a.index(x); got != 1 {
-			t.Errorf("random number %#x gives index %d of weight 0", x, got)
+			t.Errorf("random number %#x: got index %d, which has weight 0", x, got)
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
-// oneConnection is a session whose connections of one role break when a publisher or consumer of that role closes.
-type oneConnection struct {
+// sharedConnSession is a session whose connections of one role break when a publisher or consumer of that role closes.
+type sharedConnSession struct {
 	drivers.Session
 	mu    sync.Mutex
 	conns map[drivers.Role][]drivers.Conn
 }
 
-func (s *oneConnection) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
+func (s *sharedConnSession) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	h := drivertest.Hooks{Session: s.Session,
 		Publishing: func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 			p, err := conn.Publisher(ctx, spec)
@@ -38,7 +38,7 @@ func (s *oneConnection) Connect(ctx context.Context, spec drivers.ConnSpec) (dri
 	return conn, err
 }
 
-func (s *oneConnection) end(role drivers.Role) {
+func (s *sharedConnSession) cut(role drivers.Role) {
 	s.mu.Lock()
 	all := s.conns[role]
 	s.conns[role] = nil
@@ -50,40 +50,40 @@ func (s *oneConnection) end(role drivers.Role) {
 
 type sharedPublisher struct {
 	drivers.Publisher
-	of *oneConnection
+	of *sharedConnSession
 }
 
 func (p sharedPublisher) Close() error {
-	p.of.end(drivers.PublisherRole)
+	p.of.cut(drivers.PublisherRole)
 	return p.Publisher.Close()
 }
 
 type sharedConsumer struct {
 	drivers.Consumer
-	of *oneConnection
+	of *sharedConnSession
 }
 
 func (c sharedConsumer) Close() error {
-	c.of.end(drivers.ConsumerRole)
+	c.of.cut(drivers.ConsumerRole)
 	return c.Consumer.Close()
 }
 
-// Links that the engine closes at its end are neither faults nor events, for any reason of the end.
+// When the engine ends for any reason, it records no event for the links that it closes.
 func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	for _, how := range []string{"complete", "cancelled", "closed while it runs"} {
-		t.Run(how, bubbled(func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+		t.Run(how, inVirtualTime(func(t *testing.T) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Mode, w.Publishers.Rate = 3, 3,
 					"confirm-window", 1000
 			})
-			s.wrap = func(session drivers.Session) drivers.Session {
-				return &oneConnection{Session: session, conns: map[drivers.Role][]drivers.Conn{}}
+			s.wrapSession = func(session drivers.Session) drivers.Session {
+				return &sharedConnSession{Session: session, conns: map[drivers.Role][]drivers.Conn{}}
 			}
 			var e *Engine
-			s.made = func(made *Engine) { e = made }
+			s.onNew = func(made *Engine) { e = made }
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s.during = func(string) {
+			s.duringMeasurement = func(string) {
 				switch how {
 				case "cancelled":
 					time.AfterFunc(300*time.Millisecond, cancel)
@@ -94,8 +94,8 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 					})
 				}
 			}
-			for _, event := range s.play(ctx).Events() {
-				t.Errorf("event %+v, want none", event)
+			for _, event := range s.run(ctx).Events() {
+				t.Errorf("got event %+v, want none", event)
 			}
 		}))
 	}
@@ -103,9 +103,9 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 
 // The notification of a broken link may arrive after the link was replaced. A publisher that waits on the new link must
 // continue to wait.
-func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
-	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+func TestLateNotificationOfABrokenLink(t *testing.T) {
+	s := newTestTask(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
+	e, err := New(Config{Assignment: s.assignment(), Session: instantSession{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,17 +114,17 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 	}
 	p := e.publishers[0]
 	e.journal.mu.Lock() // delays the event of the broken link
-	told := make(chan struct{})
+	reported := make(chan struct{})
 	go func() {
 		p.link.onClosed(1, drivers.ErrClosed)
-		close(told)
+		close(reported)
 	}()
 	for !p.link.down.Load() {
 		runtime.Gosched()
 	}
 	p.link.disconnect()
 	e.journal.mu.Unlock()
-	<-told
+	<-reported
 	if err := p.link.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,14 +135,14 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 		p.window.release()
 	})
 	if !p.await(t.Context(), 1) {
-		t.Error("the link counts as broken, although it was opened again")
+		t.Error("await: got false, want true: the link was opened again")
 	}
 }
 
 // A link that cannot be opened again stays down, and further notifications have no effect.
 func TestALinkThatCannotBeOpenedAgainStaysDown(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
-	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	s := newTestTask(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
+	e, err := New(Config{Assignment: s.assignment(), Session: instantSession{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,10 +154,10 @@ func TestALinkThatCannotBeOpenedAgainStaysDown(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if brokeAt, ok := l.reopen(over); ok || brokeAt == 0 {
-		t.Fatalf("reopened: %v, broke at %d", ok, brokeAt)
+		t.Fatalf("reopen with an ended context: got %v, broken at %d, want false and a time", ok, brokeAt)
 	}
 	if !l.down.Load() {
-		t.Error("the link counts as open, and has no connection")
+		t.Error("down: got false, want true: the link was not reopened")
 	}
 	l.fail(drivers.ErrClosed)
 	if err := l.open(t.Context()); err != nil {
@@ -166,6 +166,6 @@ func TestALinkThatCannotBeOpenedAgainStaysDown(t *testing.T) {
 	l.finish()
 	l.fail(drivers.ErrClosed)
 	if brokeAt, ok := l.reopen(t.Context()); ok || brokeAt != 0 {
-		t.Errorf("reopened: %v, broke at %d; want no break of a link that the engine ended", ok, brokeAt)
+		t.Errorf("reopen after finish: got %v, broken at %d, want false and 0", ok, brokeAt)
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// Unsent messages beyond the limit are counted from the rate. Their number and their ages are those of counting one by
-// one. With Poisson arrivals, the standard deviation of the number is 0.3 %.
+// The number of unsent messages beyond the limit is calculated from the rate. The result and its ages are the same as
+// if each message was counted. With Poisson arrivals, the standard deviation of the number is 0.3 %.
 func TestUnsentMessagesBeyondTheLimitAreCounted(t *testing.T) {
 	second := plan.Duration(time.Second)
 	to := 20_000.0
 	for name, test := range map[string]struct {
 		change func(*plan.Publishers)
-		part   float64 // permitted difference
+		part   float64 // permitted relative difference
 	}{
 		"even":    {func(*plan.Publishers) {}, 0},
 		"Poisson": {func(p *plan.Publishers) { p.Arrivals = plan.ArrivalsPoisson }, 0.015},
@@ -49,12 +49,13 @@ func TestUnsentMessagesBeyondTheLimitAreCounted(t *testing.T) {
 		want, ages := count(1 << 40)
 		got, rest := count(100)
 		if math.Abs(float64(got-want)) > max(1, test.part*float64(want)) || rest.Count() != uint64(got) {
-			t.Errorf("%s: %d unsent with %d ages, want %d", name, got, rest.Count(), want)
+			t.Errorf("%s: got %d unsent, %d ages, want %d, and as many ages", name, got, rest.Count(), want)
 		}
 		for _, q := range []float64{0.01, 0.5, 0.99} {
 			got, want := float64(rest.Quantile(q)), float64(ages.Quantile(q))
 			if math.Abs(got-want) > max(0.003, 2*test.part)*want {
-				t.Errorf("%s: quantile %v of the ages is %v, want %v", name, q, time.Duration(got), time.Duration(want))
+				t.Errorf("%s: quantile %v of the ages: got %v, want %v", name, q, time.Duration(got),
+					time.Duration(want))
 			}
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// filler returns a publisher that creates bodies without sending them.
-func filler(t *testing.T, m plan.Message) *publisher {
+// newFillingPublisher returns a publisher that creates bodies without sending them.
+func newFillingPublisher(t *testing.T, m plan.Message) *publisher {
 	t.Helper()
 	for _, s := range m.Sizes {
 		m.Size = max(m.Size, s.Max)
@@ -49,7 +49,7 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 	t.Helper()
 	body := p.prepare()
 	if got, err := open(body, p.e.task); err != nil || got.sequence != p.sequence {
-		t.Fatalf("body %d of %d bytes: %v", p.sequence, len(body), err)
+		t.Fatalf("open body %d of %d bytes: got sequence %d, error %v", p.sequence, len(body), got.sequence, err)
 	}
 	p.sequence++
 	return body
@@ -59,7 +59,7 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 // strides.
 func TestSizesAreDrawnByWeight(t *testing.T) {
 	const n = 200_000
-	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90},
+	p := newFillingPublisher(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90},
 		{Min: 200, Max: 299, Weight: 9},
 		{Min: 20_000, Max: 20_000, Weight: 1}}})
 	var count [3]int
@@ -74,46 +74,47 @@ func TestSizesAreDrawnByWeight(t *testing.T) {
 		case size == 20_000:
 			count[2]++
 		default:
-			t.Fatalf("size %d was not asked for", size)
+			t.Fatalf("got size %d, which is not configured", size)
 		}
 	}
 	for i, share := range []float64{0.9, 0.09, 0.01} {
-		near(t, "share", count[i], n, share)
+		checkShare(t, "share", count[i], n, share)
 	}
 	for _, got := range within {
-		near(t, "size within a share", got, n, 0.0009)
+		checkShare(t, "size within a share", got, n, 0.0009)
 	}
 }
 
-// near permits five standard deviations of a count.
-func near(t *testing.T, what string, got, n int, share float64) {
+// checkShare permits five standard deviations of a count.
+func checkShare(t *testing.T, name string, got, n int, share float64) {
 	t.Helper()
 	want, sigma := share*float64(n), math.Sqrt(float64(n)*share*(1-share))
 	if math.Abs(float64(got)-want) > 5*sigma {
-		t.Errorf("%s: %d of %d, want %.0f ± %.0f", what, got, n, want, 5*sigma)
+		t.Errorf("%s: got %d of %d, want %.0f ± %.0f", name, got, n, want, 5*sigma)
 	}
 }
 
 // The repeated part of a payload is compressible: within one body and across bodies.
 func TestCompressiblePayloads(t *testing.T) {
 	for _, repeat := range []float64{0, 0.25, 0.5, 0.9, 1} {
-		p := filler(t, plan.Message{Size: 4096, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: repeat}})
+		p := newFillingPublisher(t, plan.Message{Size: 4096, Payload: plan.Payload{Kind: plan.PayloadCompressible,
+			Repeat: repeat}})
 		var all []byte
 		for range 30 {
 			payload := p.nextBody(t)[EnvelopeSize:]
-			if got := compressed(payload); math.Abs(got-(1-repeat)) > 0.02 {
-				t.Errorf("repeat %v: a body compresses to %.3f of its size, want %.3f", repeat, got, 1-repeat)
+			if got := compressionRatio(payload); math.Abs(got-(1-repeat)) > 0.02 {
+				t.Errorf("repeat %v: compression ratio of a body: got %.3f, want %.3f", repeat, got, 1-repeat)
 			}
 			all = append(all, payload...)
 		}
-		if got := compressed(all); math.Abs(got-(1-repeat)) > 0.02 {
-			t.Errorf("repeat %v: 30 bodies together compress to %.3f, want %.3f", repeat, got, 1-repeat)
+		if got := compressionRatio(all); math.Abs(got-(1-repeat)) > 0.02 {
+			t.Errorf("repeat %v: compression ratio of 30 bodies: got %.3f, want %.3f", repeat, got, 1-repeat)
 		}
 	}
 }
 
-// compressed returns the compression ratio of b with flate.
-func compressed(b []byte) float64 {
+// compressionRatio returns the compression ratio of b with flate.
+func compressionRatio(b []byte) float64 {
 	var out bytes.Buffer
 	w, _ := flate.NewWriter(&out, flate.BestCompression) // fails only for an invalid level
 	_, _ = w.Write(b)
@@ -130,16 +131,16 @@ func TestPayloadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := plan.Message{Size: EnvelopeSize + 1000, Payload: plan.Payload{Kind: plan.PayloadFile, File: path}}
-	p := filler(t, m)
+	p := newFillingPublisher(t, m)
 	for i, from := range []int{0, 1000, 0, 1000} {
 		if got := p.nextBody(t)[EnvelopeSize:]; !bytes.Equal(got, content[from:from+1000]) {
-			t.Errorf("body %d is not the file from byte %d", i, from)
+			t.Errorf("body %d differs from the file from byte %d", i, from)
 		}
 	}
 	for name, test := range map[string]struct {
 		size int
 		file string
-		says []string
+		want []string // parts of the error
 	}{
 		"missing":   {1000, path + ".not", []string{path + ".not", "no such file"}},
 		"too small": {EnvelopeSize + 2501, path, []string{path, "2500 bytes", "takes 2501"}},
@@ -150,9 +151,9 @@ func TestPayloadFile(t *testing.T) {
 		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}},
 			Publishers: plan.Share{Count: 1, Total: 1}},
 			Access: drivers.FullAccess()})
-		for _, want := range test.says {
+		for _, want := range test.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: error %v, want one that says %q", name, err, want)
+				t.Errorf("%s: got error %v, want %q", name, err, want)
 			}
 		}
 	}
@@ -170,7 +171,7 @@ func TestPayloadFileNeedsAccess(t *testing.T) {
 		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}},
 			Publishers: plan.Share{Count: 1, Total: 1}}})
 		if err == nil || !strings.Contains(err.Error(), "file "+file+" may not be read") {
-			t.Errorf("%s: %v; want a refusal", file, err)
+			t.Errorf("%s: got error %v, want \"may not be read\"", file, err)
 		}
 	}
 }
@@ -180,51 +181,51 @@ func TestSizesInEveryMode(t *testing.T) {
 	for _, mode := range drivers.Modes() {
 		for _, kind := range []string{plan.PayloadRandom, plan.PayloadCompressible} {
 			t.Run(string(mode)+" "+kind, func(t *testing.T) {
-				s := newSubject(t, func(w *plan.Workload) {
+				s := newTestTask(t, func(w *plan.Workload) {
 					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count,
 						w.Publishers.MaxInFlight = string(mode), 2, 300, 20
 					w.Message.Size, w.Message.Sizes = 9000, []plan.SizeShare{{Min: 64, Max: 9000, Weight: 1}}
 					w.Message.Payload.Kind = kind
 				})
-				m := s.play(t.Context())
+				m := s.run(t.Context())
 				accounting := m.Accounting(1)
 				if accounting.Missing != 0 || accounting.Corrupt != 0 || accounting.Sent < 600 {
-					t.Errorf("%+v; want all received, none corrupt", accounting)
+					t.Errorf("accounting: got %+v, want at least 600 sent, all received, none corrupt", accounting)
 				}
 				sent, received := m.Total(record.SentBytes), m.Total(record.ReceivedBytes)
 				if mean := float64(sent) / float64(accounting.Sent); sent != received || mean < 4000 || mean > 5060 {
-					t.Errorf("%d bytes sent and %d received, %.0f each; want as many, about 4532 each", sent, received,
-						mean)
+					t.Errorf("got %d bytes sent, %d received, mean %.0f, want equal numbers, mean about 4532", sent,
+						received, mean)
 				}
 			})
 		}
 	}
 }
 
-// reading is a publisher that only reads its messages.
-type reading struct {
+// readingPublisher is a publisher that only reads its messages.
+type readingPublisher struct {
 	instantPublisher
 	read func(drivers.Message)
 }
 
-func (r reading) Publish(_ context.Context, m drivers.Message) error { r.read(m); return nil }
+func (r readingPublisher) Publish(_ context.Context, m drivers.Message) error { r.read(m); return nil }
 
-// The payload is made before the send time is taken. From then to the driver's call, less than half the time passes
-// that making a payload takes.
+// The payload is created before the send time is read. The time from then to the driver's call is at most half of the
+// time that it takes to create a payload.
 func TestPayloadsAreMadeBeforeTheSendTime(t *testing.T) {
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Count, w.Warmup, w.Measure = "fire-and-forget", 20, 0, plan.Duration(10*time.Minute)
 	w.Message.Size, w.Message.Payload = 8<<20, plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}
 	var e *Engine
-	least := int64(math.MaxInt64)
-	session := sessionOf{publisher: func(drivers.PublisherSpec) drivers.Publisher {
-		return reading{read: func(m drivers.Message) {
+	shortest := int64(math.MaxInt64)
+	session := fakeSession{publisher: func(drivers.PublisherSpec) drivers.Publisher {
+		return readingPublisher{read: func(m drivers.Message) {
 			now := e.timeline.now()
 			env, err := open(m.Body, e.task)
 			if err != nil {
 				t.Error(err)
 			}
-			least = min(least, now-env.send)
+			shortest = min(shortest, now-env.send)
 		}}
 	}}
 	e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(),
@@ -244,26 +245,27 @@ func TestPayloadsAreMadeBeforeTheSendTime(t *testing.T) {
 	}
 	takes := int64(math.MaxInt64)
 	for range 20 {
-		began := clock.Now()
+		begin := clock.Now()
 		e.publishers[0].fill(e.publishers[0].body)
-		takes = min(takes, clock.Now()-began)
+		takes = min(takes, clock.Now()-begin)
 	}
-	if least > takes/2 {
-		t.Errorf("%v between the send time and the driver; making a payload takes %v", time.Duration(least),
-			time.Duration(takes))
+	if shortest > takes/2 {
+		t.Errorf("time from the send time to the driver's call: got %v, want at most half of %v, which a payload takes",
+			time.Duration(shortest), time.Duration(takes))
 	}
 }
 
 // Sizes, payloads and keys cause no allocation.
-func TestContentsDoNotAllocate(t *testing.T) {
-	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64, Weight: 1}},
+func TestPayloadsDoNotAllocate(t *testing.T) {
+	p := newFillingPublisher(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64,
+		Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
 	if n := testing.AllocsPerRun(1000, func() {
 		p.prepare()
 		p.e.keys.key(p.sequence,
 			&p.keyDraws)
 	}); n != 0 {
-		t.Errorf("%v allocations a message, want 0", n)
+		t.Errorf("got %v allocations per message, want 0", n)
 	}
 }
 

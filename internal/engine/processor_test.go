@@ -14,23 +14,23 @@ import (
 // handling time of a message is not part of its own latency.
 func TestSlowConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(2*time.Second)
 			w.Drain.Idle = plan.Duration(3 * time.Second)
 			w.Consumers.Batch, w.Consumers.Prefetch = 1, 1
 			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(20 * time.Millisecond),
 				Max: plan.Duration(20 * time.Millisecond)}
 		})
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		if got := m.Sum(record.Received, 0, 2); got != 100 {
-			t.Errorf("%d received in 2 s at 20 ms each, want 100", got)
+			t.Errorf("received in 2 s with 20 ms per message: got %d, want 100", got)
 		}
 		if got := m.Accounting(1); got.Missing != 0 || got.Sent != 200 {
-			t.Errorf("%+v; want all 200 received in the end", got)
+			t.Errorf("accounting: got %+v, want 200 sent, none missing", got)
 		}
 		// Message n is due at 10n ms and received at 20n ms.
 		if h := m.Hist(record.EndToEnd); h.Min() != 0 || h.Max() != 1990e6 {
-			t.Errorf("end-to-end latency %d … %d ns, want 0 … 1990 ms", h.Min(), h.Max())
+			t.Errorf("end-to-end latency: got %d to %d ns, want 0 to 1990 ms", h.Min(), h.Max())
 		}
 	})
 }
@@ -39,8 +39,8 @@ func TestSlowConsumers(t *testing.T) {
 func TestProcessingTimes(t *testing.T) {
 	const n = 100_000
 	for name, test := range map[string]struct {
-		spread              plan.DurationDist
-		least, most, beyond float64 // ms; share beyond 20 ms
+		spread           plan.DurationDist
+		min, max, beyond float64 // ms; share beyond 20 ms
 	}{
 		"fixed":       {plan.DurationDist{Min: 20e6, Max: 20e6}, 20, 20, 0},
 		"uniform":     {plan.DurationDist{Min: 10e6, Max: 30e6}, 10, 30, 0.5},
@@ -51,58 +51,58 @@ func TestProcessingTimes(t *testing.T) {
 		sum, beyond := 0.0, 0
 		for range n {
 			ms := float64(w.time()) / 1e6
-			if sum += ms; ms < test.least || ms > test.most {
-				t.Fatalf("%s: %v ms is not in %v … %v ms", name, ms, test.least, test.most)
+			if sum += ms; ms < test.min || ms > test.max {
+				t.Fatalf("%s: got %v ms, want %v to %v ms", name, ms, test.min, test.max)
 			}
 			if ms > 20 {
 				beyond++
 			}
 		}
 		if mean := sum / n; math.Abs(mean-20) > 0.3 {
-			t.Errorf("%s: mean %v ms, want 20", name, mean)
+			t.Errorf("%s: mean: got %v ms, want 20", name, mean)
 		}
-		near(t, name+" beyond the mean", beyond, n, test.beyond)
+		checkShare(t, name+" beyond the mean", beyond, n, test.beyond)
 	}
 }
 
 // Close does not wait for consumers that handle messages.
 func TestClosingEndsProcessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(time.Second)
 			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(time.Hour), Max: plan.Duration(time.Hour)}
 		})
-		began := time.Now()
-		s.play(t.Context())
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("took %v to end, want the measurement and the drain's silence", took)
+		begin := time.Now()
+		s.run(t.Context())
+		if elapsed := time.Since(begin); elapsed > 10*time.Second {
+			t.Errorf("duration of the run: got %v, want at most 10 s", elapsed)
 		}
 	})
 }
 
-// Refused deliveries are repeated. Their share is the configured one, and no message counts as received twice, lost or
+// Rejected deliveries are repeated. Their share is the configured one, and no message counts as received twice, lost or
 // reordered.
 func TestNack(t *testing.T) {
 	for _, ack := range []string{"each", "every", "interval"} {
 		t.Run(ack, func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Publishers.Count, w.Warmup, w.Consumers.Threads, w.Consumers.Nack = 20_000, 0, 2, 0.3
 				w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 7, ack, 20
 				w.Consumers.AckInterval = plan.Duration(5 * time.Millisecond)
 				w.Drain.Idle = plan.Duration(20 * time.Second) // it ends after the last message
 			})
-			m := s.play(t.Context())
+			m := s.run(t.Context())
 			accounting := m.Accounting(1)
 			if accounting.Sent != 20_000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
 				accounting.Reordered != 0 {
-				t.Errorf("%+v; want 20000 received once and in order", accounting)
+				t.Errorf("accounting: got %+v, want 20000 received once and in order", accounting)
 			}
 			received, nacked := m.Total(record.Received), m.Total(record.Nacked)
 			if share := float64(nacked) / float64(received+nacked); received != 20_000 || math.Abs(share-0.3) > 0.03 {
-				t.Errorf("%d received and %d refused: %.3f, want 0.3", received, nacked, share)
+				t.Errorf("got %d received, %d rejected (share %.3f), want 20000, share 0.3", received, nacked, share)
 			}
 			if m.Total(record.Redelivered) == 0 {
-				t.Error("nothing was marked as redelivered")
+				t.Error("got no redelivered messages")
 			}
 		})
 	}

@@ -7,22 +7,22 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
-// publish makes the publisher of a connection.
-type publish = func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error)
+// publisherFunc creates the publisher of a connection.
+type publisherFunc = func(ctx context.Context, conn drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error)
 
-// publishers returns a session whose publishers are made by a function.
-func publishers(session drivers.Session, f publish) drivers.Session {
+// withPublishers returns a session whose publishers are created by f.
+func withPublishers(session drivers.Session, f publisherFunc) drivers.Session {
 	return drivertest.Hooks{Session: session, Publishing: f}
 }
 
-// sessionOf is a session without a broker. Its connections make these publishers and consumers.
-type sessionOf struct {
+// fakeSession is a session without a broker. Its connections create these publishers and consumers.
+type fakeSession struct {
 	drivers.Session
 	publisher func(drivers.PublisherSpec) drivers.Publisher
 	consumer  func() drivers.Consumer
 }
 
-func (s sessionOf) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
+func (s fakeSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
 	return &drivertest.Conn{
 		Publishing: func(spec drivers.PublisherSpec) (drivers.Publisher, error) { return s.publisher(spec), nil },
 		Consuming:  func(drivers.ConsumerSpec) (drivers.Consumer, error) { return s.consumer(), nil },

@@ -9,25 +9,25 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// The broker stalls for ever during the measurement. The task ends within the limit of the drain, and there is a gap
-// until the end.
-func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
+// The broker stalls during the measurement and does not recover. The task ends within the drain timeout, and the gap
+// lasts until the end.
+func TestStallBeyondTheMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 100
 		})
 		s.options = `{"stalls":[{"at":"500ms","for":"1h"}]}` // the first message is at -200 ms
 		begin := time.Now()
-		m := s.play(t.Context())
-		if took := time.Since(begin); took > 20*time.Second {
-			t.Errorf("took %v, want the drain's limit of 5 s and a little", took)
+		m := s.run(t.Context())
+		if elapsed := time.Since(begin); elapsed > 20*time.Second {
+			t.Errorf("duration of the run: got %v, want at most 20 s (drain timeout 5 s)", elapsed)
 		}
 		accounting := m.Accounting(1)
 		if accounting.Unconfirmed != 1 || accounting.Missing != 1 {
-			t.Errorf("%+v; want the one message that was in flight unconfirmed and missing", accounting)
+			t.Errorf("accounting: got %+v, want 1 unconfirmed, 1 missing: the message in flight", accounting)
 		}
 		if n := m.Total(record.Unsent); n != 69 { // due from 0.31 s to 0.99 s, behind the unconfirmed message
-			t.Errorf("%d messages counted as due and not sent, want 69", n)
+			t.Errorf("got %d unsent messages, want 69", n)
 		}
 		var longest int64
 		for _, g := range m.Gaps() {
@@ -37,7 +37,7 @@ func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 		}
 		if want := int64(700 * time.Millisecond); longest < want-int64(20*time.Millisecond) ||
 			longest > want+int64(20*time.Millisecond) {
-			t.Errorf("longest time without a confirm %v, want about 700 ms", time.Duration(longest))
+			t.Errorf("longest gap without a confirm: got %v, want about 700 ms", time.Duration(longest))
 		}
 	})
 }

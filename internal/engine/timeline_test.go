@@ -14,15 +14,15 @@ import (
 // A measurement that is started during the load begins exactly at that time, and has the usual duration.
 func TestMeasureLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSubject(t, func(w *plan.Workload) {
+		s := newTestTask(t, func(w *plan.Workload) {
 			w.Warmup, w.Steady.Auto = 0, true
 			w.Measure = plan.Duration(2500 * time.Millisecond)
 			w.Publishers.Rate, w.Publishers.Threads = 100, 4
 		})
 		var failed []error
-		s.made = func(e *Engine) {
+		s.onNew = func(e *Engine) {
 			if _, known := e.timeline.warmupEnds(); known || e.Measure(time.Second) == nil {
-				t.Error("the measurement may begin before the load does")
+				t.Error("Measure before the start of the load: got no error, or a known end of the warm-up")
 			}
 			go func() {
 				<-e.started
@@ -35,14 +35,14 @@ func TestMeasureLate(t *testing.T) {
 				}
 				failed = append(failed, e.Measure(6*time.Second))
 				if at, known := e.timeline.warmupEnds(); at != 5*time.Second || !known {
-					t.Errorf("the measurement begins at %v, %v", at, known)
+					t.Errorf("start of the measurement: got %v, %v, want 5 s, true", at, known)
 				}
 			}()
 		}
-		m := s.play(t.Context())
+		m := s.run(t.Context())
 		for i, err := range failed {
 			if err == nil {
-				t.Errorf("accepted beginning %d", i)
+				t.Errorf("call %d of Measure with an invalid time: got no error", i)
 			}
 		}
 		sent := map[[2]int]int64{}
@@ -53,7 +53,7 @@ func TestMeasureLate(t *testing.T) {
 			}
 			sent[[2]int{w.Index, measured}] += w.Counts[record.Sent]
 			if w.Index == 7 && w.Length != int64(500*time.Millisecond) {
-				t.Errorf("the last second of the measurement has %v", time.Duration(w.Length))
+				t.Errorf("length of the last window: got %v, want 500 ms", time.Duration(w.Length))
 			}
 		}
 		for i := range 8 {
@@ -65,18 +65,18 @@ func TestMeasureLate(t *testing.T) {
 				want = 50
 			}
 			if sent[[2]int{i, measured}] != want || sent[[2]int{i, 1 - measured}] != 0 {
-				t.Errorf("second %d: sent %d of the right kind and %d of the other, want %d", i,
-					sent[[2]int{i, measured}], sent[[2]int{i, 1 - measured}], want)
+				t.Errorf("second %d, measured %d: got %d sent, %d with the other value of measured, want %d, 0", i,
+					measured, sent[[2]int{i, measured}], sent[[2]int{i, 1 - measured}], want)
 			}
 		}
 		if n := m.Total(record.Sent); n != 750 {
-			t.Errorf("sent %d, want 750", n)
+			t.Errorf("got %d sent, want 750", n)
 		}
 		if n := m.Total(record.Unsent); n != 0 {
-			t.Errorf("%d were due and not sent", n)
+			t.Errorf("got %d unsent, want 0", n)
 		}
 		if n := m.Hist(record.PublishIntended).Count(); n != 250 {
-			t.Errorf("%d latencies count, want 250", n)
+			t.Errorf("got %d publish latencies, want 250", n)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestMeasureLate(t *testing.T) {
 func TestMeasureLateCountsUnsent(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Warmup, w.Steady.Auto = 0, true
 				w.Measure, w.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(time.Second)
 				w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 100
@@ -96,7 +96,7 @@ func TestMeasureLateCountsUnsent(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s.made = func(e *Engine) {
+			s.onNew = func(e *Engine) {
 				go func() {
 					<-e.started
 					time.Sleep(time.Second)
@@ -109,9 +109,9 @@ func TestMeasureLateCountsUnsent(t *testing.T) {
 					}
 				}()
 			}
-			m := s.play(ctx)
+			m := s.run(ctx)
 			if n := m.Total(record.Unsent); (n > 50) == cancelled {
-				t.Errorf("cancelled %v: %d were due and not sent", cancelled, n)
+				t.Errorf("cancelled %v: got %d unsent, want more than 50 only if not cancelled", cancelled, n)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 			break
 		}
 		if due <= last {
-			t.Fatalf("%v after %v", due, last)
+			t.Fatalf("got intended send time %v after %v, want ascending times", due, last)
 		}
 		last = due
 		perSecond[int(due/time.Second)]++
@@ -142,20 +142,20 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 	}
 	for second, want := range []int{10, 10, 10, 10, 10, 10, 100, 10, 100} {
 		if perSecond[second] != want {
-			t.Errorf("second %d: %d messages, want %d", second, perSecond[second], want)
+			t.Errorf("second %d: got %d messages, want %d", second, perSecond[second], want)
 		}
 	}
 }
 
 // If the end is announced late, a context for it ends with the same cause as if it is known from the beginning.
 func TestContextsOfALateEnd(t *testing.T) {
-	for _, told := range []bool{true, false} {
+	for _, reported := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) {
+			s := newTestTask(t, func(w *plan.Workload) {
 				w.Warmup, w.Steady.Auto, w.Measure = 0, true,
 					plan.Duration(time.Second)
 			})
-			e, err := New(Config{Assignment: s.task()})
+			e, err := New(Config{Assignment: s.assignment()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestContextsOfALateEnd(t *testing.T) {
 			derived, stop := context.WithTimeout(ctx, time.Hour)
 			defer stop()
 			want := context.Canceled
-			if told {
+			if reported {
 				want = context.DeadlineExceeded
 				if err := e.Measure(time.Second); err != nil {
 					t.Fatal(err)
@@ -176,7 +176,7 @@ func TestContextsOfALateEnd(t *testing.T) {
 			}
 			<-derived.Done()
 			if ctx.Err() != want || derived.Err() != want || context.Cause(derived) != want {
-				t.Errorf("ended with %v, what is made from it with %v, because of %v; want %v", ctx.Err(),
+				t.Errorf("got error %v, error of the derived context %v with cause %v, want %v", ctx.Err(),
 					derived.Err(), context.Cause(derived), want)
 			}
 			cancel()

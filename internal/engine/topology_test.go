@@ -8,7 +8,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// If colocated, each agent's consumers read all queues of its own publishers, and no other agent uses them.
+// If colocated, each agent's consumers consume from all queues of its own publishers, and no other agent uses them.
 func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 	for _, c := range []struct{ nodes, publishers, consumers, queues int }{{1, 3, 2, 2}, {2, 2, 2, 2}, {2, 1, 3, 2},
 		{3, 4, 2, 6}, {4, 1, 1, 4}} {
@@ -29,19 +29,20 @@ func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 			for i := range a.Consumers.Count {
 				q := queueOf(w, a.Consumers.First+i, w.Consumers.Threads)
 				if read[q] = true; owner[q] != "" && owner[q] != a.Agent {
-					t.Errorf("%+v: agents %s and %s both read queue %d", c, owner[q], a.Agent, q)
+					t.Errorf("%+v: agents %s and %s both consume from queue %d, want one agent per queue", c, owner[q],
+						a.Agent, q)
 				}
 				owner[q] = a.Agent
 			}
 			for q := range written {
 				if !read[q] {
-					t.Errorf("%+v: agent %s writes to queue %d and does not read it; it reads %v", c, a.Agent, q,
+					t.Errorf("%+v: agent %s publishes to queue %d but consumes only from %v", c, a.Agent, q,
 						slices.Sorted(maps.Keys(read)))
 				}
 			}
 		}
 		if len(owner) != c.queues {
-			t.Errorf("%+v: %d queues are read, want all", c, len(owner))
+			t.Errorf("%+v: got %d queues with consumers, want %d", c, len(owner), c.queues)
 		}
 	}
 }
@@ -77,7 +78,7 @@ func TestOrdinals(t *testing.T) {
 			want := map[string]int{"publishers": c.publishers, "consumers": c.consumers}[role]
 			all := slices.Sorted(maps.Keys(got))
 			if len(all) != want || all[0] != 0 || all[len(all)-1] != want-1 {
-				t.Errorf("%+v: the connections of %s have the numbers %v, want 0 to %d", c, role, all, want-1)
+				t.Errorf("%+v: ordinals of connections of %s: got %v, want 0 to %d", c, role, all, want-1)
 			}
 		}
 	}
