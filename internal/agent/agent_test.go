@@ -31,50 +31,50 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
-// hang is the time limit of waits: it ends a test that hangs.
-const hang = 2 * time.Minute
+// waitLimit is the time limit of waits: it ends a test that hangs.
+const waitLimit = 2 * time.Minute
 
-// bench is an agent with the test as its controller.
-type bench struct {
-	t         *testing.T
-	conn      *wire.Conn
-	lease     *wire.Leader
-	instance  string
-	dir       string
-	entries   chan reported
-	stop      context.CancelFunc
-	done      chan error
-	agents    map[wire.Ref]string // agent processes, by attempt
-	instances map[wire.Ref]string
-	leave     func()                               // ends the controller
-	over      atomic.Pointer[wire.Ref]             // an attempt without a leader
-	beats     atomic.Pointer[func(wire.Heartbeat)] // receives the heartbeats; nil: they are dropped
-	refuse    atomic.Pointer[error]                // response to heartbeats; nil: the agent is accepted
+// harness runs an agent. The test is its controller.
+type harness struct {
+	t              *testing.T
+	conn           *wire.Conn
+	lease          *wire.Leader
+	instance       string
+	dir            string
+	reports        chan report
+	stopAgent      context.CancelFunc
+	served         chan error
+	agents         map[wire.Ref]string // agent processes, by attempt
+	instances      map[wire.Ref]string
+	stopController func()                               // ends the controller
+	unledAttempt   atomic.Pointer[wire.Ref]             // an attempt without a leader
+	onHeartbeat    atomic.Pointer[func(wire.Heartbeat)] // receives the heartbeats; nil: they are dropped
+	heartbeatError atomic.Pointer[error]                // response to heartbeats; nil: the agent is accepted
 }
 
-// reported is an arrival or a snapshot of the agent.
-type reported struct {
+// report is an arrival or a snapshot of the agent.
+type report struct {
 	Ref      wire.Ref
 	Arrival  *wire.Arrival
 	Snapshot *record.Snapshot
 }
 
-// reports sends every report of the agent to entries, until stop is called.
-func (b *bench) reports() (stop func()) {
+// answerReports sends every report of the agent to reports, until stop is called.
+func (b *harness) answerReports() (stop func()) {
 	b.t.Helper()
 	ended := make(chan struct{})
-	hand := func(r reported) error {
+	hand := func(r report) error {
 		select {
-		case b.entries <- r:
+		case b.reports <- r:
 			return nil
 		case <-ended:
 			return wire.ErrNotStored
 		}
 	}
 	unsubscribe, err := b.lease.AnswerReports(
-		func(_ context.Context, a wire.Arrival) error { return hand(reported{Ref: a.Ref, Arrival: &a}) },
+		func(_ context.Context, a wire.Arrival) error { return hand(report{Ref: a.Ref, Arrival: &a}) },
 		func(_ context.Context, ref wire.Ref, s record.Snapshot) error {
-			return hand(reported{Ref: ref, Snapshot: &s})
+			return hand(report{Ref: ref, Snapshot: &s})
 		})
 	if err != nil {
 		b.t.Fatal(err)
@@ -82,7 +82,7 @@ func (b *bench) reports() (stop func()) {
 	return func() { close(ended); unsubscribe() }
 }
 
-func newBench(t *testing.T, changes ...func(*Config)) *bench {
+func newHarness(t *testing.T, changes ...func(*Config)) *harness {
 	t.Helper()
 	s, err := wire.Embedded(t.Context(), wire.ServerConfig{})
 	if err != nil {
@@ -93,43 +93,43 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err := wire.NewStore(conn, wire.StoreConfig{}).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, conn: conn, lease: lead(t, conn), dir: t.TempDir(), entries: make(chan reported, 64),
-		done: make(chan error, 1)}
+	b := &harness{t: t, conn: conn, lease: acquireLease(t, conn), dir: t.TempDir(), reports: make(chan report, 64),
+		served: make(chan error, 1)}
 	names := make(chan string, 16)
-	deaf, err := b.lease.AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
+	stopHeartbeats, err := b.lease.AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
 		select {
 		case names <- h.Instance:
 		default:
 		}
-		if beats := b.beats.Load(); beats != nil {
+		if beats := b.onHeartbeat.Load(); beats != nil {
 			(*beats)(h)
 		}
-		if refuse := b.refuse.Load(); refuse != nil {
+		if refuse := b.heartbeatError.Load(); refuse != nil {
 			return false, *refuse
 		}
-		over := b.over.Load()
-		return over != nil && *over == h.Attempt, nil
+		unled := b.unledAttempt.Load()
+		return unled != nil && *unled == h.Attempt, nil
 	}, func(wire.Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	deafTo := b.reports()
-	b.leave = sync.OnceFunc(func() { deafTo(); deaf() })
+	stopReports := b.answerReports()
+	b.stopController = sync.OnceFunc(func() { stopReports(); stopHeartbeats() })
 	ctx, stop := context.WithCancel(context.Background())
-	b.stop = stop
+	b.stopAgent = stop
 	cfg := Config{Name: "a1", Dir: b.dir, Access: drivers.FullAccess()}
 	for _, change := range changes {
 		change(&cfg)
 	}
-	go func() { b.done <- Serve(ctx, wire.NewAgent(agentConn), cfg) }()
+	go func() { b.served <- Serve(ctx, wire.NewAgent(agentConn), cfg) }()
 	t.Cleanup(func() {
 		stop()
-		b.leave()
-		if err := <-b.done; err != nil && b.refuse.Load() == nil {
-			t.Errorf("the agent ended with %v", err)
+		b.stopController()
+		if err := <-b.served; err != nil && b.heartbeatError.Load() == nil {
+			t.Errorf("Serve: got error %v, want nil", err)
 		}
 		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
-			t.Errorf("the agent left %v behind, %v", left, err)
+			t.Errorf("files in the agent's folder after its end: got %v, error %v, want none", left, err)
 		}
 	})
 	b.instance = <-names
@@ -137,7 +137,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 }
 
 // instancesOf waits for heartbeats of slots and returns their instances.
-func (b *bench) instancesOf(slots ...string) map[string]string {
+func (b *harness) instancesOf(slots ...string) map[string]string {
 	b.t.Helper()
 	beats := make(chan wire.Heartbeat, 64)
 	hand := func(h wire.Heartbeat) {
@@ -146,24 +146,24 @@ func (b *bench) instancesOf(slots ...string) map[string]string {
 		default:
 		}
 	}
-	b.beats.Store(&hand)
-	defer b.beats.Store(nil)
+	b.onHeartbeat.Store(&hand)
+	defer b.onHeartbeat.Store(nil)
 	all := map[string]string{}
-	for late := time.After(hang); len(all) < len(slots); {
+	for timeout := time.After(waitLimit); len(all) < len(slots); {
 		select {
 		case h := <-beats:
 			if slices.Contains(slots, h.Agent) {
 				all[h.Agent] = h.Instance
 			}
-		case <-late:
-			b.t.Fatalf("heard of the slots %v, want %v", all, slots)
+		case <-timeout:
+			b.t.Fatalf("got heartbeats of the slots %v, want %v", all, slots)
 		}
 	}
 	return all
 }
 
-// lead makes the test the controller.
-func lead(t *testing.T, conn *wire.Conn) *wire.Leader {
+// acquireLease acquires the lease, so that the test is the leading controller.
+func acquireLease(t *testing.T, conn *wire.Conn) *wire.Leader {
 	t.Helper()
 	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(),
 		lease.Holder{Name: "test", Instance: "test"}, nil)
@@ -184,13 +184,13 @@ func connect(t *testing.T, s *wire.Server) *wire.Conn {
 }
 
 // assign assigns a task with this test's driver.
-func (b *bench) assign(id string, d *probe, change func(*plan.Assignment)) wire.Ref {
+func (b *harness) assign(id string, d *probe, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	return b.assignTo(d.register(), id, change)
 }
 
-// assignTo is assign with a driver by name, in this process or another.
-func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.Ref {
+// assignTo assigns a task with the probe that has this name.
+func (b *harness) assignTo(probe, id string, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	w := plan.Default()
 	w.Consumers.Nodes = 0
@@ -210,29 +210,29 @@ func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.R
 	return wire.RefOf(a.Task)
 }
 
-// arrival waits until the agent has completed a step of a task.
-func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
+// awaitArrival waits until the agent has completed a step of a task.
+func (b *harness) awaitArrival(ref wire.Ref, step wire.Step) wire.Arrival {
 	b.t.Helper()
-	late := time.After(hang)
+	timeout := time.After(waitLimit)
 	for {
 		select {
-		case e := <-b.entries:
+		case e := <-b.reports:
 			if e.Ref == ref && e.Arrival != nil && e.Arrival.Step == step {
 				return *e.Arrival
 			}
-		case <-late:
-			b.t.Fatalf("the agent did not arrive at %s", step)
+		case <-timeout:
+			b.t.Fatalf("got no arrival at step %s", step)
 		}
 	}
 }
 
-func (b *bench) release(ref wire.Ref, r wire.Release) {
+func (b *harness) release(ref wire.Ref, r wire.Release) {
 	b.t.Helper()
 	b.command(b.agents[ref], wire.Command{Ref: ref, Release: &r})
 }
 
 // command sends a command to an agent until it is received.
-func (b *bench) command(agent string, c wire.Command) {
+func (b *harness) command(agent string, c wire.Command) {
 	b.t.Helper()
 	if b.agents == nil {
 		b.agents, b.instances = map[wire.Ref]string{}, map[wire.Ref]string{}
@@ -241,26 +241,26 @@ func (b *bench) command(agent string, c wire.Command) {
 		b.agents[c.Ref], b.instances[c.Ref] = agent, b.instance
 	}
 	c.Instance = b.instances[c.Ref]
-	ctx, cancel := context.WithTimeout(b.t.Context(), hang)
+	ctx, cancel := context.WithTimeout(b.t.Context(), waitLimit)
 	defer cancel()
 	if err := b.lease.Command(ctx, agent, c); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
+func TestAgentEndsATaskAtItsDeadline(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{}
+		b, d := newHarness(t), &probe{}
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
-		if a := b.arrival(ref, wire.StepOpen); a.Error != "" {
+		if a := b.awaitArrival(ref, wire.StepOpen); a.Error != "" {
 			t.Fatal(a.Error)
 		}
-		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "deadline") {
-			t.Errorf("it finished with %q, want that the deadline has passed", a.Error)
+		if a := b.awaitArrival(ref, wire.StepFinish); !strings.Contains(a.Error, "deadline") {
+			t.Errorf("error of the arrival at finish: got %q, want \"deadline\"", a.Error)
 		}
-		b.arrival(ref, wire.StepDone)
+		b.awaitArrival(ref, wire.StepDone)
 		if d.setups.Load() != 1 || d.teardowns.Load() != 1 || d.open.Load() != 0 {
-			t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(),
+			t.Errorf("got %d setups, %d teardowns, %d open sessions, want 1, 1, 0", d.setups.Load(),
 				d.teardowns.Load(), d.open.Load())
 		}
 	})
@@ -268,59 +268,59 @@ func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
 
 func TestFinishReachesAStuckDriver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{hang: make(chan struct{})}
+		b, d := newHarness(t), &probe{connectGate: make(chan struct{})}
 		ref := b.assign("t1", d, nil)
-		b.arrival(ref, wire.StepOpen)
+		b.awaitArrival(ref, wire.StepOpen)
 		b.release(ref, wire.Release{Step: wire.StepConsumers})
-		b.arrival(ref, wire.StepConsumers)
+		b.awaitArrival(ref, wire.StepConsumers)
 		b.release(ref, wire.Release{Step: wire.StepPublishers})
 		b.release(ref, wire.Release{Step: wire.StepFinish, Reason: "another agent failed"})
-		b.arrival(ref, wire.StepFinish)
+		b.awaitArrival(ref, wire.StepFinish)
 		b.release(ref, wire.Release{Step: wire.StepTeardown, Agent: "a1"})
-		b.arrival(ref, wire.StepTeardown)
+		b.awaitArrival(ref, wire.StepTeardown)
 		b.release(ref, wire.Release{Step: wire.StepDone})
-		b.arrival(ref, wire.StepDone)
+		b.awaitArrival(ref, wire.StepDone)
 		if d.teardowns.Load() != 1 || d.open.Load() != 0 {
-			t.Errorf("%d teardowns, %d sessions open", d.teardowns.Load(), d.open.Load())
+			t.Errorf("got %d teardowns, %d open sessions, want 1, 0", d.teardowns.Load(), d.open.Load())
 		}
 	})
 }
 
 func TestANewAssignmentEndsTheOld(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{}
+		b, d := newHarness(t), &probe{}
 		first := b.assign("t1", d, nil)
-		b.arrival(first, wire.StepOpen)
+		b.awaitArrival(first, wire.StepOpen)
 		second := b.assign("t2", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
-		b.arrival(first, wire.StepDone)
-		if a := b.arrival(second, wire.StepOpen); a.Error != "" {
-			t.Errorf("the second task: %s", a.Error)
+		b.awaitArrival(first, wire.StepDone)
+		if a := b.awaitArrival(second, wire.StepOpen); a.Error != "" {
+			t.Errorf("open of the second task: got error %q, want none", a.Error)
 		}
 		if d.max.Load() != 1 {
-			t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.max.Load())
+			t.Errorf("maximum open sessions: got %d, want 1", d.max.Load())
 		}
-		b.arrival(second, wire.StepDone)
+		b.awaitArrival(second, wire.StepDone)
 	})
 }
 
 func TestSecretsDoNotLeaveTheAgent(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{failOpen: true}
+		b, d := newHarness(t), &probe{failOpen: true}
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
-		a := b.arrival(ref, wire.StepOpen)
+		a := b.awaitArrival(ref, wire.StepOpen)
 		if !strings.Contains(a.Error, "no such host") || strings.Contains(a.Error, "s3cr3t") {
-			t.Errorf("the controller reads %q: want the cause, without the secret", a.Error)
+			t.Errorf("error of the arrival: got %q, want \"no such host\" without the secret", a.Error)
 		}
 		if got := d.password.Load(); got == nil || *got != "s3cr3t" {
-			t.Errorf("the driver did not get the secret: %v", got)
+			t.Errorf("password in the driver's options: got %v, want the secret", got)
 		}
-		b.arrival(ref, wire.StepDone)
+		b.awaitArrival(ref, wire.StepDone)
 	})
 }
 
-func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidAssignmentsAreRejected(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{}
+		b, d := newHarness(t), &probe{}
 		short := func(a *plan.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
 		for id, x := range map[string]struct {
 			change func(*plan.Assignment)
@@ -341,22 +341,22 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"secret":  {func(a *plan.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
 		} {
 			ref := b.assign(id, d, func(a *plan.Assignment) { short(a); x.change(a) })
-			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) ||
+			if a := b.awaitArrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) ||
 				!strings.Contains(a.Error, "agent a1") {
-				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+				t.Errorf("%s: error of the arrival: got %q, want %q", id, a.Error, x.want)
 			}
-			b.arrival(ref, wire.StepDone)
+			b.awaitArrival(ref, wire.StepDone)
 		}
 		if d.opened.Load() != 0 {
-			t.Error("a session was opened")
+			t.Error("the driver opened a session for an invalid assignment")
 		}
 	})
 }
 
 // A matrix can read only the files and variables of the host that the agent's flags allow.
-func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
+func TestMatricesReadOnlyAllowedFilesAndVariables(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t, func(cfg *Config) { cfg.Access = drivers.Access{} }), &probe{}
+		b, d := newHarness(t, func(cfg *Config) { cfg.Access = drivers.Access{} }), &probe{}
 		for id, x := range map[string]struct{ options, payload, want string }{
 			"variable": {`{"url":"${env:PW}"}`, "", "--env PW"},
 			"file":     {`{"url":"${file:/etc/hostname}"}`, "", "--files"},
@@ -373,29 +373,30 @@ func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
 					message.Payload = plan.Payload{Kind: plan.PayloadFile, File: x.payload}
 				}
 			})
-			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) {
-				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+			if a := b.awaitArrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) {
+				t.Errorf("%s: error of the arrival: got %q, want %q", id, a.Error, x.want)
 			}
-			b.arrival(ref, wire.StepDone)
+			b.awaitArrival(ref, wire.StepDone)
 		}
 	})
 }
 
-func TestClockIsNamed(t *testing.T) {
+func TestArrivalsContainTheClock(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{}
+		b, d := newHarness(t), &probe{}
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Second) })
-		if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil ||
+		if a := b.awaitArrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 ||
+			a.Subject == nil ||
 			a.Subject.Product != "Probe" {
-			t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
+			t.Errorf("arrival at open: got %+v, want the clock's id and times, and the product of the broker", a)
 		}
 		b.release(ref, wire.Release{Step: wire.StepConsumers})
 		b.release(ref, wire.Release{Step: wire.StepPublishers})
-		b.arrival(ref, wire.StepPublishers)
+		b.awaitArrival(ref, wire.StepPublishers)
 		b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{"another clock": 1}})
-		if a := b.arrival(ref, wire.StepStart); !strings.Contains(a.Error, "no start time") {
-			t.Errorf("a start without this host's clock gave %q", a.Error)
+		if a := b.awaitArrival(ref, wire.StepStart); !strings.Contains(a.Error, "no start time") {
+			t.Errorf("start without a time for this host's clock: got error %q, want \"no start time\"", a.Error)
 		}
-		b.arrival(ref, wire.StepDone)
+		b.awaitArrival(ref, wire.StepDone)
 	})
 }

@@ -16,12 +16,12 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// A contact reports whether a session could be opened, without secrets. The session is closed again. A driver that does
-// not return is left behind.
+// A contact reports whether a session could be opened, without secrets. The session is closed again. A driver call that
+// does not return is abandoned.
 func TestContact(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var text syncBuffer
-	b := newBench(t, func(c *Config) {
+	b := newHarness(t, func(c *Config) {
 		c.leave = 50 * time.Millisecond
 		c.Log = slog.New(slog.NewTextHandler(&text, nil))
 	})
@@ -32,29 +32,29 @@ func TestContact(t *testing.T) {
 			a.Task.Cell.Broker.Secret = []string{"password"}
 			a.Task.Cell.Broker.Options = json.RawMessage(`{"password": "${env:PW}"}`)
 		})
-		return b.arrival(ref, wire.StepOpen)
+		return b.awaitArrival(ref, wire.StepOpen)
 	}
 	if got := contact("contact-open").Error; got != "" {
-		t.Errorf("a reachable broker: %s", got)
+		t.Errorf("reachable broker: got error %q, want none", got)
 	}
 	if opened := contactSessions.opened; opened != 1 || contactSessions.open != 0 {
-		t.Errorf("%d sessions were opened and %d left open, want 1 and 0", opened, contactSessions.open)
+		t.Errorf("got %d opened sessions, %d still open, want 1, 0", opened, contactSessions.open)
 	}
 	const want = "open session on agent a1: no route for me:***"
 	if got := contact("contact-refused").Error; got != want {
-		t.Errorf("an unreachable broker: %q, want %q", got, want)
+		t.Errorf("unreachable broker: got error %q, want %q", got, want)
 	}
 	if got := contact("contact-stuck").Error; !strings.Contains(got, "driver contact-stuck does not respond") {
-		t.Errorf("a stuck driver: %q", got)
+		t.Errorf("driver that does not return: got error %q, want \"driver contact-stuck does not respond\"", got)
 	}
 	close(contactStuck)
-	b.stop()
-	if err := <-b.done; err != nil {
+	b.stopAgent()
+	if err := <-b.served; err != nil {
 		t.Error(err)
 	}
-	b.done <- nil
+	b.served <- nil
 	if got := text.String(); !strings.Contains(got, "log of the driver: ***") || strings.Contains(got, "s3cr3t") {
-		t.Errorf("the log of the agent is\n%s\nwant the driver's line without its secret", got)
+		t.Errorf("log of the agent: got\n%s\nwant the driver's line without its secret", got)
 	}
 }
 

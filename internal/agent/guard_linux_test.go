@@ -25,7 +25,7 @@ func TestStartedTargetsHaveNoCapabilities(t *testing.T) {
 		}
 		text, err := os.ReadFile(file)
 		if got := strings.TrimSpace(strings.TrimPrefix(string(text), "CapAmb:")); err != nil || got != want {
-			t.Errorf("after process %d, the guard has the capabilities %q: want %q, %v", pid, got, want, err)
+			t.Errorf("capabilities of a guard for process %d: got %q, error %v, want %q", pid, got, err, want)
 		}
 	}
 }

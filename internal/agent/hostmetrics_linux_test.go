@@ -19,16 +19,16 @@ func TestOwnMetrics(t *testing.T) {
 		}
 		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
-	for began := used(&before); used(&after)-began < 100*time.Millisecond; {
-		_ = fmt.Sprint(began) // use CPU time
+	for begin := used(&before); used(&after)-begin < 100*time.Millisecond; {
+		_ = fmt.Sprint(begin) // use CPU time
 	}
 	if s := h.sample(nil); s.AgentCPU <= 0 || s.AgentRSS < 1<<20 {
-		t.Errorf("%+v after 100 ms of processor time", s)
+		t.Errorf("after 100 ms of CPU time: got %+v, want CPU use, and at least 1 MiB of memory", s)
 	}
 }
 
-// TestWhatAChildOfADriverUsesIsFound measures real processes: a shell, and its child.
-func TestWhatAChildOfADriverUsesIsFound(t *testing.T) {
+// TestChildrenOfDriverProcessesAreMeasured measures real processes: a shell and its child.
+func TestChildrenOfDriverProcessesAreMeasured(t *testing.T) {
 	c := exec.Command("sh", "-c", "sh -c 'while :; do :; done' & wait")
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
@@ -39,14 +39,14 @@ func TestWhatAChildOfADriverUsesIsFound(t *testing.T) {
 		_ = c.Wait()
 	}()
 	children := childProcesses{proc: "/proc"}
-	for deadline := time.Now().Add(hang); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(100 * time.Millisecond) {
 		var s record.HostSample
 		children.sample([]int{c.Process.Pid}, &s)
 		if s.AgentCPU > 0 && s.AgentRSS > 0 && s.DriverThread > 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the last sample has %+v", s)
+			t.Fatalf("last sample: got %+v, want CPU use, memory and the use of a thread", s)
 		}
 	}
 }

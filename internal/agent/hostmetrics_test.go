@@ -10,10 +10,10 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// proc is a fake /proc with three processes: 100 is a shell, 200 the broker that it started, 300 another one.
-type proc string
+// fakeProc is a fake /proc with three processes: 100 is a shell, 200 the broker that it started, 300 another one.
+type fakeProc string
 
-func (p proc) write(t *testing.T, name, text string) {
+func (p fakeProc) write(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(string(p), name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -26,17 +26,17 @@ func (p proc) write(t *testing.T, name, text string) {
 
 // process writes a process with this CPU time and memory. Its name has blanks and parentheses, which the kernel
 // permits.
-func (p proc) process(t *testing.T, pid int, command string, ticks, pages int64, began string) {
+func (p fakeProc) process(t *testing.T, pid int, command string, ticks, pages int64, begin string) {
 	t.Helper()
 	stat := fmt.Sprintf("%d (a) R b) S 1 1 1 0 -1 4194560 1 2 3 4 %d %d 0 0 20 0 1 0 %s 1000 %d 18446744073709551615 1",
-		pid, ticks-1, 1, began, pages)
+		pid, ticks-1, 1, begin, pages)
 	p.write(t, fmt.Sprintf("%d/stat", pid), stat)
 	p.write(t, fmt.Sprintf("%d/cmdline", pid), command)
 }
 
-func aProc(t *testing.T) proc {
+func newProc(t *testing.T) fakeProc {
 	t.Helper()
-	p := proc(t.TempDir())
+	p := fakeProc(t.TempDir())
 	p.process(t, 100, "sh\x00-c\x00beam.smp start\x00", 10, 50, "1")
 	p.process(t, 200, "/usr/lib/beam.smp\x00start\x00", 1000, 5000, "2")
 	p.process(t, 300, "other\x00", 10, 90000, "3")
@@ -56,44 +56,44 @@ func aProc(t *testing.T) proc {
 }
 
 func TestBrokerProcessIsFound(t *testing.T) {
-	p := aProc(t)
+	p := newProc(t)
 	for _, broker := range []plan.Process{{PID: 200}, {Port: 5672}, {Command: "beam.smp"}} {
 		h := newHostMetrics(procfs(p), plan.Processes{broker})
 		if h.broker.all[0].pid != 200 {
-			t.Errorf("%+v is taken for process %d, want 200", broker, h.broker.all[0].pid)
+			t.Errorf("%+v: got process %d, want 200", broker, h.broker.all[0].pid)
 		}
 	}
 	for _, broker := range []plan.Process{{}, {PID: 999}, {Port: 5673}, {Command: "nothing"}} {
 		h := newHostMetrics(procfs(p), plan.Processes{broker})
 		if s := h.sample(nil); s.HasBroker {
-			t.Errorf("%+v: metrics %+v of a process that is not there", broker, s)
+			t.Errorf("%+v, without such a process: got metrics %+v, want none", broker, s)
 		}
 	}
 }
 
 func TestBrokerMetrics(t *testing.T) {
-	p := aProc(t)
+	p := newProc(t)
 	h := newHostMetrics(procfs(p), plan.Processes{{Command: "beam.smp"}})
 	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second) // sampled two seconds ago
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
 	s := h.sample(nil)
 	if !s.HasBroker || s.BrokerCPU < 1.4 || s.BrokerCPU > 1.51 || s.BrokerRSS != 6000*int64(os.Getpagesize()) {
-		t.Errorf("%+v: want 3 s of processor time in 2 s, and 6000 pages", s)
+		t.Errorf("got %+v, want 3 s of CPU time in 2 s, and 6000 pages", s)
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted with the same pid
 	if s := h.sample(nil); s.HasBroker {
-		t.Errorf("%+v: the metrics of two processes were mixed", s)
+		t.Errorf("first sample after a restart: got %+v, want no metrics", s)
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 15, 10, "99")
 	if s := h.sample(nil); !s.HasBroker || s.BrokerCPU < 0 {
-		t.Errorf("%+v: a restarted broker is not measured any more", s)
+		t.Errorf("second sample after a restart: got %+v, want metrics", s)
 	}
 }
 
 // The nodes of a cluster on one host are one broker. Their metrics are added up, each process once. If a node is
 // missing, there is no sum.
 func TestSeveralProcessesAreAddedUp(t *testing.T) {
-	p := aProc(t)
+	p := newProc(t)
 	p.process(t, 400, "node-b\x00", 500, 1000, "4")
 	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}, {Port: 5672}, {Command: "node-b"}, {Command: "not here"}})
 	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second)
@@ -102,31 +102,31 @@ func TestSeveralProcessesAreAddedUp(t *testing.T) {
 	p.process(t, 400, "node-b\x00", 600, 2000, "4")
 	s := h.sample(nil)
 	if !s.HasBroker || s.BrokerCPU < 1.9 || s.BrokerCPU > 2.01 || s.BrokerRSS != 8000*int64(os.Getpagesize()) {
-		t.Errorf("%+v: want 4 s of processor time in 2 s, and 8000 pages", s)
+		t.Errorf("got %+v, want 4 s of CPU time in 2 s, and 8000 pages", s)
 	}
 	if err := os.RemoveAll(filepath.Join(string(p), "400")); err != nil {
 		t.Fatal(err)
 	}
 	if s := h.sample(nil); s.HasBroker {
-		t.Errorf("%+v: one node of two is shown for both", s)
+		t.Errorf("one of two nodes: got %+v, want no metrics", s)
 	}
 	p.process(t, 400, "node-b\x00", 1, 1000, "9")
 	h.sample(nil) // found after its restart
 	if s := h.sample(nil); !s.HasBroker || s.BrokerRSS != 7000*int64(os.Getpagesize()) {
-		t.Errorf("%+v: a node that came back is not measured any more", s)
+		t.Errorf("second sample after the restart of a node: got %+v, want 7000 pages", s)
 	}
 }
 
 func TestNoProc(t *testing.T) {
 	missing := newHostMetrics(procfs(t.TempDir()), plan.Processes{{Port: 1, Command: "x"}})
 	if s := missing.sample(nil); s.AgentCPU != 0 || s.AgentRSS != 0 {
-		t.Errorf("%+v without a /proc", s)
+		t.Errorf("without /proc: got %+v, want no metrics", s)
 	}
 }
 
 // The time that a process waits for a CPU is added up over its threads. The busy CPU time is that of the whole host.
 func TestWaitingForTheHost(t *testing.T) {
-	p := aProc(t)
+	p := newProc(t)
 	p.process(t, 0, "agent\x00", 10, 10, "1")
 	if err := os.Rename(filepath.Join(string(p), "0"), filepath.Join(string(p), "self")); err != nil {
 		t.Fatal(err)
@@ -142,12 +142,12 @@ func TestWaitingForTheHost(t *testing.T) {
 		"cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	s := h.sample(nil)
 	if s.AgentWaited < 0.499 || s.AgentWaited > 0.501 {
-		t.Errorf("waited for %v of the time, want half", s.AgentWaited)
+		t.Errorf("AgentWaited: got %v, want 0.5", s.AgentWaited)
 	}
 	if s.HostCores != 2 || s.HostCPU < 1.199 || s.HostCPU > 1.201 { // 40 + 10 + 10 of 100 ticks on two CPUs
-		t.Errorf("%v of %d CPUs were used, want 1.2 of 2", s.HostCPU, s.HostCores)
+		t.Errorf("got %v of %d CPUs used, want 1.2 of 2", s.HostCPU, s.HostCores)
 	}
 	if s := h.sample(nil); s.AgentWaited != 0 || s.HostCPU != 0 {
-		t.Errorf("waited for %v and used %v CPUs since", s.AgentWaited, s.HostCPU)
+		t.Errorf("unchanged counters: got AgentWaited %v, HostCPU %v, want 0, 0", s.AgentWaited, s.HostCPU)
 	}
 }

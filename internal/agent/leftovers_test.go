@@ -19,15 +19,15 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// careless is a driver that leaves everything open: a connection, a forwarded connection, and a file. Both connections
-// lead to a server of the test, which observes when they end.
-type careless struct{ drivers.Driver }
+// leakyDriver is a driver that does not close a connection, a forwarded connection and a file. Both connections lead to
+// a server of the test, which observes when they end.
+type leakyDriver struct{ drivers.Driver }
 
-func init() { drivers.Register(careless{probeDriver{}}) }
+func init() { drivers.Register(leakyDriver{probeDriver{}}) }
 
-func (careless) Info() drivers.Info { return drivers.Info{Name: "careless", Declare: declareAll} }
+func (leakyDriver) Info() drivers.Info { return drivers.Info{Name: "careless", Declare: declareAll} }
 
-func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (c leakyDriver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Address string }
 	if err := json.Unmarshal(options, &o); err != nil {
 		return nil, err
@@ -41,68 +41,68 @@ func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers
 		return nil, err
 	}
 	s, err := c.Driver.Open(ctx, options, env)
-	forwards.Store(o.Address, forward{near, client}) // or the garbage collector closes it
+	forwards.Store(o.Address, leakedForward{near, client}) // or the garbage collector closes it
 	return s, errors.Join(err, os.WriteFile(filepath.Join(env.Dir, "file"), nil, 0o600))
 }
 
-// forward is a forwarded connection of careless, with its near end.
-type forward struct {
+// leakedForward is a forwarded connection of leakyDriver, with its near end.
+type leakedForward struct {
 	near   string
 	client net.Conn
 }
 
-// forwards are those of careless, by the address of the server.
+// forwards are those of leakyDriver, by the address of the server.
 var forwards sync.Map
 
-// TestNothingIsLeftOfATaskHoweverItEnds proves that the agent closes and reverts everything of a task, whatever the
-// driver does and whichever process is gone. TestMain checks for leaked goroutines after all tests.
-func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
+// TestTasksLeaveNothingBehind proves that the agent closes all connections, listeners, sessions and files of a task,
+// and reverts its faults, for each way in which a task ends. TestMain checks for leaked goroutines after all tests.
+func TestTasksLeaveNothingBehind(t *testing.T) {
 	finish, done := wire.Release{Step: wire.StepFinish, Reason: "cancelled"}, wire.Release{Step: wire.StepDone}
 	teardown := wire.Release{Step: wire.StepTeardown, Agent: "a1"}
-	for _, x := range []struct {
-		name     string
-		deadline time.Duration
-		stuck    bool
-		leaves   bool // the agent leaves
-		end      func(*bench, wire.Ref)
+	for _, test := range []struct {
+		name         string
+		deadline     time.Duration
+		driverBlocks bool
+		stopsAgent   bool
+		end          func(*harness, wire.Ref)
 	}{
-		{"cancelled", time.Minute, false, false, func(b *bench, ref wire.Ref) {
+		{"cancelled", time.Minute, false, false, func(b *harness, ref wire.Ref) {
 			b.release(ref, finish)
-			b.arrival(ref, wire.StepFinish)
+			b.awaitArrival(ref, wire.StepFinish)
 			b.release(ref, teardown)
 			b.release(ref, done)
 		}},
-		{"cancelled, in a call of the driver that does not return", time.Minute, true, false,
-			func(b *bench, ref wire.Ref) {
+		{"cancelled during a driver call that does not return", time.Minute, true, false,
+			func(b *harness, ref wire.Ref) {
 				b.release(ref, finish)
 				b.release(ref, teardown)
 				b.release(ref, done)
 			}},
-		{"no word until the deadline, in the middle of a fault", 10 * time.Second, false, false,
-			func(*bench, wire.Ref) {}},
-		{"the agent is stopped, in the middle of a fault", time.Minute, false, true,
-			func(b *bench, _ wire.Ref) { b.stop() }},
+		{"deadline during a fault", 10 * time.Second, false, false,
+			func(*harness, wire.Ref) {}},
+		{"agent stopped during a fault", time.Minute, false, true,
+			func(b *harness, _ wire.Ref) { b.stopAgent() }},
 	} {
-		t.Run(x.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			server, ended := counting(t)
-			target := sleeper(t)
-			b := newBench(t, func(c *Config) {
+			server, ended := startServer(t)
+			target := startSleep(t)
+			b := newHarness(t, func(c *Config) {
 				c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond
 				c.Targets = []plan.Target{{Name: "broker", Process: plan.Process{PID: target.Process.Pid}}}
 			})
 			d := &probe{}
-			if x.stuck {
-				d.stuck = make(chan struct{})
-				d.inside.Add(1)
+			if test.driverBlocks {
+				d.publishGate = make(chan struct{})
+				d.blocked.Add(1)
 			}
 			ref := b.assign("t1", d, func(a *plan.Assignment) {
-				brief(0, 50*time.Second)(a)
-				a.Deadline, a.Targets = plan.Duration(x.deadline), []string{"broker"}
+				loadFor(0, 50*time.Second)(a)
+				a.Deadline, a.Targets = plan.Duration(test.deadline), []string{"broker"}
 				w, cell := &a.Task.Cell.Workload, &a.Task.Cell
 				// forwarded connections use a listener of netsim
 				w.Network.Latency = plan.Duration(time.Millisecond)
-				if !x.stuck {
+				if !test.driverBlocks {
 					w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "broker", For: plan.Duration(time.Minute)}}
 				}
 				var options map[string]string
@@ -113,60 +113,60 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				cell.Broker.Driver = "careless"
 				cell.Broker.Options, _ = json.Marshal(options)
 			})
-			b.begin(ref)
-			if x.stuck {
-				d.inside.Wait()
+			b.startTask(ref)
+			if test.driverBlocks {
+				d.blocked.Wait()
 			} else {
-				until(t, target.Process.Pid, "T", true)
+				awaitProcessState(t, target.Process.Pid, "T", true)
 			}
-			x.end(b, ref)
-			if x.leaves { // it reports its end to the controller instead
-				err := <-b.done
-				b.done <- err
+			test.end(b, ref)
+			if test.stopsAgent { // a stopped agent reports no arrival
+				err := <-b.served
+				b.served <- err
 			} else {
-				b.arrival(ref, wire.StepDone)
+				b.awaitArrival(ref, wire.StepDone)
 			}
 			select {
 			case <-ended:
-			case <-time.After(hang):
-				t.Error("the driver's connection is still open")
+			case <-time.After(waitLimit):
+				t.Error("the forwarded connection is still open")
 			}
 			opened, _ := forwards.LoadAndDelete(server)
-			f, is := opened.(forward)
-			if !is {
-				t.Fatal("nothing was forwarded")
+			f, ok := opened.(leakedForward)
+			if !ok {
+				t.Fatal("the driver forwarded no connection")
 			}
 			defer f.client.Close()
 			if c, err := net.Dial("tcp", f.near); err == nil {
 				c.Close()
 				t.Errorf("netsim still listens on %s", f.near)
 			}
-			until(t, target.Process.Pid, "T", false)
-			waitFor(t, func() bool { return guards() == 0 }, "a guard is left") // nor one of the other tests
+			awaitProcessState(t, target.Process.Pid, "T", false)
+			waitFor(t, func() bool { return countGuards() == 0 }, "a guard process is still running") // of any test
 			if d.teardowns.Load() != 1 || d.open.Load() != 0 {
-				t.Errorf("%d teardowns and %d open sessions, want 1 and 0", d.teardowns.Load(), d.open.Load())
+				t.Errorf("got %d teardowns, %d open sessions, want 1, 0", d.teardowns.Load(), d.open.Load())
 			}
 			if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
-				t.Errorf("%v is left in the agent's folder, %v", left, err)
+				t.Errorf("files in the agent's folder: got %v, error %v, want none", left, err)
 			}
-			if x.stuck {
-				close(d.stuck)
+			if test.driverBlocks {
+				close(d.publishGate)
 			}
 		})
 	}
 }
 
-// counting starts a server that accepts one connection. ended is closed when that connection ends.
-func counting(t *testing.T) (address string, ended <-chan struct{}) {
+// startServer starts a server that accepts one connection. ended is closed when that connection ends.
+func startServer(t *testing.T) (address string, ended <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	over := make(chan struct{})
+	unled := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(unled)
 		c, err := l.Accept()
 		if err != nil {
 			return
@@ -174,11 +174,11 @@ func counting(t *testing.T) (address string, ended <-chan struct{}) {
 		defer c.Close()
 		_, _ = c.Read(make([]byte, 1))
 	}()
-	return l.Addr().String(), over
+	return l.Addr().String(), unled
 }
 
-// guards returns the number of running guards of this process.
-func guards() (n int) {
+// countGuards returns the number of running guards of this process.
+func countGuards() (n int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
 		command, _ := os.ReadFile(path)
@@ -194,11 +194,11 @@ func guards() (n int) {
 	return n
 }
 
-func waitFor(t *testing.T, is func() bool, otherwise string) {
+func waitFor(t *testing.T, reached func() bool, failure string) {
 	t.Helper()
-	for deadline := time.Now().Add(hang); !is(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !reached(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(otherwise)
+			t.Fatal(failure)
 		}
 	}
 }

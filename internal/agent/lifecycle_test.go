@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// brief makes a task of publishers without confirms, with this warm-up and measurement.
-func brief(warmup, measure time.Duration) func(*plan.Assignment) {
+// loadFor changes an assignment to publishers without confirms, with this warm-up and measurement.
+func loadFor(warmup, measure time.Duration) func(*plan.Assignment) {
 	return func(a *plan.Assignment) {
 		w := &a.Task.Cell.Workload
 		w.Publishers.Mode, w.Publishers.Rate = "fire-and-forget", 1000
@@ -26,83 +26,83 @@ func brief(warmup, measure time.Duration) func(*plan.Assignment) {
 	}
 }
 
-// begin releases the steps up to the start of the task.
-func (b *bench) begin(ref wire.Ref) {
+// startTask releases the steps up to the start of the task.
+func (b *harness) startTask(ref wire.Ref) {
 	b.t.Helper()
-	b.arrival(ref, wire.StepOpen)
+	b.awaitArrival(ref, wire.StepOpen)
 	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
 		b.release(ref, wire.Release{Step: step})
-		b.arrival(ref, step)
+		b.awaitArrival(ref, step)
 	}
 	b.release(ref, wire.Release{Step: wire.StepStart,
 		Start: map[string]int64{clock.ID(): clock.Now() + int64(20*time.Millisecond)}})
 }
 
-// end releases the remaining steps and returns the error of StepFinish.
-func (b *bench) end(ref wire.Ref) string {
+// finishTask releases the remaining steps and returns the error of StepFinish.
+func (b *harness) finishTask(ref wire.Ref) string {
 	b.t.Helper()
 	b.release(ref, wire.Release{Step: wire.StepFinish})
-	said := b.arrival(ref, wire.StepFinish).Error
+	failure := b.awaitArrival(ref, wire.StepFinish).Error
 	b.release(ref, wire.Release{Step: wire.StepDone})
-	b.arrival(ref, wire.StepDone)
-	return said
+	b.awaitArrival(ref, wire.StepDone)
+	return failure
 }
 
 // TestTheDrainDoesNotBeginWithoutTheRecord proves that the drain begins only after the record is stored. Otherwise the
 // controller would count missing messages as lost.
 func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{report: make(chan string, 1)}
+		b, d := newHarness(t), &probe{report: make(chan string, 1)}
 		random := make([]byte, wire.MaxMessage)
 		rand.NewChaCha8([32]byte{}).Read(random)
 		// larger than a message of the control plane, and not divisible
 		d.report <- base64.RawURLEncoding.EncodeToString(random)
-		ref := b.assign("t1", d, brief(0, 2*time.Second))
-		b.begin(ref)
-		b.arrival(ref, wire.StepStart)
+		ref := b.assign("t1", d, loadFor(0, 2*time.Second))
+		b.startTask(ref)
+		b.awaitArrival(ref, wire.StepStart)
 		b.release(ref, wire.Release{Step: wire.StepDrain})
-		if a := b.arrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
-			t.Errorf("the agent arrived at the drain with the error %q although its record is not stored", a.Error)
+		if a := b.awaitArrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
+			t.Errorf("arrival at the drain without a stored record: got error %q, want \"drain on agent a1\"", a.Error)
 		}
-		b.end(ref)
+		b.finishTask(ref)
 	})
 }
 
 // TestUnknownPlacement proves that an agent reports why the leaders of queues are not known, without secrets.
 func TestUnknownPlacement(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		for password, want := range map[string]string{"": "", "s3cr3t": "no permission for ***"} {
 			d := &probe{}
 			if password != "" {
 				d.leaders = errors.New("no permission for " + password)
 			}
-			ref := b.assign("t1"+password, d, brief(0, time.Second))
-			b.arrival(ref, wire.StepOpen)
+			ref := b.assign("t1"+password, d, loadFor(0, time.Second))
+			b.awaitArrival(ref, wire.StepOpen)
 			b.release(ref, wire.Release{Step: wire.StepConsumers})
-			b.arrival(ref, wire.StepConsumers)
+			b.awaitArrival(ref, wire.StepConsumers)
 			b.release(ref, wire.Release{Step: wire.StepPublishers})
-			if p := b.arrival(ref, wire.StepPublishers).Placement; p == nil || p.Unknown != want {
+			if p := b.awaitArrival(ref, wire.StepPublishers).Placement; p == nil || p.Unknown != want {
 				t.Errorf("the placement is %+v, want it unknown because %q", p, want)
 			}
-			b.end(ref)
+			b.finishTask(ref)
 		}
 	})
 }
 
-// TestADriverThatDoesNotLetGoIsTold proves that a driver call that does not return is left behind, and that the record
+// TestStuckDriverCallsAreReported proves that a driver call that does not return is abandoned, and that the record
 // reports the agent's incomplete part.
-func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
+func TestStuckDriverCallsAreReported(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
-		d := &probe{stuck: make(chan struct{})}
-		d.inside.Add(1)
-		ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
-		b.begin(ref)
-		d.inside.Wait()
-		time.AfterFunc(time.Second, func() { close(d.stuck) }) // after it was left behind
-		if said := b.end(ref); !strings.Contains(said, "driver probe does not respond") {
-			t.Errorf("the agent finished with %q", said)
+		b := newHarness(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
+		d := &probe{publishGate: make(chan struct{})}
+		d.blocked.Add(1)
+		ref := b.assign("t1", d, loadFor(0, 50*time.Millisecond))
+		b.startTask(ref)
+		d.blocked.Wait()
+		time.AfterFunc(time.Second, func() { close(d.publishGate) }) // after it was abandoned
+		if failure := b.finishTask(ref); !strings.Contains(failure, "driver probe does not respond") {
+			t.Errorf("error of the arrival at finish: got %q, want \"driver probe does not respond\"", failure)
 		}
 	})
 }
@@ -111,32 +111,32 @@ func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
 // would change the accounting.
 func TestASlowDriverIsWaitedFor(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.obey = 20 * time.Millisecond })
-		d := &probe{stuck: make(chan struct{})}
-		d.inside.Add(1)
-		ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
-		b.begin(ref)
-		d.inside.Wait()
-		time.AfterFunc(500*time.Millisecond, func() { close(d.stuck) })
-		if said := b.end(ref); said != "" {
-			t.Errorf("the agent finished with %q although the driver returned in time", said)
+		b := newHarness(t, func(c *Config) { c.obey = 20 * time.Millisecond })
+		d := &probe{publishGate: make(chan struct{})}
+		d.blocked.Add(1)
+		ref := b.assign("t1", d, loadFor(0, 50*time.Millisecond))
+		b.startTask(ref)
+		d.blocked.Wait()
+		time.AfterFunc(500*time.Millisecond, func() { close(d.publishGate) })
+		if failure := b.finishTask(ref); failure != "" {
+			t.Errorf("error of the arrival at finish: got %q, want none: the driver returned in time", failure)
 		}
 	})
 }
 
-// metrics executes a task and returns the agent's samples of the host, by time.
-func (b *bench) metrics(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
+// hostSamples executes a task and returns the agent's samples of the host, by time.
+func (b *harness) hostSamples(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
 	b.t.Helper()
-	ref := b.assign("t1", d, brief(warmup, measure))
-	b.begin(ref)
-	take := func(e reported) {
+	ref := b.assign("t1", d, loadFor(warmup, measure))
+	b.startTask(ref)
+	take := func(e report) {
 		if s := e.Snapshot; s != nil && s.Host != (record.HostSample{}) {
 			s.Host.At = s.At
 			all = append(all, s.Host)
 		}
 	}
 	until := func(step wire.Step) {
-		for e := range b.entries {
+		for e := range b.reports {
 			if take(e); e.Arrival != nil && e.Arrival.Step == step {
 				return
 			}
@@ -156,19 +156,19 @@ func (b *bench) metrics(d *probe, warmup, measure time.Duration) (all []record.H
 // would include the preparation, and the last one would be empty.
 func TestMetricsOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t), &probe{}
-		all := b.metrics(d, time.Second, 700*time.Millisecond)
+		b, d := newHarness(t), &probe{}
+		all := b.hostSamples(d, time.Second, 700*time.Millisecond)
 		exactly := func(at time.Duration) bool {
 			return slices.ContainsFunc(all, func(s record.HostSample) bool {
 				return s.At == int64(at)
 			})
 		}
 		if !exactly(0) || !exactly(699*time.Millisecond) {
-			t.Errorf("%+v: want a sample as the measurement begins and one with its last message", all)
+			t.Errorf("got samples %+v, want one at the start of the measurement and one at its last message", all)
 		}
 		for i := 1; i < len(all); i++ {
 			if d := time.Duration(all[i].At - all[i-1].At); d < minHostSample {
-				t.Errorf("a sample is of %v only: %+v", d, all)
+				t.Errorf("interval between samples: got %v, want at least %v: %+v", d, minHostSample, all)
 			}
 		}
 	})
@@ -178,6 +178,6 @@ func TestMetricsOfTheHostBeginWithTheMeasurement(t *testing.T) {
 func TestCoresAreThoseThatMayBeUsed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
 	if s := newSlot(nil, Config{Name: "a1"}, 0); s.self.Cores != runtime.NumCPU()+1 {
-		t.Errorf("%d cores; want the %d that this process may use", s.self.Cores, runtime.NumCPU()+1)
+		t.Errorf("got %d cores, want %d: those that this process may use", s.self.Cores, runtime.NumCPU()+1)
 	}
 }

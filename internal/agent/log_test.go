@@ -25,11 +25,11 @@ func TestLogsAreScrubbed(t *testing.T) {
 		slog.Group("inner", "any", []string{"hunter2"}), "count", 7)
 	text := out.String()
 	if strings.Contains(text, "hunter2") || strings.Count(text, "***") != 5 {
-		t.Errorf("the log is %s", text)
+		t.Errorf("log: got %s, want each of 5 secrets replaced by ***", text)
 	}
 	for _, want := range []string{"early=1", "group.err=\"no ***\"", "group.inner.any=[***]", "group.count=7"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the log has no %s: %s", want, text)
+			t.Errorf("log: want %s in it, got %s", want, text)
 		}
 	}
 }

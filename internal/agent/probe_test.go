@@ -19,12 +19,12 @@ type probe struct {
 	setups, teardowns, open, max atomic.Int64
 	sent                         atomic.Int64 // messages accepted by Publish
 	failOpen                     bool
-	opening                      chan drivers.Env // receives the environment of Open; nil: not used
-	opens                        chan struct{}    // Open then waits until it is closed, regardless of its context
+	opening                      chan drivers.Env // receives the environment of Open; nil: unused
+	openGate                     chan struct{}    // Open then waits until it is closed, regardless of its context
 	opened                       atomic.Int64     // successful calls of Open
-	hang                         chan struct{}    // publishers connect when it is closed, regardless of their context
-	stuck                        chan struct{}    // Publish returns when it is closed
-	inside                       sync.WaitGroup   // Done by the first call that waits for stuck
+	connectGate                  chan struct{}    // publishers connect when it is closed, regardless of their context
+	publishGate                  chan struct{}    // Publish returns when it is closed
+	blocked                      sync.WaitGroup   // Done by the first call that waits for stuck
 	report                       chan string      // the link reports the text in an event after sending
 	password                     atomic.Pointer[string]
 	// metrics of its sessions, which then implement Prober
@@ -72,7 +72,7 @@ func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.
 	}
 	if p.opening != nil {
 		p.opening <- env
-		<-p.opens
+		<-p.openGate
 	}
 	defer p.opened.Add(1)
 	if n := p.open.Add(1); n > p.max.Load() {
@@ -110,8 +110,8 @@ func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
 
 func (s *probeSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {
 	return &drivertest.Conn{Publishing: func(drivers.PublisherSpec) (drivers.Publisher, error) {
-		if s.p.hang != nil {
-			<-s.p.hang
+		if s.p.connectGate != nil {
+			<-s.p.connectGate
 		}
 		return probePublisher{s: s}, nil
 	}}, nil
@@ -120,8 +120,8 @@ func (s *probeSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn,
 func (s *probeSession) Close() error {
 	if !s.closed.Swap(true) {
 		s.p.open.Add(-1)
-		if s.p.hang != nil {
-			close(s.p.hang)
+		if s.p.connectGate != nil {
+			close(s.p.connectGate)
 		}
 	}
 	return nil
@@ -133,9 +133,9 @@ type probePublisher struct {
 }
 
 func (p probePublisher) Publish(context.Context, drivers.Message) error {
-	if p.s.p.stuck != nil {
-		p.s.p.inside.Done()
-		<-p.s.p.stuck
+	if p.s.p.publishGate != nil {
+		p.s.p.blocked.Done()
+		<-p.s.p.publishGate
 	}
 	select {
 	case text := <-p.s.p.report:

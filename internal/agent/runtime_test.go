@@ -13,9 +13,9 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// Each sample covers the time since the previous one, and has at least the known events: the pauses of forced
+// Each read covers the time since the previous one. It contains at least the known events: the pauses of forced
 // collections, and the waits of goroutines for the only processor.
-func TestRuntimeMetricsAreOfTheTimeBetweenReads(t *testing.T) {
+func TestRuntimeMetricsCoverTheTimeBetweenReads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var r runtimeHistograms
 	read := func() (pauses uint64, longest int64) {
@@ -33,10 +33,10 @@ func TestRuntimeMetricsAreOfTheTimeBetweenReads(t *testing.T) {
 		runtime.GC()
 	}
 	if pauses, _ := read(); pauses < 10 {
-		t.Errorf("%d pauses in ten collections", pauses)
+		t.Errorf("pauses of ten garbage collections: got %d, want at least 10", pauses)
 	}
 	if pauses, _ := read(); pauses > 2 {
-		t.Errorf("%d pauses in no time at all", pauses)
+		t.Errorf("pauses in a second read at once: got %d, want at most 2", pauses)
 	}
 	const hog = 3 * time.Millisecond
 	var wg sync.WaitGroup
@@ -48,7 +48,7 @@ func TestRuntimeMetricsAreOfTheTimeBetweenReads(t *testing.T) {
 	}
 	wg.Wait()
 	if _, longest := read(); longest < int64(hog) {
-		t.Errorf("goroutines waited for others of %v each, for %v at most", hog, time.Duration(longest))
+		t.Errorf("longest wait of a goroutine: got %v, want at least %v", time.Duration(longest), hog)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestUpperEndOfABucket(t *testing.T) {
 		want     int64
 	}{{1e-6, 1.25e-6, 1250}, {math.Inf(-1), 0, 0}, {0, 1e-9, 1}, {2, math.Inf(1), 2_000_000_000}} {
 		if got := upper(x.from, x.to); got != x.want {
-			t.Errorf("%v to %v: %d, want %d", x.from, x.to, got, x.want)
+			t.Errorf("upper(%v, %v): got %d, want %d", x.from, x.to, got, x.want)
 		}
 	}
 }
@@ -67,15 +67,15 @@ func TestUpperEndOfABucket(t *testing.T) {
 // metrics of the runtime. After its end the other one reports them, without the earlier ones.
 func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 	wiretest.AloneInVirtualTime(t, func(t *testing.T) {
-		b, d := newBench(t, func(c *Config) { c.Slots = 2 }), &probe{}
+		b, d := newHarness(t, func(c *Config) { c.Slots = 2 }), &probe{}
 		instances := b.instancesOf("a1", "a1.2")
 		var refs []wire.Ref
 		pauses, samples := map[wire.Ref]uint64{}, map[wire.Ref]int{}
 		until := func(enough func() bool) {
 			t.Helper()
-			for late := time.After(30 * time.Second); !enough(); {
+			for timeout := time.After(30 * time.Second); !enough(); {
 				select {
-				case e := <-b.entries:
+				case e := <-b.reports:
 					if e.Snapshot == nil {
 						continue
 					}
@@ -87,18 +87,18 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 							pauses[e.Ref] += h.Count()
 						}
 					}
-				case <-late:
-					t.Fatalf("%v pauses of the tasks %v were reported in %v samples", pauses, refs, samples)
+				case <-timeout:
+					t.Fatalf("tasks %v: got %v pauses in %v samples, want more", refs, pauses, samples)
 				}
 			}
 		}
 		for _, name := range []string{"a1", "a1.2"} {
 			b.instance = instances[name]
 			ref := b.assign("t"+name, d, func(a *plan.Assignment) {
-				brief(0, time.Minute)(a)
+				loadFor(0, time.Minute)(a)
 				a.Agent, a.Deadline = name, plan.Duration(5*time.Minute)
 			})
-			b.begin(ref)
+			b.startTask(ref)
 			refs = append(refs, ref)
 			until(func() bool { return samples[ref] > 0 }) // its session has sampled the runtime
 		}
@@ -110,7 +110,7 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 		collect(100)
 		until(func() bool { return pauses[refs[0]] >= 200 && samples[refs[1]] > 3 })
 		if n := pauses[refs[1]]; n != 0 {
-			t.Errorf("the second task reports %d pauses too", n)
+			t.Errorf("pauses reported by the second task: got %d, want 0", n)
 		}
 		b.release(refs[0], wire.Release{Step: wire.StepFinish})
 		b.release(refs[0], wire.Release{Step: wire.StepDone})
@@ -119,7 +119,7 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 		collect(50)
 		until(func() bool { return pauses[refs[1]] >= 100 })
 		if pauses[refs[1]] >= 200 {
-			t.Errorf("the second task reports %d of 100 pauses since the first has ended: those of before are reported twice",
+			t.Errorf("pauses reported by the second task after the end of the first: got %d, want about 100",
 				pauses[refs[1]])
 		}
 	})
@@ -127,16 +127,16 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 
 // Metrics of the runtime are in the windows, and those of clock polling are with the metrics of the host.
 func TestMetricsOfTheProcessAreReported(t *testing.T) {
-	b, d := newBench(t), &probe{}
+	b, d := newHarness(t), &probe{}
 	ref := b.assign("t1", d, func(a *plan.Assignment) {
-		brief(0, 700*time.Millisecond)(a)
+		loadFor(0, 700*time.Millisecond)(a)
 		a.Task.Cell.Workload.Publishers.Rate = 20_000
 	})
-	b.begin(ref)
+	b.startTask(ref)
 	var waits uint64
 	var spin float64
 	until := func(step wire.Step) {
-		for e := range b.entries {
+		for e := range b.reports {
 			if s := e.Snapshot; s != nil {
 				spin += s.Host.AgentSpin
 				for _, w := range s.Windows {
@@ -154,7 +154,7 @@ func TestMetricsOfTheProcessAreReported(t *testing.T) {
 	b.release(ref, wire.Release{Step: wire.StepDrain})
 	until(wire.StepDrain)
 	if waits == 0 || spin == 0 {
-		t.Errorf("%d waits for a processor and %v cores of polling were reported", waits, spin)
+		t.Errorf("got %d waits of goroutines, %v cores of clock polling, want more than 0 of each", waits, spin)
 	}
-	b.end(ref)
+	b.finishTask(ref)
 }

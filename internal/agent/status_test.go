@@ -16,7 +16,7 @@ func TestASlotWithoutHeartbeatsIsStuck(t *testing.T) {
 	}{{nil, false}, {&now, false}, {&past, true}} {
 		one.reported.Store(x.reported)
 		if err := s.Stuck(); (err != nil) != x.stuck || err != nil && !strings.Contains(err.Error(), "a1") {
-			t.Errorf("with a heartbeat at %v: %v, want stuck %v", x.reported, err, x.stuck)
+			t.Errorf("last heartbeat at %v: got %v, want stuck %v", x.reported, err, x.stuck)
 		}
 	}
 }

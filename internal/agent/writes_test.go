@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// listening accepts one connection and sends it to accepted.
-func listening(t testing.TB) (address string, accepted <-chan net.Conn) {
+// listenOnce accepts one connection and sends it to accepted.
+func listenOnce(t testing.TB) (address string, accepted <-chan net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,10 +34,10 @@ func listening(t testing.TB) (address string, accepted <-chan net.Conn) {
 	return l.Addr().String(), all
 }
 
-// TestBlockedWritesCount proves that the time counts in which a write waits for a peer that does not read, and that all
-// bytes arrive. Writes that do not block count nothing.
+// TestBlockedWritesCount proves that the time is counted in which a write waits for a peer that does not read, and that
+// all bytes arrive. For writes that do not block, no time is counted.
 func TestBlockedWritesCount(t *testing.T) {
-	address, accepted := listening(t)
+	address, accepted := listenOnce(t)
 	var w drivers.Waiting
 	conn, err := countingWrites((&net.Dialer{}).DialContext)(drivers.WithWaiting(t.Context(), &w), "tcp", address)
 	if err != nil {
@@ -52,10 +52,10 @@ func TestBlockedWritesCount(t *testing.T) {
 		}
 	}
 	if w.Nanos() != 0 && runtime.GOOS != "windows" { // on Windows, a slow write counts as blocked
-		t.Errorf("100 writes of a byte waited for %v", time.Duration(w.Nanos()))
+		t.Errorf("counted time of 100 writes of a byte: got %v, want 0", time.Duration(w.Nanos()))
 	}
 	body := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
-	written, began := make(chan error, 1), time.Now()
+	written, begin := make(chan error, 1), time.Now()
 	go func() {
 		n, err := conn.Write(body)
 		if err == nil && n != len(body) {
@@ -64,8 +64,8 @@ func TestBlockedWritesCount(t *testing.T) {
 		written <- err
 	}()
 	for w.Nanos() < int64(50*time.Millisecond) { // it increases during the write
-		if time.Since(began) > hang {
-			t.Fatal("a write that is blocked does not count")
+		if time.Since(begin) > waitLimit {
+			t.Fatal("the time of a blocked write was not counted")
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -74,15 +74,15 @@ func TestBlockedWritesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-written; err != nil || !bytes.Equal(got[100:], body) {
-		t.Errorf("%v; what arrived differs: %v", err, !bytes.Equal(got[100:], body))
+		t.Errorf("got error %v, equal bytes: %v, want nil, true", err, bytes.Equal(got[100:], body))
 	}
-	if took := time.Since(began); w.Nanos() > int64(took) {
-		t.Errorf("waited for %v in %v", time.Duration(w.Nanos()), took)
+	if elapsed := time.Since(begin); w.Nanos() > int64(elapsed) {
+		t.Errorf("counted time: got %v, want at most the elapsed %v", time.Duration(w.Nanos()), elapsed)
 	}
 }
 
-// TestShortBlockedWritesCount proves that 1,000 writes to a simulated network count, each of which waits 75 µs for
-// space in the buffer.
+// TestShortBlockedWritesCount proves that short waits are counted: 1,000 writes to a simulated network, each of which
+// waits 75 µs for space in the buffer.
 func TestShortBlockedWritesCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := netsim.Dialer(func(context.Context, string, string) (net.Conn, error) {
@@ -95,14 +95,14 @@ func TestShortBlockedWritesCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
+		begin := time.Now()
 		for range 1000 {
 			if _, err := conn.Write(make([]byte, 1500)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if took := time.Since(began); took < 70*time.Millisecond || w.Nanos() != int64(took) {
-			t.Errorf("waited for %v in %v, in which nothing else took time", time.Duration(w.Nanos()), took)
+		if elapsed := time.Since(begin); elapsed < 70*time.Millisecond || w.Nanos() != int64(elapsed) {
+			t.Errorf("counted time: got %v, want the elapsed %v, at least 70 ms", time.Duration(w.Nanos()), elapsed)
 		}
 		_ = conn.Close()
 		time.Sleep(time.Second) // until the written bytes have arrived
@@ -112,7 +112,7 @@ func TestShortBlockedWritesCount(t *testing.T) {
 // TestCountedConnectionsFailAlike proves that a counted connection returns the same errors as a plain one.
 func TestCountedConnectionsFailAlike(t *testing.T) {
 	open := func(ctx context.Context) (conn, peer net.Conn) {
-		address, accepted := listening(t)
+		address, accepted := listenOnce(t)
 		conn, err := countingWrites((&net.Dialer{}).DialContext)(ctx, "tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -132,12 +132,12 @@ func TestCountedConnectionsFailAlike(t *testing.T) {
 			closed, _ := open(ctx)
 			_ = closed.Close()
 			if err := write(closed); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("closed: %v", err)
+				t.Errorf("write to a closed connection: got error %v, want net.ErrClosed", err)
 			}
-			late, _ := open(ctx)
-			_ = late.SetWriteDeadline(time.Now().Add(-time.Second))
-			if err := write(late); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("deadline: %v", err)
+			expired, _ := open(ctx)
+			_ = expired.SetWriteDeadline(time.Now().Add(-time.Second))
+			if err := write(expired); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("write after the deadline: got error %v, want os.ErrDeadlineExceeded", err)
 			}
 			reset, peer := open(ctx)
 			_ = peer.(*net.TCPConn).SetLinger(0)
@@ -146,7 +146,7 @@ func TestCountedConnectionsFailAlike(t *testing.T) {
 			var op *net.OpError
 			if !errors.As(err, &op) || op.Op != "write" || !errors.Is(err, syscall.EPIPE) &&
 				!errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("reset: %v", err)
+				t.Errorf("write to a reset connection: got error %v, want EPIPE or ECONNRESET", err)
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func BenchmarkWrites(b *testing.B) {
 	for name, ctx := range map[string]context.Context{"bare": b.Context(),
 		"counted": drivers.WithWaiting(b.Context(), &drivers.Waiting{})} {
 		b.Run(name, func(b *testing.B) {
-			address, accepted := listening(b)
+			address, accepted := listenOnce(b)
 			conn, err := countingWrites((&net.Dialer{}).DialContext)(ctx, "tcp", address)
 			if err != nil {
 				b.Fatal(err)
