@@ -16,8 +16,8 @@ values = sided(field: ${value:doublequote})
 
 side = (which) => values |> filter(fn: (r) => r.side == which)
 middle = (which) => side(which: which) |> ` + middle + ` |> group() |> keep(columns: ["cell", "_value"])
-least = (which) => side(which: which) |> min() |> group() |> keep(columns: ["cell", "_value"])
-most = (which) => side(which: which) |> max() |> group() |> keep(columns: ["cell", "_value"])
+lowest = (which) => side(which: which) |> min() |> group() |> keep(columns: ["cell", "_value"])
+highest = (which) => side(which: which) |> max() |> group() |> keep(columns: ["cell", "_value"])
 number = (which) => side(which: which) |> count() |> group() |> keep(columns: ["cell", "_value"])
 
 both = join(tables: {n: names, v: join(tables: {before: middle(which: "before"), after: middle(which: "after")}, on: ["cell"])}, on: ["cell"])
@@ -37,7 +37,7 @@ const spread = `bound = (which) => union(tables: [
   |> keep(columns: ["cell", "_value"])
   |> rename(columns: {_value: "bound"})
 
-span = (which) => join(tables: {least: least(which: which) |> rename(columns: {_value: "least"}), most: most(which: which) |> rename(columns: {_value: "most"})}, on: ["cell"])
+span = (which) => join(tables: {min: lowest(which: which) |> rename(columns: {_value: "min"}), max: highest(which: which) |> rename(columns: {_value: "max"})}, on: ["cell"])
 sure = (which) => join(tables: {n: number(which: which) |> rename(columns: {_value: "n"}), b: bound(which: which)}, on: ["cell"])
 range = (which) => join(tables: {s: span(which: which), n: sure(which: which)}, on: ["cell"])
 
@@ -45,8 +45,8 @@ ranges = join(tables: {before: range(which: "before"), after: range(which: "afte
 
 rows = join(tables: {v: both, r: ranges}, on: ["cell"])
   |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after,
-    least_before: r.least_before, most_before: r.most_before, n_before: r.n_before, bound_before: r.bound_before,
-    least_after: r.least_after, most_after: r.most_after, n_after: r.n_after, bound_after: r.bound_after}))
+    min_before: r.min_before, max_before: r.max_before, n_before: r.n_before, bound_before: r.bound_before,
+    min_after: r.min_after, max_after: r.max_after, n_after: r.n_after, bound_after: r.bound_after}))
 
 union(tables: [
   rows |> filter(fn: (r) => r.before == 0.0 and r.after != 0.0)
@@ -79,7 +79,7 @@ func comparison() *dashboard.DashboardBuilder {
 			" and r.run != ${after:doublequote}")).
 		WithVariable(aValue())
 	of := outcomes(eitherRun) + sides
-	before, after := [2]string{"least_before", "least before"}, [2]string{"least_after", "least after"}
+	before, after := [2]string{"min_before", "minimum before"}, [2]string{"min_after", "minimum after"}
 	return withAll(d,
 		number(look{title: "Geometric mean of ${value}, after / before",
 			doc: "Over the cells of both runs with values above zero. 1 is no change.", unit: none, width: 6,
@@ -126,8 +126,8 @@ func comparison() *dashboard.DashboardBuilder {
 			doc: "Change in percent, and the range of the repetitions. A difference may be noise if the ranges overlap or there are fewer than five repetitions. A value that was zero has no change in percent and is not sorted. ± is the maximum error from the clocks of the hosts.", unit: count, width: 24, height: 12,
 			query: of + spread, units: [][2]string{{"change", percent}, {"n_before", none},
 				{"n_after", none}},
-			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"},
-				{"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"},
+			names: [][2]string{before, {"max_before", "maximum before"}, {"n_before", "repetitions before"},
+				{"bound_before", "± before"}, after, {"max_after", "maximum after"}, {"n_after", "repetitions after"},
 				{"bound_after", "± after"}}}),
 		grid(look{title: "Cells with ${value} in only one run", doc: "Not shown in the panels above.", unit: none,
 			width: 10, height: 8, empty: "no such cells",

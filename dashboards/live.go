@@ -211,7 +211,7 @@ func agentPanels() []builder {
   |> group()
   |> pivot(rowKey: ["agent", "role", "_time"], columnKey: ["_field"], valueColumn: "_value")
   |> sort(columns: ["agent", "_time"])
-`, names: [][2]string{{"_time", "last heard"}, {"cpu", "processor"}, {"rss", "memory"}}, units: [][2]string{{"cpu", cores}, {"rss", bytesIEC}}}),
+`, names: [][2]string{{"_time", "last report"}, {"cpu", "processor"}, {"rss", "memory"}}, units: [][2]string{{"cpu", cores}, {"rss", bytesIEC}}}),
 	}
 }
 

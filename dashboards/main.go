@@ -23,7 +23,7 @@ type board struct {
 }
 
 var boards = []board{
-	{"live", live}, {"run", summary}, {"broker", axes}, {"compare", comparison}, {"nightly", nightly},
+	{"live", live}, {"run", summary}, {"broker", axes}, {"compare", comparison}, {"trend", trend},
 }
 
 func main() {

@@ -114,7 +114,7 @@ func TestDashboardsAnswer(t *testing.T) {
 		"run":     {"run": after.Plan().ID},
 		"broker":  {"run": before.Plan().ID, "broker": "rabbit", "axis": "axis_threads", "value": "consume.rate"},
 		"compare": {"after": after.Plan().ID, "before": before.Plan().ID},
-		"nightly": {"matrix": shownName},
+		"trend":   {"matrix": shownName},
 	}
 	outcomes, err := before.Outcomes()
 	if err != nil {
@@ -135,7 +135,7 @@ func TestDashboardsAnswer(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
-		if name == "nightly" {
+		if name == "trend" {
 			g.from = began.Add(-30 * 24 * time.Hour)
 		}
 		d := dashboardOf(t, file)

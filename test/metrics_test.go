@@ -226,14 +226,14 @@ func (g *grafana) remembers(scheduledRuns []planted) {
 	}
 	for _, value := range plantedValues {
 		g.chosen = map[string][]string{"matrix": {last.run.Name}, "cell": cells, "value": {value}, "worse": {"10"}}
-		drawn := g.panel("nightly", "${value} over scheduled runs")
+		drawn := g.panel("trend", "${value} over scheduled runs")
 		for _, x := range scheduledRuns {
 			rows := slices.DeleteFunc(slices.Clone(drawn),
 				func(r map[string]any) bool { return !r["_time"].(time.Time).Equal(x.outcomes[0].Ended) })
 			g.same(value+" of "+x.run.ID, rows, "name", "_value", of(x.metrics(g.t), value))
 		}
 		got := []string{}
-		for _, r := range g.panel("nightly", "Worse than the seven runs before") {
+		for _, r := range g.panel("trend", "Worse than the seven runs before") {
 			got = append(got, fmt.Sprintf("%v %v", strings.TrimPrefix(fmt.Sprint(r["run"]), last.run.ID), r["name"]))
 		}
 		slices.Sort(got)

@@ -41,7 +41,7 @@ func historyDigest(runs *string) *cobra.Command {
 - new cells, failed tasks, and rules that are not met, with the rules about a baseline.
 
 The digest is printed, and written as digest.md and digest.html into the directory of the run. If an InfluxDB is
-configured (--influx or the environment), alarms are also written there, as annotations of the nightly dashboard.
+configured (--influx or the environment), alarms are also written there, as annotations of the dashboard trend.
 To compare two runs, use ctl compare. As the hook of a schedule, digest needs no RUN: it uses the run of the hook.
 
 Exit codes, of which 3 to 8 need --fail-on-regression, and the first that applies is used:

@@ -89,8 +89,8 @@ union(tables: [
 `
 }
 
-func nightly() *dashboard.DashboardBuilder {
-	d := base("Nightly history", "nightly",
+func trend() *dashboard.DashboardBuilder {
+	d := base("Trend of a matrix", "trend",
 		"A matrix over its scheduled runs. A mark is a cell that was worse than the median of the seven runs before it by more than the chosen percentage. A rise from zero is also marked. This is not a test of significance.").
 		Time("now-30d", "now").
 		WithVariable(chosen("matrix", "Matrix", "name of the matrix", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and r._field == "agents")
