@@ -79,7 +79,7 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	}
 	for scheduledRun := scheduledRuns; scheduledRun > 0; scheduledRun-- {
 		p, past := run.Plan(), -24*time.Hour*time.Duration(scheduledRun)
-		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-night", p.Started.Add(past)
+		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-scheduled", p.Started.Add(past)
 		s := i.sink()
 		s.Begin(p)
 		for n, task := range p.Tasks() {

@@ -101,9 +101,9 @@ func TestControlCharactersOfOutput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"schedule add", []string{"schedule", "add", "--server", server, "--name", "night", "--cron", "@daily", "--tz",
-			"UTC", refusing}, "night"},
-		{"schedule show", []string{"schedule", "show", "--server", server, "night"},
+		{"schedule add", []string{"schedule", "add", "--server", server, "--name", "daily", "--cron", "@daily", "--tz",
+			"UTC", refusing}, "daily"},
+		{"schedule show", []string{"schedule", "show", "--server", server, "daily"},
 			`\x1b]0;OWNED\x07\x1b[2J\u009b2J\u202eDETUPER`},
 		{"cleanup", []string{"runs", "cleanup", left}, `queue�]0;OWNED`}, /* a table: display.Clean */
 		{"cleanup that fails", []string{"runs", "cleanup", "--yes", left}, `broker b: \x1b]0;OWNED`},

@@ -22,7 +22,7 @@ const hostile = `</script><b>|*x*|</b>`
 func scheduledRun(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(7, uint64(n)))
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3,
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%04d", n), Name: "nightly", Repeat: 3,
 		Axes:    []string{"mode"},
 		Started: time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, n)}
 	for i := range cells {
@@ -95,10 +95,10 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	}
 	s := d.Shifts[0]
 	if s.Cell != "mode=m1"+hostile || s.Value != "publish.rate" || s.Finding != compare.Worse ||
-		s.Since != "night-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
+		s.Since != "run-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
 		t.Errorf("%+v", s)
 	}
-	if want := "watermark: 0.4 → 0.8 with night-0038"; !slices.Contains(s.Causes, want) {
+	if want := "watermark: 0.4 → 0.8 with run-0038"; !slices.Contains(s.Causes, want) {
 		t.Errorf("causes are %q, want %q", s.Causes, want)
 	}
 	if d.Tested != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() != 1 {
@@ -106,7 +106,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 			d.Subject, d.Worse())
 	}
 	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" ||
-		!strings.HasSuffix(marks[0].Text, ", since night-0038") {
+		!strings.HasSuffix(marks[0].Text, ", since run-0038") {
 		t.Errorf("the remarks for drawings are %+v", marks)
 	}
 	var md, html, text bytes.Buffer
@@ -115,7 +115,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"# nightly: 1 worse", "since night-0038, 2026-02-08 02:00 UTC",
+	for _, want := range []string{"# nightly: 1 worse", "since run-0038, 2026-02-08 02:00 UTC",
 		"watermark: 0.4 → 0.8"} {
 		if !strings.Contains(strings.ReplaceAll(md.String(), "\\", ""), want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, &md)
@@ -132,7 +132,7 @@ func TestQuietScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	d := made(t, root, scheduledRun(t, root, 0, 2, func(int, *plan.Outcome) {}))
 	if d.Title() != "nightly: no earlier runs to compare with" || len(d.New) != 2 || d.Tested != 0 {
-		t.Errorf("the first night: %q, %+v", d.Title(), d)
+		t.Errorf("the first run: %q, %+v", d.Title(), d)
 	}
 	var last compare.Recorded
 	for n := 1; n < 30; n++ {
@@ -140,7 +140,7 @@ func TestQuietScheduledRuns(t *testing.T) {
 	}
 	if d = made(t, root, last); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 ||
 		d.Tested != 8 {
-		t.Errorf("a stable night: %q, %+v", d.Title(), d)
+		t.Errorf("an unchanged run: %q, %+v", d.Title(), d)
 	}
 	last = scheduledRun(t, root, 30, 3, func(cell int, o *plan.Outcome) {
 		if cell == 0 && o.Repetition == 2 {
@@ -150,6 +150,6 @@ func TestQuietScheduledRuns(t *testing.T) {
 	d = made(t, root, last)
 	if d.Title() != "nightly: 1 problem" || len(d.New) != 1 || !strings.Contains(d.New[0], "m2") ||
 		!strings.Contains(d.Problems[0], "3 confirmed") {
-		t.Errorf("a night with a new cell and a failure: %q, new %q, problems %q", d.Title(), d.New, d.Problems)
+		t.Errorf("a run with a new cell and a failure: %q, new %q, problems %q", d.Title(), d.New, d.Problems)
 	}
 }

@@ -19,7 +19,7 @@ func TestIncompleteRunIsReported(t *testing.T) {
 	root := t.TempDir()
 	last := scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
 	run := last.Run
-	run.ID, run.Started = "night-0001", run.Started.AddDate(0, 0, 1)
+	run.ID, run.Started = "run-0001", run.Started.AddDate(0, 0, 1)
 	never := run.Cells[0]
 	never.ID, never.Index = "0123456789ab", 1
 	run.Cells = append(slices.Clone(run.Cells), never)
@@ -67,7 +67,7 @@ func TestLaterRunsAreIgnored(t *testing.T) {
 		}
 	}
 	d := made(t, root, slow)
-	if len(d.Shifts) != 1 || d.Shifts[0].Value != "publish.rate" || d.Shifts[0].Since != "night-0014" {
+	if len(d.Shifts) != 1 || d.Shifts[0].Value != "publish.rate" || d.Shifts[0].Since != "run-0014" {
 		t.Fatalf("of %d series it says %+v", d.Tested, d.Shifts)
 	}
 }
@@ -97,7 +97,7 @@ func TestBacklogIsReportedFirst(t *testing.T) {
 	}
 	d := made(t, root, last)
 	want := []string{"worse: mode=m1" + hostile +
-		": consume.rate, e2e.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
+		": consume.rate, e2e.p99: numeric in 36 of 36 runs, backlog since run-0036 (4 runs)"}
 	if got := lines(d); !slices.Equal(got, want) || d.Worse() != 1 || d.Title() != "nightly: 1 worse" {
 		t.Errorf("%s: %q, want %q", d.Title(), got, want)
 	}
@@ -123,11 +123,11 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 		})
 	}
 	want := []string{
-		"worse: 5 cells: publish.p99: numeric in 13 of 13 runs, only a bound since night-0013 (1 run)",
-		"worse: mode=m1" + hostile + ": publish.rate: numeric in 12 of 12 runs, client-bound since night-0012 (2 runs)",
-		"worse: mode=m6" + hostile + ": publish.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
+		"worse: 5 cells: publish.p99: numeric in 13 of 13 runs, only a bound since run-0013 (1 run)",
+		"worse: mode=m1" + hostile + ": publish.rate: numeric in 12 of 12 runs, client-bound since run-0012 (2 runs)",
+		"worse: mode=m6" + hostile + ": publish.rate: numeric in 13 of 13 runs, missing since run-0013 (1 run)",
 		"better: mode=m4" + hostile +
-			": publish.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
+			": publish.rate: client-bound in 12 of 12 runs, numeric since run-0012 (2 runs)",
 	}
 	if got := lines(made(t, root, last)); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -220,11 +220,11 @@ func TestMaximumSizeOfJSON(t *testing.T) {
 
 // A broker that was down changes the status of every cell. The output for programs still has its lines.
 func TestManyCellsWithOneStatus(t *testing.T) {
-	d := Digest{Run: "night-0009"}
+	d := Digest{Run: "run-0009"}
 	for n := range 600 {
 		d.Statuses = append(d.Statuses, Status{Cells: []string{fmt.Sprintf("broker=rabbit mode=confirm-window nodes=3 threads=25 size=%d", n)},
 			Count: 1, Values: []string{"publish.rate"}, Finding: compare.Worse,
-			StatusChange: history.StatusChange{Before: "numeric", Status: "invalid", Since: "night-0009"}})
+			StatusChange: history.StatusChange{Before: "numeric", Status: "invalid", Since: "run-0009"}})
 	}
 	d.mergeStatuses()
 	var text bytes.Buffer

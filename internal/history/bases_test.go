@@ -23,11 +23,11 @@ func TestBasesOfRules(t *testing.T) {
 	run.Cells[1].Require = []plan.Rule{{Text: "publish.rate no worse than baseline release by 5%"},
 		{Text: "lost no worse than baseline by 5%"}}
 	s := Of(root)
-	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0001"}); err != nil {
+	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "run-0001"}); err != nil {
 		t.Fatal(err)
 	}
 	all := s.Bases(run)
-	if len(all) != 2 || all[0].Name != "nightly" || all[0].Why != "" || all[0].Run != "night-0001" ||
+	if len(all) != 2 || all[0].Name != "nightly" || all[0].Why != "" || all[0].Run != "run-0001" ||
 		all[1].Name != "release" || !strings.Contains(all[1].Why, "ctl history baseline set RUN") {
 		t.Fatalf("%+v", all)
 	}

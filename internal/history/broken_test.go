@@ -54,7 +54,7 @@ func TestTruncatedStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, asked := s.Answer(plan.HistoryQuery{Value: "publish.rate"})
-		added := s.Add(context.Background(), "night-0003")
+		added := s.Add(context.Background(), "run-0003")
 		for what, err := range map[string]error{"asked": asked, "added": added} {
 			if err != nil && !errors.Is(err, ErrDamaged) {
 				t.Errorf("cut at %d, %s: %v", at, what, err)

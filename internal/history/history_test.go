@@ -28,7 +28,7 @@ var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 func scheduledRun(t testing.TB, root string, n, cells, repeat int,
 	make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat,
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%04d", n), Name: "nightly", Repeat: repeat,
 		Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
 	for i := range cells {
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i,
@@ -132,7 +132,7 @@ func TestMetricsRoundTrip(t *testing.T) {
 	s := Of(root)
 	unknown := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
 	for n, unit := range []string{"count", "pages"} {
-		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 1,
+		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%04d", n), Name: "nightly", Repeat: 1,
 			Started: began.AddDate(0, 0, n), Metrics: plan.Metrics{{Name: "segments", Unit: unit, Doc: "d"}},
 			Cells: []plan.Cell{{ID: "abc", Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")}}}}
 		r, err := runs.Create(root, run)
@@ -220,8 +220,8 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	}
 	elsewhere := t.TempDir()
 	scheduledRun(t, elsewhere, 3, 1, 1, nothing)
-	if err := os.CopyFS(filepath.Join(root, "night-0003"),
-		os.DirFS(filepath.Join(elsewhere, "night-0003"))); err != nil {
+	if err := os.CopyFS(filepath.Join(root, "run-0003"),
+		os.DirFS(filepath.Join(elsewhere, "run-0003"))); err != nil {
 		t.Fatal(err)
 	}
 	if in := fresh(t, s); in.Runs != 2 {
@@ -231,7 +231,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	if len(before.Cells) != 3 || before.Runs != 2 {
 		t.Errorf("%d cells of %d runs: want 3 of 2", len(before.Cells), before.Runs)
 	}
-	if err := s.SetBaseline(plan.Baseline{Name: "good", Run: "night-0003"}); err != nil {
+	if err := s.SetBaseline(plan.Baseline{Name: "good", Run: "run-0003"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, rebuild := range []bool{false, true, true} {
@@ -241,11 +241,11 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "publish.rate"})); d != "" {
 			t.Errorf("reindexing (rebuild: %v) changes the history: %s", rebuild, d)
 		}
-		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "night-0003" {
+		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "run-0003" {
 			t.Errorf("baselines %+v, %v", b, err)
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(root, "night-0003")); err != nil {
+	if err := os.RemoveAll(filepath.Join(root, "run-0003")); err != nil {
 		t.Fatal(err)
 	}
 	if in, err := s.Reindex(t.Context(), false); err != nil || in.Gone != 1 ||
@@ -432,10 +432,10 @@ func TestSeriesNameChangedSettings(t *testing.T) {
 		t.Fatalf("series %+v", all)
 	}
 	c := all[0]
-	if len(c.Changes) != 1 || c.Points[c.Changes[0].At].Run != "night-0020" {
-		t.Fatalf("changes %+v: want one, with night-0020", c.Changes)
+	if len(c.Changes) != 1 || c.Points[c.Changes[0].At].Run != "run-0020" {
+		t.Fatalf("changes %+v: want one, with run-0020", c.Changes)
 	}
-	if causes := c.Causes(c.Changes[0].At); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with night-0020"}) {
+	if causes := c.Causes(c.Changes[0].At); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with run-0020"}) {
 		t.Errorf("causes %q", causes)
 	}
 }
@@ -448,7 +448,7 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	for n := 0; n < ids; {
 		err := s.update(func(tx *bbolt.Tx) error {
 			for some := 0; n < ids && some < 20_000; n, some = n+1, some+cells {
-				run := plan.Run{ID: fmt.Sprintf("night-%04d", n), Name: "nightly",
+				run := plan.Run{ID: fmt.Sprintf("run-%04d", n), Name: "nightly",
 					Started: began.Add(time.Duration(n) * time.Hour)}
 				var outcomes []plan.Outcome
 				for i := range cells {

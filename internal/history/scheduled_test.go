@@ -44,7 +44,7 @@ func TestWindowOfAlarmsCountsScheduledRuns(t *testing.T) {
 			alarms := 0
 			for _, x := range trendsOf(t, s).Series {
 				for _, c := range x.Changes {
-					if !c.Alarm || x.Points[c.At].Run != "night-0018" || x.Cell.Name() != "mode=m1" {
+					if !c.Alarm || x.Points[c.At].Run != "run-0018" || x.Cell.Name() != "mode=m1" {
 						t.Errorf("%s: %+v", x.Cell.Name(), c)
 					}
 					alarms++
@@ -92,7 +92,7 @@ func TestBaselineRestartsTheSpread(t *testing.T) {
 	if runs, relative := spread(6); runs != 12 || relative < 0.15 {
 		t.Errorf("without a baseline: %.3f of %d runs; want both levels", relative, runs)
 	}
-	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0006"}); err != nil {
+	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "run-0006"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, like := range []int{6, 11} {

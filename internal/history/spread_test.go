@@ -48,7 +48,7 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 	s := Of(root)
 	fresh(t, s)
 	cell := run.Cells[0].ID
-	all, err := s.spreads(cell, []string{"publish.rate", "lost"}, "night-0000", nil, began.AddDate(0, 0, 11), "night-0011")
+	all, err := s.spreads(cell, []string{"publish.rate", "lost"}, "run-0000", nil, began.AddDate(0, 0, 11), "run-0011")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 		math.Abs(*got.Relative-0.0158143) > 1e-6 {
 		t.Errorf("five runs with a deviation of 15.8: %+v", got)
 	}
-	with, err := s.spreads(cell, []string{"publish.rate"}, "night-0000", nil, began.AddDate(0, 0, 15), "night-0011")
+	with, err := s.spreads(cell, []string{"publish.rate"}, "run-0000", nil, began.AddDate(0, 0, 15), "run-0011")
 	if err != nil || with["publish.rate"].Runs != 6 || with["publish.rate"].Backlogs != 2 {
 		t.Errorf("one more run with a number, and two with a backlog: %+v, %v", with, err)
 	}
@@ -68,7 +68,7 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 		all["publish.rate"].Runs != 0 {
 		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
 	}
-	if all, err = s.spreads("none", []string{"publish.rate"}, "night-0000", nil, began); err != nil || len(all) != 0 {
+	if all, err = s.spreads("none", []string{"publish.rate"}, "run-0000", nil, began); err != nil || len(all) != 0 {
 		t.Errorf("of a cell that was never run: %+v, %v", all, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestBacklogsOfEvenRepetitions(t *testing.T) {
 			}
 			s := Of(root)
 			fresh(t, s)
-			all, err := s.spreads(cell, []string{value}, "night-0000", nil, began.AddDate(0, 0, 8))
+			all, err := s.spreads(cell, []string{value}, "run-0000", nil, began.AddDate(0, 0, 8))
 			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil ||
 				!(got.Deviation < 10) {
 				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value,

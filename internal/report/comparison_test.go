@@ -26,7 +26,7 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 	t.Helper()
 	var runs []compare.Recorded
 	for side, id := range ids {
-		run := plan.Run{ID: id, Name: "night", Repeat: 8, Axes: []string{"broker", "mode"},
+		run := plan.Run{ID: id, Name: "nightly", Repeat: 8, Axes: []string{"broker", "mode"},
 			Started: time.Date(2026, 1, 2+side, 2, 0, 0, 0, time.UTC)}
 		var outcomes []plan.Outcome
 		for i, mode := range []string{"fast", "slow", "two", "alone", "broken"} {

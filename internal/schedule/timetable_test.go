@@ -31,7 +31,7 @@ func TestSlots(t *testing.T) {
 		cron, zone, after string
 		want              []string
 	}{
-		"every night": {"0 2 * * *", "Europe/Berlin", "2026-11-21T00:00:00+01:00",
+		"every day": {"0 2 * * *", "Europe/Berlin", "2026-11-21T00:00:00+01:00",
 			[]string{"2026-11-21T02:00:00+01:00", "2026-11-22T02:00:00+01:00"}},
 		"the slot itself is not after it": {"0 2 * * *", "Europe/Berlin", "2026-11-21T02:00:00+01:00",
 			[]string{"2026-11-22T02:00:00+01:00"}},
