@@ -153,7 +153,7 @@ func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	}
 	for _, line := range x.Found {
 		if !strings.HasSuffix(line, ", flagged client-bound") {
-			t.Errorf("no doubt in %q", line)
+			t.Errorf("no flag in %q", line)
 		}
 	}
 }

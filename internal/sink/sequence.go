@@ -36,9 +36,9 @@ type windowKey struct {
 
 // window has the data of one second.
 type window struct {
-	data         record.Window
-	expected     int64 // deliveries that the sent messages lead to
-	listed, bare bool  // listed: in sequence.written; bare: without distributions
+	data            record.Window
+	expected        int64 // deliveries that the sent messages lead to
+	listed, thinned bool  // listed: in sequence.written; thinned: without distributions
 }
 
 func (w *window) end() time.Duration { return time.Duration(w.data.Start + w.data.Length) }
@@ -54,7 +54,7 @@ func (q *sequence) add(o *record.Window, subscriptions int) {
 	w.expected += int64(subscriptions) * (o.Counts[record.Sent] - o.Counts[record.Returned] - o.Counts[record.Rejected])
 	sum := *o
 	sum.Published, sum.Delivered = nil, nil // no point has them
-	if w.bare {
+	if w.thinned {
 		clear(sum.Hists[:])
 	}
 	w.data.Add(&sum)
@@ -97,7 +97,7 @@ func (q *sequence) take(filled, limit time.Duration) []*window {
 func (q *sequence) forget(at time.Duration) {
 	n := 0
 	for ; n < len(q.written) && q.written[n].end()+keep < at; n++ {
-		q.written[n].bare = true
+		q.written[n].thinned = true
 		clear(q.written[n].data.Hists[:])
 	}
 	q.written = q.written[n:]

@@ -184,7 +184,7 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 				if i < len(at.Flows) && at.Flows[i].Known {
 					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
 					line.Points = append(line.Points,
-						chart.Point{X: x, Y: y, Bare: true,
+						chart.Point{X: x, Y: y, NoMarker: true,
 							Title: fmt.Sprintf("%.0f s: %s %s", x, wholeNumber(y), line.Name)})
 				}
 			}

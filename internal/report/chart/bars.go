@@ -25,7 +25,7 @@ type Bar struct {
 	Low, High float64 // interval; equal: unknown
 	Look      int
 	Shape     Shape  // on a logarithmic axis
-	Flagged   bool   // drawn as doubtful
+	Flagged   bool   // drawn pale, with a dashed border
 	Text      string // beside the bar or sign; if Absent, instead of it
 	Absent    bool
 	Title     string
@@ -131,7 +131,7 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 			class += " m hollow bar"
 		}
 		if v.Flagged {
-			class += " doubt"
+			class += " flagged"
 		}
 		c.rect(class, f.left, y+1.5, x-f.left, barHeight-3, v.Title)
 		if v.High > v.Low {

@@ -83,7 +83,7 @@ func percentiles() Plot {
 	var l Line
 	for i := range 8 {
 		l.Points = append(l.Points, Point{X: 1 - math.Pow(10, -float64(i)/2), Y: 0.001 * math.Pow(2, float64(i)),
-			Bare: i%2 == 1})
+			NoMarker: i%2 == 1})
 	}
 	p.Series = []Line{l}
 	return p
@@ -147,9 +147,10 @@ func TestPointWithoutLineHasASign(t *testing.T) {
 		points []Point
 		signs  int
 	}{
-		{[]Point{{X: 1, Y: 1, Bare: true}}, 1},
-		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}}, 0},
-		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}, {X: 4, Y: 1, Bare: true, Break: true}}, 1},
+		{[]Point{{X: 1, Y: 1, NoMarker: true}}, 1},
+		{[]Point{{X: 1, Y: 1, NoMarker: true}, {X: 2, Y: 1, NoMarker: true}}, 0},
+		{[]Point{{X: 1, Y: 1, NoMarker: true}, {X: 2, Y: 1, NoMarker: true},
+			{X: 4, Y: 1, NoMarker: true, Break: true}}, 1},
 	} {
 		svg := Plot{Series: []Line{{Points: c.points}}}.SVG()
 		if got := strings.Count(svg, `<g class="m `); got != c.signs {

@@ -30,13 +30,13 @@ type Line struct {
 
 // Point is one value. Title describes it as text.
 type Point struct {
-	X, Y    float64
-	Low     float64 // interval with High; equal: unknown
-	High    float64
-	Flagged bool // drawn with a ring
-	Bare    bool // no marker
-	Break   bool // no line from the previous point
-	Title   string
+	X, Y     float64
+	Low      float64 // interval with High; equal: unknown
+	High     float64
+	Flagged  bool // drawn with a ring
+	NoMarker bool
+	Break    bool // no line from the previous point
+	Title    string
 }
 
 // Band is a range of the X axis.
@@ -201,7 +201,7 @@ func (l Line) draw(c *canvas, f frame) {
 			c.line(class, x-3, f.py(p.Low), x+3, f.py(p.Low))
 			c.line(class, x-3, f.py(p.High), x+3, f.py(p.High))
 		}
-		if l.Shape != NoMark && !p.Bare || l.alone(i) {
+		if l.Shape != NoMark && !p.NoMarker || l.alone(i) {
 			c.marker(l.Look, l.Shape, p.Flagged, f.px(p.X), f.py(p.Y), p.Title)
 		}
 	}

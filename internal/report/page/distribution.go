@@ -139,8 +139,8 @@ func percentiles(h *record.Hist) (points []chart.Point) {
 	}
 	slices.Sort(at)
 	for _, q := range slices.Compact(at) {
-		p := chart.Point{X: q, Y: seconds(h.Quantile(q)), Bare: named[q] == ""}
-		if !p.Bare {
+		p := chart.Point{X: q, Y: seconds(h.Quantile(q)), NoMarker: named[q] == ""}
+		if !p.NoMarker {
 			p.Title = named[q] + ": " + display.Seconds(p.Y)
 		}
 		points = append(points, p)

@@ -1,6 +1,6 @@
 // Package page writes the report of one or several runs as one HTML file without external resources. It has the tables
 // of the terminal, drawings of them over each axis, and for each cell its verdict, distributions, time series and
-// events. All numbers are from the record, and doubtful ones are marked.
+// events. All numbers are from the record, and flagged ones are marked.
 //
 // Its Content-Security-Policy permits no requests and no script but report.Script, and all text of users is escaped.
 // The same records give the same bytes.
