@@ -207,13 +207,13 @@ const everything = "lockstep-"
 // targets returns the distinct brokers of a matrix or a record, and the name prefix of the leftovers to remove.
 func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, targets []*target, err error) {
 	var run plan.Run
-	var marks []runs.Mark
+	var timeline []runs.TimelineEvent
 	recorded := true
 	if info, missing := os.Stat(of); missing == nil && info.Mode().IsRegular() || strings.HasSuffix(of, ".cue") {
 		recorded = false
 		run, err = expand(c.Context(), of, o.narrow)
 	} else {
-		run, marks, err = o.record(c, of)
+		run, timeline, err = o.record(c, of)
 	}
 	if err != nil {
 		return "", nil, err
@@ -237,8 +237,8 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 		add(broker)
 	}
 	attempts := map[string][]string{} // by task: names at a broker contain the attempt
-	for _, m := range marks {
-		if m.Kind == runs.MarkStart {
+	for _, m := range timeline {
+		if m.Kind == runs.TimelineStart {
 			attempts[m.Task] = append(attempts[m.Task], m.Name)
 		}
 	}
@@ -255,7 +255,7 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 
 // record expands the matrix of a recorded run again, because the record contains no secrets. It asks for consent if
 // this ctl did not create the run.
-func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
+func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.TimelineEvent, error) {
 	switch {
 	case o.run != "":
 		return plan.Run{}, nil, usageErrorf("--run with a record: a record belongs to one run; omit --run")
@@ -266,7 +266,7 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 	if err != nil {
 		return plan.Run{}, nil, err
 	}
-	marks, err := record.Marks()
+	timeline, err := record.Timeline()
 	if err != nil {
 		return plan.Run{}, nil, err
 	}
@@ -279,5 +279,5 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 			fmt.Errorf("clean up with the record of %s, or with a matrix of its brokers: ctl runs cleanup --run %s FILE: %w",
 				id, id, err)
 	}
-	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)
+	return s.Run, timeline, consent(c, o.yes, record.Plan(), s.Run)
 }

@@ -83,7 +83,8 @@ func TestReplayDuringARun(t *testing.T) {
 	}
 	for i, want := range []int{1, 2, 2} { // points of the beginning and of the end
 		if i == 1 {
-			if err := record.Mark(runs.Mark{At: time.Now(), Kind: runs.MarkEnd, Text: "done"}); err != nil {
+			end := runs.TimelineEvent{At: time.Now(), Kind: runs.TimelineEnd, Text: "done"}
+			if err := record.AddEvent(end); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -41,7 +41,7 @@ func TestResumeInTheFolderOfTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := running.Hold(); err != nil { // as the ctl that runs it
+	if err := running.Lock(); err != nil { // as the ctl that runs it
 		t.Fatal(err)
 	}
 	if code, output := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
@@ -70,8 +70,8 @@ func TestResumeInTheFolderOfTheRun(t *testing.T) {
 	}
 
 	// A complete run is not executed again, and its timeline does not change.
-	marks := filepath.Join(folder, "latest", "timeline.jsonl")
-	before, err := os.ReadFile(marks)
+	timeline := filepath.Join(folder, "latest", "timeline.jsonl")
+	before, err := os.ReadFile(timeline)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestResumeInTheFolderOfTheRun(t *testing.T) {
 		!strings.Contains(output, "\n1 task: 1 valid") {
 		t.Errorf("a complete run: exit code %d:\n%s", code, output)
 	}
-	if after, err := os.ReadFile(marks); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(timeline); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a complete run was run: %v\n%s", err, after)
 	}
 

@@ -699,9 +699,9 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 	if o.server.url != "" { // the fleet prevents that
 		return nil
 	}
-	switch err := record.Hold(); {
-	case errors.Is(err, runs.ErrHeld):
-		return fmt.Errorf("resume %s: %w; wait until it ends, or stop it first", id, runs.ErrHeld)
+	switch err := record.Lock(); {
+	case errors.Is(err, runs.ErrLocked):
+		return fmt.Errorf("resume %s: %w; wait until it ends, or stop it first", id, runs.ErrLocked)
 	case err != nil:
 		return fmt.Errorf("resume %s: %w", id, err)
 	}

@@ -157,8 +157,8 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	if _, err := printResults(out, run, shown); err != nil {
 		return err
 	}
-	marks, err := run.Marks()
-	if end, ended := runs.EndOf(marks); ended && end.Text != string(wire.EndDone) {
+	timeline, err := run.Timeline()
+	if end, ended := runs.EndOf(timeline); ended && end.Text != string(wire.EndDone) {
 		fmt.Fprintln(out, display.Clean("the run has ended: "+end.Text+because(end.Detail)))
 	}
 	return err

@@ -18,19 +18,19 @@ func TestShowPrintsTheEndOfTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "the run has ended: quarantined: controllers failed 2 times with cell a=1"
-	for i, m := range []runs.Mark{
-		{Kind: runs.MarkEnd, Text: "quarantined", Detail: "controllers failed 2 times with cell a=1"},
-		{Kind: runs.MarkStart, Task: "c-r1", Name: "again", Attempt: 1},
-		{Kind: runs.MarkEnd, Text: "done"},
+	for i, m := range []runs.TimelineEvent{
+		{Kind: runs.TimelineEnd, Text: "quarantined", Detail: "controllers failed 2 times with cell a=1"},
+		{Kind: runs.TimelineStart, Task: "c-r1", Name: "again", Attempt: 1},
+		{Kind: runs.TimelineEnd, Text: "done"},
 	} {
 		m.At = run.Started.Add(time.Duration(i) * time.Second)
-		if err := record.Mark(m); err != nil {
+		if err := record.AddEvent(m); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
 		if code := Ctl(t.Context(), []string{"show", "--runs", root, "r"}, nil, &out, &out); code != ExitOK ||
 			strings.Contains(out.String(), want) != (i == 0) {
-			t.Errorf("after mark %d: code %d:\n%s", i+1, code, out.String())
+			t.Errorf("after event %d: code %d:\n%s", i+1, code, out.String())
 		}
 	}
 }

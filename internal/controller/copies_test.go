@@ -36,9 +36,9 @@ func TestAStandbyCopiesRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			all, err := copied.Outcomes()
-			marks, err2 := copied.Marks()
-			if err != nil || err2 != nil || len(all) != 2 || len(marks) != 3 { // two beginnings and one end
-				t.Errorf("the copy has %d outcomes and %d marks, %v, %v", len(all), len(marks), err, err2)
+			timeline, err2 := copied.Timeline()
+			if err != nil || err2 != nil || len(all) != 2 || len(timeline) != 3 { // two beginnings and one end
+				t.Errorf("the copy has %d outcomes and %d events, %v, %v", len(all), len(timeline), err, err2)
 			}
 			stop()
 			if err := <-ended; err != nil {

@@ -93,8 +93,8 @@ func TestARunIsQuarantinedWhenControllersFailAtOneTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		marks, err := kept.Marks()
-		if end, ended := runs.EndOf(marks); err != nil || !ended || end.Text != s.State || end.Detail != s.Detail {
+		timeline, err := kept.Timeline()
+		if end, ended := runs.EndOf(timeline); err != nil || !ended || end.Text != s.State || end.Detail != s.Detail {
 			t.Errorf("a copy has its end as %+v, %v, %v", end, ended, err)
 		}
 		if s := l.ended(next.ID); s.State != string(wire.EndDone) || s.Failed != 0 {

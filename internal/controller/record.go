@@ -194,12 +194,12 @@ func (f *recorder) plan(e wire.Entry) error {
 	}
 	f.dir, f.rounds, f.state = dir, dir.Rounds(), runview.New(run)
 	if f.owns {
-		if err := dir.Hold(); err != nil {
+		if err := dir.Lock(); err != nil {
 			return err
 		}
 	}
-	marks, err := dir.Marks()
-	f.resumed = len(marks) > 0 || err != nil
+	timeline, err := dir.Timeline()
+	f.resumed = len(timeline) > 0 || err != nil
 	f.points.Begin(run)
 	return nil
 }
@@ -224,7 +224,7 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 		if e.End == nil {
 			return Progress{}, nil
 		}
-		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason),
+		if err = f.dir.AddEvent(runs.TimelineEvent{At: e.At, Kind: runs.TimelineEnd, Text: string(e.End.Reason),
 			Detail: e.End.Detail}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
 		}
@@ -245,19 +245,19 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	if err != nil {
 		return err
 	}
-	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents,
+	m := runs.TimelineEvent{At: e.At, Kind: runs.TimelineStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents,
 		Attempt: f.dir.Attempt(e.Task)}
 	if e.Load != nil {
 		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 	}
-	if err := f.dir.Mark(m); err != nil {
+	if err := f.dir.AddEvent(m); err != nil {
 		return err
 	}
 	f.points.Start(startOf(t, m))
 	return nil
 }
 
-func startOf(t plan.Task, m runs.Mark) sink.Start {
+func startOf(t plan.Task, m runs.TimelineEvent) sink.Start {
 	if m.Rate > 0 {
 		t = t.Step(m.Rate, m.Measure)
 	}
@@ -266,7 +266,8 @@ func startOf(t plan.Task, m runs.Mark) sink.Start {
 
 func (f *recorder) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
-	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Attempt, Text: e.Detail})
+	return f.dir.AddEvent(runs.TimelineEvent{At: e.At, Kind: runs.TimelineGiveUp, Task: e.Task, Name: e.Attempt,
+		Text: e.Detail})
 }
 
 // endAttempt stores an attempt that does not count.
@@ -354,12 +355,12 @@ func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Dur
 
 // replayAll passes all points of a run to a sink. It does not wait until they are written.
 func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
-	marks, err := dir.Marks()
+	timeline, err := dir.Timeline()
 	if err != nil {
 		return err
 	}
-	byTask := map[string][]runs.Mark{} // "": of the run itself
-	for _, m := range marks {
+	byTask := map[string][]runs.TimelineEvent{} // "": of the run itself
+	for _, m := range timeline {
 		byTask[m.Task] = append(byTask[m.Task], m)
 	}
 	points.Begin(dir.Plan())
@@ -372,7 +373,7 @@ func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
 		}
 	}
 	for _, m := range byTask[""] {
-		if m.Kind == runs.MarkEnd {
+		if m.Kind == runs.TimelineEnd {
 			points.End(m.At, m.Text)
 		}
 	}
@@ -380,10 +381,10 @@ func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
 }
 
 // replayTask passes the points of all attempts and of the outcome of a task to a sink.
-func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, marks []runs.Mark, points *sink.Sink) error {
-	for _, m := range marks {
+func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, events []runs.TimelineEvent, points *sink.Sink) error {
+	for _, m := range events {
 		switch m.Kind {
-		case runs.MarkStart:
+		case runs.TimelineStart:
 			points.Start(startOf(t, m))
 			err := dir.Snapshots(t.ID, m.Name, func(s record.Snapshot) error {
 				err := points.AwaitSpace(ctx)
@@ -395,7 +396,7 @@ func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, marks []runs.Ma
 			if err != nil {
 				return err
 			}
-		case runs.MarkGiveUp:
+		case runs.TimelineGiveUp:
 			points.GiveUp(t.ID, m.At, m.Text)
 		}
 	}
@@ -510,9 +511,9 @@ func copied(root string, r wire.RunState) bool {
 	if err != nil {
 		return false
 	}
-	marks, err := run.Marks()
-	return err == nil && slices.ContainsFunc(marks,
-		func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
+	timeline, err := run.Timeline()
+	return err == nil && slices.ContainsFunc(timeline,
+		func(m runs.TimelineEvent) bool { return m.Kind == runs.TimelineEnd && !m.At.Before(r.Submitted) })
 }
 
 // end stores the result of a copy: complete, or to be retried later.

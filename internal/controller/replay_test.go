@@ -93,17 +93,18 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 	points.Begin(run)
 	at := run.Started
 	for _, task := range run.Tasks() {
-		m := runs.Mark{At: at.Add(time.Second), Kind: runs.MarkStart, Task: task.ID, Name: "first", Attempt: 1}
-		stop := runs.Mark{At: at.Add(2 * time.Second), Kind: runs.MarkGiveUp, Task: task.ID, Name: "first",
+		m := runs.TimelineEvent{At: at.Add(time.Second), Kind: runs.TimelineStart, Task: task.ID, Name: "first",
+			Attempt: 1}
+		stop := runs.TimelineEvent{At: at.Add(2 * time.Second), Kind: runs.TimelineGiveUp, Task: task.ID, Name: "first",
 			Text: "an agent was lost"}
-		if err := errors.Join(dir.Mark(m), dir.Mark(stop)); err != nil {
+		if err := errors.Join(dir.AddEvent(m), dir.AddEvent(stop)); err != nil {
 			t.Fatal(err)
 		}
 		points.Start(startOf(task, m))
 		points.GiveUp(task.ID, stop.At, stop.Text)
 		at = stop.At
 	}
-	if err := dir.Mark(runs.Mark{At: at, Kind: runs.MarkEnd, Text: "done"}); err != nil {
+	if err := dir.AddEvent(runs.TimelineEvent{At: at, Kind: runs.TimelineEnd, Text: "done"}); err != nil {
 		t.Fatal(err)
 	}
 	points.End(at, "done")
@@ -259,8 +260,8 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 		"timeout":     {prepare: ended(late), cause: late.Error()},
 		"interrupted": {prepare: ended(nil), cause: "interrupted"},
 		"unreadable": {prepare: func(t *testing.T, f *recorder) context.Context {
-			marks := filepath.Join(f.dir.Dir(), "timeline.jsonl")
-			if err := errors.Join(os.Remove(marks), os.Mkdir(marks, 0o755)); err != nil {
+			timeline := filepath.Join(f.dir.Dir(), "timeline.jsonl")
+			if err := errors.Join(os.Remove(timeline), os.Mkdir(timeline, 0o755)); err != nil {
 				t.Fatal(err)
 			}
 			return t.Context()

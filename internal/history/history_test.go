@@ -215,7 +215,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		t.Fatalf("cells %v: want the one that has run", a.Cells)
 	}
 	finish(t, r, half.Tasks()[1], nothing)
-	if err := r.Mark(runs.Mark{At: time.Now(), Kind: runs.MarkEnd}); err != nil {
+	if err := r.AddEvent(runs.TimelineEvent{At: time.Now(), Kind: runs.TimelineEnd}); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := t.TempDir()

@@ -18,13 +18,13 @@ func TestLinesOfARecordAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]error{"{}\n": plan.ErrTooLarge, "?\n": nil} {
-		if err := os.WriteFile(filepath.Join(r.Dir(), marksFile), []byte(strings.Repeat(line, maxLines+1)),
+		if err := os.WriteFile(filepath.Join(r.Dir(), timelineFile), []byte(strings.Repeat(line, maxLines+1)),
 			0o600); err != nil {
 			t.Fatal(err)
 		}
-		marks, err := r.Marks()
-		if !errors.Is(err, want) || len(marks) > 0 {
-			t.Errorf("%q: %d marks, %v: want %v", line, len(marks), err, want)
+		timeline, err := r.Timeline()
+		if !errors.Is(err, want) || len(timeline) > 0 {
+			t.Errorf("%q: %d events, %v: want %v", line, len(timeline), err, want)
 		}
 	}
 	if n := len(r.Warnings()); n != maxDamage+1 {

@@ -48,8 +48,8 @@ const (
 	latestLink   = "latest"
 )
 
-// ErrHeld is wrapped by the error of Hold if another process holds the run.
-var ErrHeld = errors.New("another process is running it")
+// ErrLocked is wrapped by the error of Lock if another process has locked the run.
+var ErrLocked = errors.New("another process is running it")
 
 // ErrDone is wrapped by the error of writing to the record of a task or an attempt that has an outcome.
 var ErrDone = errors.New("the task already has an outcome")
@@ -70,8 +70,8 @@ type Run struct {
 	mu       sync.Mutex
 	writing  map[string]*recorder // by task
 	warnings []string
-	marked   map[[4]string]bool // keys of the marks in the file; nil: not read yet
-	lock     *os.File           // see Hold
+	stored   map[[4]string]bool // keys of the events in the timeline; nil: not read yet
+	lock     *os.File           // see Lock
 }
 
 func newRun(dir string, p plan.Run) *Run {
@@ -165,10 +165,10 @@ func (r *Run) warn(texts ...string) {
 	}
 }
 
-// Hold prevents other processes from executing the run into this directory, until Close or the end of this process.
+// Lock prevents other processes from executing the run into this directory, until Close or the end of this process.
 // Otherwise snapshots of one and outcomes of the other would be mixed. Other processes may still read, and copy a
 // fleet's run.
-func (r *Run) Hold() error {
+func (r *Run) Lock() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lock != nil {
@@ -176,7 +176,7 @@ func (r *Run) Hold() error {
 	}
 	file, err := files.OpenLocked(filepath.Join(r.dir, runFile), os.O_RDWR, 0) // written once, and never replaced
 	if errors.Is(err, files.ErrLocked) {
-		err = ErrHeld
+		err = ErrLocked
 	}
 	if err != nil {
 		return fmt.Errorf("lock run %s: %w", r.plan.ID, err)
@@ -185,7 +185,7 @@ func (r *Run) Hold() error {
 	return nil
 }
 
-// Close closes the files of tasks that are being recorded, which get no outcome, and ends Hold.
+// Close closes the files of tasks that are being recorded, which get no outcome, and releases the lock.
 func (r *Run) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -503,36 +503,36 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	return again, err
 }
 
-// Mark stores a mark once, although the controller sends the events of a run to each copy again.
-func (r *Run) Mark(m Mark) error {
+// AddEvent stores an event once, although the controller sends the events of a run to each copy again.
+func (r *Run) AddEvent(e TimelineEvent) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	path := filepath.Join(r.dir, marksFile)
-	if r.marked == nil {
-		known, warnings, err := linesOf[Mark](path)
+	path := filepath.Join(r.dir, timelineFile)
+	if r.stored == nil {
+		known, warnings, err := linesOf[TimelineEvent](path)
 		if r.warn(warnings...); err != nil {
-			return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
+			return fmt.Errorf("store event %s of run %s: %w", e.Kind, r.plan.ID, err)
 		}
-		r.marked = map[[4]string]bool{}
+		r.stored = map[[4]string]bool{}
 		for _, k := range known {
-			r.marked[k.key()] = true
+			r.stored[k.key()] = true
 		}
 	}
-	if r.marked[m.key()] {
+	if r.stored[e.key()] {
 		return nil
 	}
-	if err := appendLine(path, m); err != nil {
-		return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
+	if err := appendLine(path, e); err != nil {
+		return fmt.Errorf("store event %s of run %s: %w", e.Kind, r.plan.ID, err)
 	}
-	r.marked[m.key()] = true
+	r.stored[e.key()] = true
 	return nil
 }
 
-// Marks returns the marks of a run in order. A run that has not begun has none.
-func (r *Run) Marks() ([]Mark, error) {
+// Timeline returns the events of a run in order. A run that has not begun has none.
+func (r *Run) Timeline() ([]TimelineEvent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all, warnings, err := linesOf[Mark](filepath.Join(r.dir, marksFile))
+	all, warnings, err := linesOf[TimelineEvent](filepath.Join(r.dir, timelineFile))
 	if r.warn(warnings...); err != nil {
 		return nil, fmt.Errorf("read the events of run %s: %w", r.plan.ID, err)
 	}

@@ -402,7 +402,7 @@ func TestRecordsAreReadableByTheirUserOnly(t *testing.T) {
 	r := create(t, root, "a")
 	task := r.Plan().Tasks()[0]
 	if err := errors.Join(r.BeginAttempt(task.ID, "x"), r.Append(task.ID, recorded(task)),
-		r.Mark(Mark{Kind: MarkEnd})); err != nil {
+		r.AddEvent(TimelineEvent{Kind: TimelineEnd})); err != nil {
 		t.Fatal(err)
 	}
 	found := 0

@@ -6,24 +6,24 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// marksFile has the controller's events of a run, one mark per line. With the snapshots and outcomes, it suffices to
-// write all points of the run again.
-const marksFile = "timeline.jsonl"
+// timelineFile has the controller's events of a run, one event per line. With the snapshots and outcomes, it suffices
+// to write all points of the run again.
+const timelineFile = "timeline.jsonl"
 
-// MarkKind classes a Mark.
-type MarkKind string
+// TimelineKind classes a TimelineEvent.
+type TimelineKind string
 
-// The kinds of marks.
+// The kinds of timeline events.
 const (
-	MarkStart  MarkKind = "start"    // an attempt of a task began
-	MarkGiveUp MarkKind = "given-up" // an attempt has no outcome
-	MarkEnd    MarkKind = "end"      // the run ended
+	TimelineStart  TimelineKind = "start"    // an attempt of a task began
+	TimelineGiveUp TimelineKind = "given-up" // an attempt has no outcome
+	TimelineEnd    TimelineKind = "end"      // the run ended
 )
 
-// Mark is an event of a run.
-type Mark struct {
+// TimelineEvent is an event of a run.
+type TimelineEvent struct {
 	At      time.Time     `json:"at"`
-	Kind    MarkKind      `json:"kind"`
+	Kind    TimelineKind  `json:"kind"`
 	Task    string        `json:"task,omitempty"`
 	Name    string        `json:"name,omitempty"`    // name of the attempt on the control plane
 	Attempt int           `json:"attempt,omitempty"` // from 1
@@ -34,14 +34,16 @@ type Mark struct {
 	Detail  string        `json:"detail,omitempty"`  // end: the reason in detail
 }
 
-// key identifies a mark.
-func (m Mark) key() [4]string { return [4]string{string(m.Kind), m.Task, m.Name, m.At.UTC().String()} }
+// key identifies an event.
+func (e TimelineEvent) key() [4]string {
+	return [4]string{string(e.Kind), e.Task, e.Name, e.At.UTC().String()}
+}
 
-// EndOf returns the mark of a run's end; false: the run has not ended, or was resumed.
-func EndOf(marks []Mark) (Mark, bool) {
-	if len(marks) == 0 {
-		return Mark{}, false
+// EndOf returns the event of a run's end; false: the run has not ended, or was resumed.
+func EndOf(events []TimelineEvent) (TimelineEvent, bool) {
+	if len(events) == 0 {
+		return TimelineEvent{}, false
 	}
-	last := marks[len(marks)-1]
-	return last, last.Kind == MarkEnd
+	last := events[len(events)-1]
+	return last, last.Kind == TimelineEnd
 }

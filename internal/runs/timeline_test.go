@@ -8,28 +8,29 @@ import (
 	"time"
 )
 
-// TestMarksAreStoredOnce proves that repeating a copy does not repeat its entries in the timeline, and that a truncated
-// line is ignored.
-func TestMarksAreStoredOnce(t *testing.T) {
-	r, err := Create(t.TempDir(), someRun("marked"))
+// TestTimelineEventsAreStoredOnce proves that repeating a copy does not repeat its entries in the timeline, and that a
+// truncated line is ignored.
+func TestTimelineEventsAreStoredOnce(t *testing.T) {
+	r, err := Create(t.TempDir(), someRun("timeline"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err := r.Marks(); len(all) != 0 || err != nil {
-		t.Fatalf("%+v, %v; nothing was marked", all, err)
+	if all, err := r.Timeline(); len(all) != 0 || err != nil {
+		t.Fatalf("%+v, %v; the run has no events", all, err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	start := Mark{At: at, Kind: MarkStart, Task: "t-r1", Name: "abc", Attempt: 1, Agents: []string{"a1", "a2"}}
-	gone := Mark{At: at.Add(time.Second), Kind: MarkGiveUp, Task: "t-r1", Name: "abc",
+	start := TimelineEvent{At: at, Kind: TimelineStart, Task: "t-r1", Name: "abc", Attempt: 1,
+		Agents: []string{"a1", "a2"}}
+	failed := TimelineEvent{At: at.Add(time.Second), Kind: TimelineGiveUp, Task: "t-r1", Name: "abc",
 		Text: "amqp://u:p4ss@h went away"}
 	again := start
 	again.At, again.Name, again.Attempt = at.Add(2*time.Second), "def", 2
-	for _, m := range []Mark{start, gone, again, start, gone} {
-		if err := r.Mark(m); err != nil {
+	for _, e := range []TimelineEvent{start, failed, again, start, failed} {
+		if err := r.AddEvent(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	file, err := os.OpenFile(filepath.Join(r.Dir(), marksFile), os.O_APPEND|os.O_WRONLY, 0)
+	file, err := os.OpenFile(filepath.Join(r.Dir(), timelineFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,16 +38,16 @@ func TestMarksAreStoredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.Close()
-	if r, err = Open(filepath.Dir(r.Dir()), "marked"); err != nil { // as a follower after the writer was killed
+	if r, err = Open(filepath.Dir(r.Dir()), "timeline"); err != nil { // as a follower after the writer was killed
 		t.Fatal(err)
 	}
-	last := Mark{At: at.Add(time.Hour), Kind: MarkEnd, Text: "done"}
-	for _, m := range []Mark{start, gone, again, last} {
-		if err := r.Mark(m); err != nil {
+	last := TimelineEvent{At: at.Add(time.Hour), Kind: TimelineEnd, Text: "done"}
+	for _, e := range []TimelineEvent{start, failed, again, last} {
+		if err := r.AddEvent(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(r.Dir(), marksFile))
+	text, err := os.ReadFile(filepath.Join(r.Dir(), timelineFile))
 	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 5 ||
 		lines[3] != `{"at":"2026-` || !strings.HasSuffix(lines[4], `"text":"done"}`) {
 		t.Errorf("%v, want four whole lines and the one that was cut off:\n%s", err, text)
@@ -54,7 +55,7 @@ func TestMarksAreStoredOnce(t *testing.T) {
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 4 is truncated") {
 		t.Errorf("warnings %q", w)
 	}
-	all, err := r.Marks()
+	all, err := r.Timeline()
 	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Attempt != 2 || all[3].Text != "done" {
 		t.Fatalf("%+v, %v; want four", all, err)
 	}
