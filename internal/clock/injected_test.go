@@ -77,7 +77,7 @@ func TestProcessWithInjectedClock(t *testing.T) {
 	if fields[2] == ID() {
 		t.Error("the child's clock has our name: its times would be taken for ours")
 	}
-	if least := 30 * time.Millisecond * 999 / 1000; time.Duration(waited) < least || waited > after-before {
+	if wanted := 30 * time.Millisecond * 999 / 1000; time.Duration(waited) < wanted || waited > after-before {
 		t.Errorf("a wait of 30 ms took the child %v", time.Duration(waited))
 	}
 }

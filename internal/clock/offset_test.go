@@ -40,8 +40,8 @@ func (l *link) truth(at int64) int64 {
 	return int64(o)
 }
 
-func (l *link) delay(least float64) int64 {
-	d := least + l.queue*l.r.ExpFloat64()
+func (l *link) delay(shortest float64) int64 {
+	d := shortest + l.queue*l.r.ExpFloat64()
 	if l.r.Float64() < l.often {
 		d += l.stall * l.r.Float64()
 	}
@@ -112,14 +112,15 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 		})
 	}
 	slices.Sort(excess)
-	half, most := excess[len(excess)/2], excess[len(excess)*99/100]
-	t.Logf("%d estimates, %d outside of their bound; bound beyond half the least round trip: median %.0f %%, p99 %.0f %%", looks, outside, 100*half, 100*most)
+	half, tail := excess[len(excess)/2], excess[len(excess)*99/100]
+	t.Logf("%d estimates, %d outside of their bound; bound beyond half the shortest round trip: median %.0f %%, p99 %.0f %%",
+		looks, outside, 100*half, 100*tail)
 	if float64(outside) > 0.001*float64(looks) {
 		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
 	}
-	if half > 0.35 || most > 2.5 {
-		t.Errorf("the bound is %.0f %% above half the least round trip in the median and %.0f %% at p99: too coarse",
-			100*half, 100*most)
+	if half > 0.35 || tail > 2.5 {
+		t.Errorf("the bound is %.0f %% above half the shortest round trip in the median and %.0f %% at p99: too coarse",
+			100*half, 100*tail)
 	}
 }
 
@@ -154,13 +155,13 @@ func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 	slices.Sort(before)
 	slices.Sort(after)
 	n := len(after)
-	t.Logf("of %d estimates %d outside of their bound; the worst of 20 s against half the least round trip: %.1f at first, %.1f in hindsight (p99 %.1f, %.1f)",
+	t.Logf("of %d estimates %d outside of their bound; the worst of 20 s against half the shortest round trip: %.1f at first, %.1f in hindsight (p99 %.1f, %.1f)",
 		looks, outside, before[n/2], after[n/2], before[n*99/100], after[n*99/100])
 	if float64(outside) > 0.001*float64(looks) {
 		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
 	}
 	if after[n/2] > 2 || after[n*99/100] > 4 {
-		t.Errorf("in hindsight the bound is still %.1f times half the least round trip, p99 %.1f", after[n/2],
+		t.Errorf("in hindsight the bound is still %.1f times half the shortest round trip, p99 %.1f", after[n/2],
 			after[n*99/100])
 	}
 }

@@ -13,7 +13,7 @@ func Slew() (ahead, bound int64) {
 		return 0, 0
 	}
 	bound = math.MaxInt64
-	for range 3 { // use the reading with the least interruption
+	for range 3 { // use the reading with the shortest interruption
 		var before, raw, after unix.Timespec
 		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil ||
 			unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw) != nil ||

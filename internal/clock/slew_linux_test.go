@@ -20,8 +20,8 @@ func TestSlew(t *testing.T) {
 	raw1, mono1 := read(unix.CLOCK_MONOTONIC_RAW), read(unix.CLOCK_MONOTONIC)
 	ahead, bound := Slew()
 	mono2, raw2 := read(unix.CLOCK_MONOTONIC), read(unix.CLOCK_MONOTONIC_RAW)
-	if least, most := mono1-raw2, mono2-raw1; bound < 0 || ahead+bound < least || ahead-bound > most {
-		t.Errorf("it is %d ± %d ns ahead, want %d to %d", ahead, bound, least, most)
+	if low, high := mono1-raw2, mono2-raw1; bound < 0 || ahead+bound < low || ahead-bound > high {
+		t.Errorf("it is %d ± %d ns ahead, want %d to %d", ahead, bound, low, high)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		if ahead, bound := Slew(); ahead != 0 || bound != 0 {

@@ -45,8 +45,8 @@ func TestPacedSleepsThroughPauses(t *testing.T) {
 	if err := w.Paced(t.Context(), at, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if n, most := w.TakeSpun(), Now()-(at-maxLimit); n > most { // the wait ends late on a busy machine
-		t.Errorf("spun for %v, want the last %v at most", time.Duration(n), time.Duration(most))
+	if n, limit := w.TakeSpun(), Now()-(at-maxLimit); n > limit { // the wait ends late on a busy machine
+		t.Errorf("spun for %v, want the last %v at most", time.Duration(n), time.Duration(limit))
 	}
 }
 

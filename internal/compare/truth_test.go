@@ -249,6 +249,6 @@ func TestSmallChangesAreNotNamed(t *testing.T) {
 		t.Errorf("2 %% with noise of 0.2 %% have to be seen: %+v", x)
 	}
 	if n := mustCompare(t, Options{By: "broker", Effect: 0.01}, run).Found(); n[Better] != 3 || n[Worse] != 3 {
-		t.Errorf("with a least effect of 1 %% rates are better and latencies worse in all cells, found %v", n)
+		t.Errorf("with a minimum effect of 1 %% rates are better and latencies worse in all cells, found %v", n)
 	}
 }

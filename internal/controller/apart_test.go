@@ -172,7 +172,7 @@ func (c *partingConsumer) Ack(n int) {
 	}
 }
 
-func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration,
+func partingRun(t *testing.T, drain time.Duration, options map[string]any, redeliverAfter time.Duration,
 	change ...func(*plan.Workload)) plan.Outcome {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
@@ -180,7 +180,7 @@ func partingRun(t *testing.T, most time.Duration, options map[string]any, redeli
 		c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 1000
 		c.Workload.Consumers.Batch = 1
 		c.Workload.Measure = plan.Duration(300 * time.Millisecond)
-		c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond), Timeout: plan.Duration(most)}
+		c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond), Timeout: plan.Duration(drain)}
 		c.RedeliverAfter = plan.Duration(redeliverAfter)
 		for _, f := range change {
 			f(&c.Workload)

@@ -75,8 +75,9 @@ func TestSearchFindsASharpLimit(t *testing.T) {
 			r.Why != "" {
 			t.Fatalf("limit %v from %v within %v: %+v", limit, s.From, s.Within, r)
 		}
-		if most := bound(s, limit); len(steps) > most {
-			t.Fatalf("limit %v from %v within %v: %d steps, want at most %d", limit, s.From, s.Within, len(steps), most)
+		if highest := bound(s, limit); len(steps) > highest {
+			t.Fatalf("limit %v from %v within %v: %d steps, want at most %d", limit, s.From, s.Within, len(steps),
+				highest)
 		}
 		if n := count(steps, plan.StepVerify); n != 3 {
 			t.Fatalf("%d verifications", n)
@@ -96,8 +97,8 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"below the first rate", 300, nil, 294, 300, 3, ""},
 		{"far below the first rate", 1.5, nil, 1.4, 1.5, 3, ""},
 		{"never holds", 0, nil, 0, 0, 0, "no rate is sustained, down to 1/s: p99 is 1 s"},
-		{"above the most", 1e12, nil, 1e7, 1e7, 3, "10,000,000/s is sustained, the maximum rate of the search"},
-		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the maximum rate of the search"},
+		{"above the maximum", 1e12, nil, 1e7, 1e7, 3, "10,000,000/s is sustained, the maximum rate of the search"},
+		{"maximum below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the maximum rate of the search"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3,
 			"was reached before the required precision"},
 		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0,

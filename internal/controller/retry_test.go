@@ -16,8 +16,8 @@ import (
 )
 
 // retrying adds a retry policy to a cell.
-func retrying(most int, on ...plan.FailureKind) func(*plan.Cell) {
-	return func(c *plan.Cell) { c.Retry = &plan.Retry{On: on, Max: most} }
+func retrying(retries int, on ...plan.FailureKind) func(*plan.Cell) {
+	return func(c *plan.Cell) { c.Retry = &plan.Retry{On: on, Max: retries} }
 }
 
 // attemptsOf returns the stored outcomes of a task's failed attempts.
@@ -200,8 +200,8 @@ func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 			!strings.Contains(s.Why, "due and not sent") {
 			t.Errorf("the trial %s: %s", s.Answer, s.Why)
 		}
-		if took, most := o.Ended.Sub(o.Started), 6*time.Second; took > most {
-			t.Errorf("the trial took %v, want at most %v", took, most)
+		if took, limit := o.Ended.Sub(o.Started), 6*time.Second; took > limit {
+			t.Errorf("the trial took %v, want at most %v", took, limit)
 		}
 	})
 }

@@ -26,7 +26,7 @@ type stationary struct {
 // autocorrelated (AR(1), 0.5). The utilisation of hosts is 75 %, publishers work half of the time, and the simulated
 // network is late by some microseconds.
 func (c stationary) outcome(r *rand.Rand) plan.Outcome {
-	uniform := func(least, most float64) float64 { return math.Exp(math.Log(least) + r.Float64()*math.Log(most/least)) }
+	uniform := func(low, high float64) float64 { return math.Exp(math.Log(low) + r.Float64()*math.Log(high/low)) }
 	poisson := func(mean float64) float64 {
 		if mean > 1000 {
 			return math.Round(mean + math.Sqrt(mean)*r.NormFloat64())

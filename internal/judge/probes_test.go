@@ -70,9 +70,9 @@ func TestMetricsOfADriver(t *testing.T) {
 func TestMetricsSinceTheLastProbe(t *testing.T) {
 	s := time.Second
 	for _, c := range []struct {
-		name            string
-		samples         map[time.Duration]float64
-		mean, p50, most float64
+		name           string
+		samples        map[time.Duration]float64
+		mean, p50, max float64
 	}{
 		{"every second", map[time.Duration]float64{0: 9, s: 1, 2 * s: 2, 10 * s: 3}, (1 + 2 + 8*3) / 10.0, 2, 3},
 		{"a little late", map[time.Duration]float64{0: 9, s: 1, 10*s + s/100: 3}, (1 + 9*3) / 10.0, 2, 3},
@@ -85,7 +85,7 @@ func TestMetricsSinceTheLastProbe(t *testing.T) {
 		x.steady(10, atOnce)
 		x.said("cpu", "a", c.samples)
 		o := x.judge()
-		for name, want := range map[string]float64{"mean": c.mean, "p50": c.p50, "max": c.most} {
+		for name, want := range map[string]float64{"mean": c.mean, "p50": c.p50, "max": c.max} {
 			if v := o.Values["broker.cpu."+name]; v.NA != "" || v.Number < want*0.999 || v.Number > want*1.001 {
 				t.Errorf("%s: %s is %v, want %v", c.name, name, v, want)
 			}

@@ -76,17 +76,17 @@ func expandOnce(b *testing.B, source []byte, n int) {
 
 // watchHeap reports the maximum heap in use.
 func watchHeap(stop <-chan struct{}, peak chan<- uint64) {
-	var most uint64
+	var highest uint64
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var s runtime.MemStats
 		runtime.ReadMemStats(&s)
-		most = max(most, s.HeapAlloc)
+		highest = max(highest, s.HeapAlloc)
 		select {
 		case <-tick.C:
 		case <-stop:
-			peak <- most
+			peak <- highest
 			return
 		}
 	}

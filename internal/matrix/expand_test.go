@@ -95,8 +95,8 @@ func TestStudy(t *testing.T) {
 		x.Reason != `by the pattern {mode: "connection-per-message", latency: "50ms"} at m.cue:11:8` {
 		t.Errorf("a skipped combination says %s, %q", x.Kind, x.Reason)
 	}
-	if run.Agents != 2 || most(run) != 75*32300*time.Millisecond {
-		t.Errorf("%d agents for %s, want 2 for 75 cells of 32.3 s", run.Agents, most(run))
+	if run.Agents != 2 || maxEstimate(run) != 75*32300*time.Millisecond {
+		t.Errorf("%d agents for %s, want 2 for 75 cells of 32.3 s", run.Agents, maxEstimate(run))
 	}
 }
 
@@ -268,8 +268,8 @@ func TestOrderAndTimes(t *testing.T) {
 		t.Errorf("got order %+v, repeat %d, settle %s, grace %s, strict %v", run.Order, run.Repeat, run.Settle,
 			run.Grace, run.Strict)
 	}
-	if want := 3 * (12300*time.Millisecond + 2*time.Second); most(run) != want {
-		t.Errorf("estimate %s, want %s", most(run), want)
+	if want := 3 * (12300*time.Millisecond + 2*time.Second); maxEstimate(run) != want {
+		t.Errorf("estimate %s, want %s", maxEstimate(run), want)
 	}
 }
 
@@ -311,9 +311,9 @@ func TestExpandStops(t *testing.T) {
 	})
 }
 
-func most(run plan.Run) time.Duration {
-	_, most := Estimate(run)
-	return most
+func maxEstimate(run plan.Run) time.Duration {
+	_, high := Estimate(run)
+	return high
 }
 
 // In a matrix with a simulated network, cells without one use the same kind of connections. In other matrices no

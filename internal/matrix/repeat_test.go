@@ -26,8 +26,8 @@ func TestRepeatUntil(t *testing.T) {
 	if u := run.Until; u == nil || run.Repeat != 12 || u.Value != "publish.p99" {
 		t.Errorf("it repeats %d times, until %+v", run.Repeat, u)
 	}
-	if least, most := Rounds(run); least != 6 || most != 12 {
-		t.Errorf("%d to %d rounds", least, most)
+	if lowest, highest := Rounds(run); lowest != 6 || highest != 12 {
+		t.Errorf("%d to %d rounds", lowest, highest)
 	}
 	for _, x := range []struct {
 		rule, repeat string

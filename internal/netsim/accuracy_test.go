@@ -40,8 +40,8 @@ func TestRoundTripsTakeTheLatency(t *testing.T) {
 	for _, latency := range latencies {
 		n := max(9, int(100*time.Millisecond/latency))
 		took := roundTrips(t, dialTo(t, address, Conditions{Latency: latency}), n)
-		if least := time.Duration(took[0]); least < latency {
-			t.Errorf("latency %v: a round trip took %v, less than that", latency, least)
+		if shortest := time.Duration(took[0]); shortest < latency {
+			t.Errorf("latency %v: a round trip took %v, less than that", latency, shortest)
 		}
 	}
 }

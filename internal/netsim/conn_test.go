@@ -301,7 +301,7 @@ func TestHTTPOverTLS(t *testing.T) {
 			t.Errorf("request %d: %d bytes, %v; want %d", i, len(got), err, len(body))
 		}
 	}
-	if least := 8 * oneWay; since(begin) < least { // connect, TLS, two requests: four round trips
-		t.Errorf("two requests took %v, want the round trips of %v at least", since(begin), least)
+	if wanted := 8 * oneWay; since(begin) < wanted { // connect, TLS, two requests: four round trips
+		t.Errorf("two requests took %v, want the round trips of %v at least", since(begin), wanted)
 	}
 }

@@ -29,7 +29,7 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 	for round := range rounds(20, 5) {
 		h, parts := NewHist(), []*Hist{NewHist(), NewHist(), NewHist()}
 		reference := hdrhistogram.New(1, highest, digits)
-		least, greatest := int64(math.MaxInt64), int64(0)
+		lowest, highest := int64(math.MaxInt64), int64(0)
 		for range 1 + r.IntN(3000) {
 			ns := sample(r)
 			h.Record(ns)
@@ -37,7 +37,7 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 			if err := reference.RecordValue(ns); err != nil {
 				t.Fatal(err)
 			}
-			least, greatest = min(least, ns), max(greatest, ns)
+			lowest, highest = min(lowest, ns), max(highest, ns)
 			if r.IntN(500) == 0 {
 				h.Quantile(0.5) // sorts the samples in between
 			}
@@ -48,18 +48,18 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 		}
 		for name, got := range map[string]*Hist{"recorded": h, "merged": merged, "cloned": merged.Clone(),
 			"decoded": recode(t, h)} {
-			if got.Count() != uint64(reference.TotalCount()) || got.Min() != least || got.Max() != greatest {
+			if got.Count() != uint64(reference.TotalCount()) || got.Min() != lowest || got.Max() != highest {
 				t.Fatalf("round %d, %s: count %d min %d max %d, want %d %d %d", round, name, got.Count(), got.Min(),
 					got.Max(),
-					reference.TotalCount(), least, greatest)
+					reference.TotalCount(), lowest, highest)
 			}
 			for _, q := range []float64{0, 0.001, 0.5, 0.9, 0.95, 0.99, 0.999} {
-				if want := min(reference.ValueAtQuantile(100*q), greatest); got.Quantile(q) != want {
+				if want := min(reference.ValueAtQuantile(100*q), highest); got.Quantile(q) != want {
 					t.Errorf("round %d, %s: quantile %v is %d, want %d", round, name, q, got.Quantile(q), want)
 				}
 			}
-			if got.Quantile(1) != greatest {
-				t.Errorf("round %d, %s: greatest is %d, want exactly %d", round, name, got.Quantile(1), greatest)
+			if got.Quantile(1) != highest {
+				t.Errorf("round %d, %s: highest is %d, want exactly %d", round, name, got.Quantile(1), highest)
 			}
 			if want := reference.Mean(); math.Abs(got.Mean()-want) > want*1e-9 {
 				t.Errorf("round %d, %s: mean %v, want %v", round, name, got.Mean(), want)
@@ -189,13 +189,13 @@ func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 	h.Record(1000)
 	h.Record(5000)
 	good := h.encode()
-	foreign := func(p *hdrhistogram.PackedHistogram, least, greatest uint64) []byte {
+	foreign := func(p *hdrhistogram.PackedHistogram, lowest, highest uint64) []byte {
 		text, err := p.EncodeV2()
 		if err != nil {
 			t.Fatal(err)
 		}
 		data := []byte{histVersion, 0, 0}
-		data = binary.AppendUvarint(binary.AppendUvarint(data, least), greatest)
+		data = binary.AppendUvarint(binary.AppendUvarint(data, lowest), highest)
 		data, _ = base64.StdEncoding.AppendDecode(data, text)
 		return data
 	}

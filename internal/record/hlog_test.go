@@ -29,7 +29,7 @@ func logged(epoch time.Time) *Merged {
 type logLine struct {
 	tag               string
 	start, end, count int64
-	least, most       int64
+	min, max          int64
 }
 
 func readLog(t *testing.T, log string) (lines []logLine) {
@@ -83,10 +83,10 @@ func TestHlogReadsBack(t *testing.T) {
 				t.Errorf("%s: line %d has the tag %q, measured: %v", c.name, i, l.tag, w.Measured)
 			}
 			h := w.Hists[Publish]
-			if l.count != int64(h.Count()) || l.least > h.Min() || l.most < h.Max() ||
-				float64(l.most-l.least) > 1.01*float64(h.Max()-h.Min())+2000 {
-				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.least,
-					l.most, h.Count(), h.Min(), h.Max())
+			if l.count != int64(h.Count()) || l.min > h.Min() || l.max < h.Max() ||
+				float64(l.max-l.min) > 1.01*float64(h.Max()-h.Min())+2000 {
+				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.min,
+					l.max, h.Count(), h.Min(), h.Max())
 			}
 		}
 	}

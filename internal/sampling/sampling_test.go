@@ -11,13 +11,13 @@ import (
 )
 
 // study returns a run of two cells with a stop rule.
-func study(t testing.TB, rule string, most int) plan.Run {
+func study(t testing.TB, rule string, repeat int) plan.Run {
 	t.Helper()
 	u, err := rules.ParseStopRule(rule, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan.Run{ID: "run", Cells: []plan.Cell{{ID: "a"}, {ID: "b", Index: 1}}, Repeat: most, Until: &u}
+	return plan.Run{ID: "run", Cells: []plan.Cell{{ID: "a"}, {ID: "b", Index: 1}}, Repeat: repeat, Until: &u}
 }
 
 func measured(cell string, repetition int, rate float64) plan.Outcome {

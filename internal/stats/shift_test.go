@@ -85,7 +85,7 @@ func TestCoverage(t *testing.T) {
 		}
 		t.Logf("%2d repetitions: interval of the median %.1f %%, of the ratio %.1f %%, of a percentile bootstrap of the median %.1f %%", n,
 			100*float64(median)/rounds, 100*float64(ratio)/rounds, 100*float64(percentile)/rounds)
-		if least := int(0.93 * rounds); median < least || ratio < least {
+		if wanted := int(0.93 * rounds); median < wanted || ratio < wanted {
 			t.Errorf("%d repetitions: intervals hold the truth in %d and %d of %d", n, median, ratio, rounds)
 		}
 	}

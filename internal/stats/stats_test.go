@@ -52,7 +52,7 @@ func TestMedianInterval(t *testing.T) {
 		}
 	}
 	if MinForMedian(0.95) != 6 || MedianInterval(nil, 0.95) != (Interval{}) {
-		t.Errorf("six repetitions are the least, got %d", MinForMedian(0.95))
+		t.Errorf("six repetitions are the minimum, got %d", MinForMedian(0.95))
 	}
 }
 

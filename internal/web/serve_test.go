@@ -63,9 +63,9 @@ func TestPagesOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	asked := func(scheme string, most uint16) (string, error) {
+	asked := func(scheme string, highest uint16) (string, error) {
 		c := http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool,
-			MinVersion: tls.VersionTLS10, MaxVersion: most}}}
+			MinVersion: tls.VersionTLS10, MaxVersion: highest}}}
 		answer, err := c.Get(scheme + "://" + at.String())
 		if err != nil {
 			return "", err

@@ -280,7 +280,7 @@ func colours(ctx context.Context, t *testing.T, page *browser.Page) {
 		}
 		got := eval[[]float64](ctx, t, page, contrast)
 		if grounds = append(grounds, got[0]); got[1] < 4.5 {
-			t.Errorf("dark %v: the least contrast of text is %.2f", dark, got[1])
+			t.Errorf("dark %v: the lowest contrast of text is %.2f", dark, got[1])
 		}
 	}
 	if grounds[0] < 0.8 || grounds[1] > 0.1 {

@@ -84,7 +84,7 @@ func report(t *testing.T, late []float64, n size, each float64) {
 	slices.Sort(late)
 	at := func(q float64) float64 { return late[int(q*float64(len(late)-1))] / 1e6 }
 	load, _ := os.ReadFile("/proc/loadavg")
-	t.Logf("%d agents, %d lockstep starts: off the agreed start p50 %.2f ms, p99 %.2f, most %.2f; such a task costs %.0f ms beyond its measurement (load %s)",
+	t.Logf("%d agents, %d lockstep starts: off the agreed start p50 %.2f ms, p99 %.2f, maximum %.2f; such a task costs %.0f ms beyond its measurement (load %s)",
 		n.agents, n.starts, at(0.5), at(0.99), at(1), each*1e3, strings.TrimSpace(string(load)))
 }
 

@@ -175,8 +175,8 @@ func TestFalseAlarms(t *testing.T) {
 		n := w.falseAlarms(rand.New(rand.NewPCG(2026, uint64(i))), digests)
 		t.Logf("%-38s %3d of %d stable digests have an alarm: %.1f %%", w.name+":", n, digests,
 			100*float64(n)/float64(digests))
-		if most := above(digests, w.limit); w.limit < 1 && n > most {
-			t.Errorf("%s: want at most %d", w.name, most)
+		if limit := above(digests, w.limit); w.limit < 1 && n > limit {
+			t.Errorf("%s: want at most %d", w.name, limit)
 		}
 	}
 }
@@ -199,8 +199,8 @@ func TestChangesAreFound(t *testing.T) {
 			by, of := w.changesFound(rand.New(rand.NewPCG(2027, uint64(i))), step, digests)
 			share := func(run int) float64 { return 100 * float64(by[run]) / float64(of) }
 			t.Logf("%-38s %+.0f %%: found by the first run in %.1f %%, the second in %.1f %%, the third in %.1f %% of %d", w.name+":", 100*step, share(0), share(1), share(2), of)
-			if least := of - above(of, 1-w.found); w.found > 0 && step == -0.1 && by[Recent-1] < least {
-				t.Errorf("%s: %d found, want at least %d", w.name, by[Recent-1], least)
+			if wanted := of - above(of, 1-w.found); w.found > 0 && step == -0.1 && by[Recent-1] < wanted {
+				t.Errorf("%s: %d found, want at least %d", w.name, by[Recent-1], wanted)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestProbeRates(t *testing.T) {
 	}
 	p, _ := r.publisher(drivers.ConfirmEach)
 	_, got := r.consumer(10, nil)
-	most := map[string]float64{}
+	highest := map[string]float64{}
 	labtest.Eventually(t, "all rates", func() bool {
 		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -49,8 +49,8 @@ func TestProbeRates(t *testing.T) {
 		now := r.probe()
 		all := true
 		for _, name := range rates {
-			most[name] = max(most[name], now[name])
-			all = all && most[name] > 0
+			highest[name] = max(highest[name], now[name])
+			all = all && highest[name] > 0
 		}
 		return all && look(got, func(n *diary) int { return n.received }) > 0
 	})

@@ -10,7 +10,7 @@ import (
 
 // TestProbeCounts compares metrics of loopback, which are exact, with changed ones.
 func TestProbeCounts(t *testing.T) {
-	most := 0.0
+	highest := 0.0
 	changed := func(name string, change func(float64) float64) func([]drivers.Metric) []drivers.Metric {
 		return func(all []drivers.Metric) []drivers.Metric {
 			for i := range all {
@@ -40,8 +40,8 @@ func TestProbeCounts(t *testing.T) {
 		"without most metrics":          {func(all []drivers.Metric) []drivers.Metric { return all[:1] }, true},
 		"without unanswered deliveries": {changed(drivers.MetricUnacked, func(float64) float64 { return 0 }), false},
 		"with answered deliveries": {changed(drivers.MetricUnacked, func(v float64) float64 {
-			most = math.Max(most, v)
-			return most
+			highest = math.Max(highest, v)
+			return highest
 		}), false},
 		"without its consumer":                   {changed(drivers.MetricConsumers, func(float64) float64 { return 0 }), false},
 		"without its connection":                 {added(drivers.Metric{Name: drivers.MetricConnections}), false},

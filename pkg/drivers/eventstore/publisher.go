@@ -44,7 +44,7 @@ func (c *conn) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers
 	_, _ = rand.Read(p.id[:8]) // never fails
 	return requests.New(requests.Plan{
 		Conn: c.Conn, Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)),
-		Most: s.options.AppendBatch, Patience: timeout,
+		MaxPerRequest: s.options.AppendBatch, Patience: timeout,
 	}), nil
 }
 

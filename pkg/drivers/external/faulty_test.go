@@ -315,8 +315,8 @@ func TestBackpressure(t *testing.T) {
 			}
 		}
 		cancel()
-		if most := min(windowMessages, windowBytes/size); n > most || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("of %d bytes, %d messages were accepted, at most %d; then %v", size, n, most, err)
+		if limit := min(windowMessages, windowBytes/size); n > limit || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of %d bytes, %d messages were accepted, at most %d; then %v", size, n, limit, err)
 		}
 		_ = p.Close()
 	}

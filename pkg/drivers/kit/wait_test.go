@@ -85,10 +85,10 @@ func TestPoll(t *testing.T) {
 
 func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var running, most, calls atomic.Int64
+		var running, highest, calls atomic.Int64
 		err := kit.Each(20, func(i int) error {
 			calls.Add(1)
-			most.Store(max(most.Load(), running.Add(1)))
+			highest.Store(max(highest.Load(), running.Add(1)))
 			time.Sleep(time.Second)
 			running.Add(-1)
 			if i%10 == 5 {
@@ -96,8 +96,8 @@ func TestEach(t *testing.T) {
 			}
 			return nil
 		})
-		if calls.Load() != 20 || most.Load() != 8 || running.Load() != 0 {
-			t.Errorf("%d calls, %d at once, %d left", calls.Load(), most.Load(), running.Load())
+		if calls.Load() != 20 || highest.Load() != 8 || running.Load() != 0 {
+			t.Errorf("%d calls, %d at once, %d left", calls.Load(), highest.Load(), running.Load())
 		}
 		if err == nil || err.Error() != "fault f\nfault p" {
 			t.Errorf("the errors are %v", err)

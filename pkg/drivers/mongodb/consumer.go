@@ -51,15 +51,15 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 			client.Collection().SetWriteConcern(o.claimConcern(spec.Topology.Persistent)))}
 	plan := requests.ConsumerPlan[lease]{
 		Conn: c.Conn, Spec: spec, Handle: handle,
-		Receiver: n.receiver, Receivers: o.claimers(spec.Prefetch), Most: 1,
+		Receiver: n.receiver, Receivers: o.claimers(spec.Prefetch), MaxReceived: 1,
 		ReceivePatience: o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}
 	if !n.automatic {
-		plan.Settle, plan.MostSettled = n.settle, 1
+		plan.Settle, plan.MaxSettled = n.settle, 1
 		if spec.Ack != drivers.AckEach {
-			plan.MostSettled = maxSettled
+			plan.MaxSettled = maxSettled
 		}
-		plan.Settlers = min(maxConcurrent, requests.Concurrent(spec.Prefetch, plan.MostSettled))
+		plan.Settlers = min(maxConcurrent, requests.Concurrent(spec.Prefetch, plan.MaxSettled))
 	}
 	return requests.NewConsumer(plan), nil
 }

@@ -26,7 +26,7 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	}
 	o, into := &c.session.options, c.session.inserted(client, spec)
 	return requests.New(requests.Plan{
-		Conn: c.Conn, Spec: spec, Lanes: o.inserters(spec.MaxInFlight), Most: o.InsertBatch,
+		Conn: c.Conn, Spec: spec, Lanes: o.inserters(spec.MaxInFlight), MaxPerRequest: o.InsertBatch,
 		Patience: o.ConfirmTimeout.Std(),
 		Lane: func(waiting *drivers.Waiting) requests.Publish {
 			i := &inserter{address: c.address, into: into, ids: newIDs(), options: c.session.insertOptions(spec),

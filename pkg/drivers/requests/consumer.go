@@ -40,14 +40,14 @@ type ConsumerPlan[K any] struct {
 	// Receiver returns the function of one receiver. The receivers request messages concurrently.
 	Receiver  func() Receive[K]
 	Receivers int
-	// Most is the maximum number of messages of one Receive.
-	Most int
-	// Settle sends one request for up to MostSettled messages: an acknowledgement, or a return to the queue. Settlers
+	// MaxReceived is the maximum number of messages of one Receive.
+	MaxReceived int
+	// Settle sends one request for up to MaxSettled messages: an acknowledgement, or a return to the queue. Settlers
 	// is the maximum number of concurrent calls. An error breaks the connection. Nil: the broker needs no answers, and
 	// messages of a consumer that is being stopped are passed to the handler.
-	Settle      func(ctx context.Context, keys []K, how Settling) error
-	Settlers    int
-	MostSettled int
+	Settle     func(ctx context.Context, keys []K, how Settling) error
+	Settlers   int
+	MaxSettled int
 	// ReceivePatience and Patience are the maximum times for the answers to Receive and Settle. After that the
 	// connection counts as broken.
 	ReceivePatience, Patience time.Duration
@@ -153,7 +153,7 @@ func (c *Consumer[K]) reserve() int {
 	if c.over() {
 		return 0
 	}
-	n := min(c.free, c.plan.Most)
+	n := min(c.free, c.plan.MaxReceived)
 	c.free -= n
 	return n
 }
@@ -286,7 +286,7 @@ func (c *Consumer[K]) answer(n int, how Settling) {
 
 // signal wakes as many settlers as n due messages need. The caller has locked mu.
 func (c *Consumer[K]) signal(n int) {
-	for ; n > 0; n -= c.plan.MostSettled {
+	for ; n > 0; n -= c.plan.MaxSettled {
 		c.work.Signal()
 	}
 }
@@ -318,7 +318,7 @@ func (c *Consumer[K]) next() (keys []K, how Settling) {
 	defer c.mu.Unlock()
 	for {
 		for how := range c.due {
-			if n := min(len(c.due[how]), c.plan.MostSettled); n > 0 {
+			if n := min(len(c.due[how]), c.plan.MaxSettled); n > 0 {
 				keys = slices.Clone(c.due[how][:n])
 				c.due[how] = slices.Delete(c.due[how], 0, n)
 				c.free += n
@@ -368,12 +368,12 @@ func (c *Consumer[K]) Close() error {
 	return nil
 }
 
-// Concurrent returns how many concurrent requests of up to most messages keep limit messages in flight, with 0 for an
-// unlimited number. Requests are often not full: they take the messages or slots that are available when they begin.
+// Concurrent returns how many concurrent requests of up to perRequest messages keep limit messages in flight. limit 0
+// means unlimited. Requests are often not full: they contain the messages or slots that are available when they begin.
 // So there are twice as many as would be enough, and 10 or more, but never more than messages.
-func Concurrent(limit, most int) int {
+func Concurrent(limit, perRequest int) int {
 	if limit == 0 {
 		return 10
 	}
-	return min(limit, max(10, 2*((limit+most-1)/most)))
+	return min(limit, max(10, 2*((limit+perRequest-1)/perRequest)))
 }

@@ -27,7 +27,7 @@ type queue struct {
 
 	mu        sync.Mutex
 	unsettled int // received by the consumer, without a request that settles them
-	most      int // maximum of unsettled
+	highest   int // maximum of unsettled
 }
 
 func (q *queue) receive(ctx context.Context, n int) ([]Received[int], time.Duration, error) {
@@ -44,7 +44,7 @@ func (q *queue) receive(ctx context.Context, n int) ([]Received[int], time.Durat
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.unsettled += len(messages)
-	q.most = max(q.most, q.unsettled)
+	q.highest = max(q.highest, q.unsettled)
 	return messages, 10 * time.Millisecond, nil
 }
 
@@ -65,9 +65,11 @@ type consumer struct {
 	held  int           // not acknowledged yet
 }
 
-// consume connects a consumer. Each request is for up to most messages. handle reports whether a batch is accepted.
-func (q *queue) consume(prefetch, most, every int, handle func(n int) bool, edit func(*ConsumerPlan[int])) *consumer {
-	c, requests := &consumer{ready: make(chan struct{}), every: every}, Concurrent(prefetch, most)
+// consume connects a consumer. Each request is for up to perRequest messages. handle reports whether a batch is
+// accepted.
+func (q *queue) consume(prefetch, perRequest, every int, handle func(n int) bool,
+	edit func(*ConsumerPlan[int])) *consumer {
+	c, requests := &consumer{ready: make(chan struct{}), every: every}, Concurrent(prefetch, perRequest)
 	plan := ConsumerPlan[int]{
 		Conn: NewConn(),
 		Spec: drivers.ConsumerSpec{Prefetch: prefetch, Batch: 10},
@@ -82,8 +84,8 @@ func (q *queue) consume(prefetch, most, every int, handle func(n int) bool, edit
 				c.acknowledge()
 			}
 		},
-		Receiver: func() Receive[int] { return q.receive }, Receivers: requests, Most: most,
-		Settle: q.settle, Settlers: requests, MostSettled: most,
+		Receiver: func() Receive[int] { return q.receive }, Receivers: requests, MaxReceived: perRequest,
+		Settle: q.settle, Settlers: requests, MaxSettled: perRequest,
 		ReceivePatience: time.Minute, Patience: time.Minute,
 	}
 	if edit != nil {
@@ -119,16 +121,17 @@ func all(int) bool { return true }
 // The prefetch stays used: its messages are received and acknowledged once per round trip.
 func TestConsumerFillsThePrefetch(t *testing.T) {
 	const rounds = 40
-	for _, c := range []struct{ prefetch, most, every int }{
+	for _, c := range []struct{ prefetch, perRequest, every int }{
 		{1, 1, 1}, {10, 1, 1}, {100, 1, 1}, {1, 10, 1}, {7, 10, 1}, {10, 10, 1}, {25, 10, 1}, {100, 10, 1}, {1000, 10, 1},
 		{100, 10, 10}, {100, 10, 0}, // 0: without acknowledgements
 	} {
-		t.Run(fmt.Sprintf("%d, %d per request, acknowledged every %d", c.prefetch, c.most, c.every), func(t *testing.T) {
+		name := fmt.Sprintf("%d, %d per request, acknowledged every %d", c.prefetch, c.perRequest, c.every)
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var q queue
 				q.left.Store(1_000_000)
 				var handled int
-				consumer := q.consume(c.prefetch, c.most, c.every, func(n int) bool {
+				consumer := q.consume(c.prefetch, c.perRequest, c.every, func(n int) bool {
 					handled += n
 					return true
 				}, func(p *ConsumerPlan[int]) {
@@ -138,11 +141,11 @@ func TestConsumerFillsThePrefetch(t *testing.T) {
 				})
 				time.Sleep(rounds*roundTrip + roundTrip/2)
 				consumer.close(t)
-				if least := c.prefetch * rounds * 95 / 100; handled < least {
-					t.Errorf("%d messages in %d round trips, want %d or more", handled, rounds, least)
+				if wanted := c.prefetch * rounds * 95 / 100; handled < wanted {
+					t.Errorf("%d messages in %d round trips, want %d or more", handled, rounds, wanted)
 				}
-				if c.every > 0 && q.most > c.prefetch {
-					t.Errorf("%d messages without an acknowledgement, want %d or fewer", q.most, c.prefetch)
+				if c.every > 0 && q.highest > c.prefetch {
+					t.Errorf("%d messages without an acknowledgement, want %d or fewer", q.highest, c.prefetch)
 				}
 				if got := q.settled[Accepted].Load(); c.every > 0 && got != int64(handled) {
 					t.Errorf("%d messages acknowledged, want %d", got, handled)
@@ -183,7 +186,7 @@ func TestAnswers(t *testing.T) {
 		}
 		next, answers := 0, make(chan answer, 100)
 		c := (&queue{}).consume(20, 20, 100, all, func(p *ConsumerPlan[int]) {
-			p.MostSettled, p.Settlers, p.Receivers = 4, 1, 1
+			p.MaxSettled, p.Settlers, p.Receivers = 4, 1, 1
 			p.Receiver = func() Receive[int] {
 				return func(_ context.Context, n int) (messages []Received[int], _ time.Duration, _ error) {
 					for ; next < 20 && len(messages) < n; next++ {
@@ -332,10 +335,10 @@ func TestConsumerWithoutAnswers(t *testing.T) {
 func TestPublisherFillsTheWindow(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds = 40
-	for _, c := range []struct{ window, most int }{
+	for _, c := range []struct{ window, perRequest int }{
 		{1, 10}, {10, 10}, {100, 10}, {1000, 10}, {100, 1}, {1, 100}, {100, 100}, {1000, 100}, {10_000, 100},
 	} {
-		t.Run(fmt.Sprintf("%d, %d per request", c.window, c.most), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d, %d per request", c.window, c.perRequest), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slots := make(chan struct{}, c.window)
 				var confirmed atomic.Int64
@@ -348,7 +351,7 @@ func TestPublisherFillsTheWindow(t *testing.T) {
 								<-slots
 							}
 						}},
-					Lanes: Concurrent(c.window, c.most), Most: c.most, Patience: time.Minute,
+					Lanes: Concurrent(c.window, c.perRequest), MaxPerRequest: c.perRequest, Patience: time.Minute,
 					Lane: func(*drivers.Waiting) Publish {
 						return func(_ context.Context, batch []drivers.Message, _ []error) (int, error) {
 							time.Sleep(roundTrip)
@@ -368,8 +371,8 @@ func TestPublisherFillsTheWindow(t *testing.T) {
 				before := confirmed.Load()
 				publish(rounds)
 				_ = p.Close()
-				if got, least := confirmed.Load()-before, int64(c.window*rounds*90/100); got < least {
-					t.Errorf("%d messages in %d round trips, want %d or more", got, rounds, least)
+				if got, wanted := confirmed.Load()-before, int64(c.window*rounds*90/100); got < wanted {
+					t.Errorf("%d messages in %d round trips, want %d or more", got, rounds, wanted)
 				}
 			})
 		})

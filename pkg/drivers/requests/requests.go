@@ -37,10 +37,10 @@ type Plan struct {
 	// Lanes is the maximum number of concurrent requests in confirm-window. With 1, messages stay in order. All other
 	// modes use one lane.
 	Lanes int
-	// Most is the maximum number of messages per request in confirm-window. A request takes the messages that are
-	// queued when a lane is free, so no message waits for a later one. confirm-batch passes whole batches, and all
-	// other modes single messages.
-	Most int
+	// MaxPerRequest is the maximum number of messages per request in confirm-window. A request contains the messages
+	// that are queued when a lane is free, so no message waits for a later one. confirm-batch passes whole batches, and
+	// all other modes single messages.
+	MaxPerRequest int
 	// Patience is the maximum time for the answer to a request. After that the connection counts as broken.
 	Patience time.Duration
 	// Settle is optional. Close calls it in unconfirmed modes if the connection works. It returns when the broker has
@@ -88,7 +88,7 @@ func New(plan Plan) *Publisher {
 		lanes, waiting = max(1, plan.Lanes), nil
 		p.queue = make(chan drivers.Message, max(1, plan.Spec.MaxInFlight))
 		// Small requests must not use all lanes: the other lanes are enough for all messages in full requests.
-		reserved := (plan.Spec.MaxInFlight + plan.Most - 1) / plan.Most
+		reserved := (plan.Spec.MaxInFlight + plan.MaxPerRequest - 1) / plan.MaxPerRequest
 		if reserved >= lanes {
 			reserved = 0
 		}
@@ -119,7 +119,7 @@ func (p *Publisher) bite() { p.plan.Conn.abandon(fmt.Errorf("no answer for %v", 
 
 // run sends the messages of the queue until it is closed.
 func (l *lane) run() {
-	batch := make([]drivers.Message, 0, l.p.plan.Most)
+	batch := make([]drivers.Message, 0, l.p.plan.MaxPerRequest)
 	for {
 		var partial bool
 		batch, partial = l.gather(batch[:0])
@@ -142,7 +142,7 @@ func (l *lane) gather(batch []drivers.Message) (all []drivers.Message, partial b
 	m, open := <-p.queue
 	for open {
 		batch = append(batch, m)
-		if len(batch) == p.plan.Most {
+		if len(batch) == p.plan.MaxPerRequest {
 			return batch, false
 		}
 		select {

@@ -27,7 +27,7 @@ type world struct {
 	mu       sync.Mutex
 	requests [][]uint64
 	under    int
-	most     int // maximum number of concurrent requests
+	highest  int // maximum number of concurrent requests
 	confirms map[uint64][]error
 	calls    int // of OnConfirms
 }
@@ -47,7 +47,7 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 				}
 			},
 		},
-		Lanes: 1, Most: 10, Patience: 30 * time.Second,
+		Lanes: 1, MaxPerRequest: 10, Patience: 30 * time.Second,
 		Lane: func(*drivers.Waiting) Publish { return w.send },
 	}
 	if edit != nil {
@@ -70,7 +70,7 @@ func (w *world) send(ctx context.Context, batch []drivers.Message, verdicts []er
 	w.requests = append(w.requests, tokens)
 	n := len(w.requests)
 	w.under++
-	w.most = max(w.most, w.under)
+	w.highest = max(w.highest, w.under)
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
@@ -152,12 +152,12 @@ func TestLanesWorkAtOnce(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: 500 * time.Millisecond}
-		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Lanes, plan.Most = 3, 2 })
+		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Lanes, plan.MaxPerRequest = 3, 2 })
 		publish(t, p, 0, 12)
 		begun := time.Now()
 		_ = p.Close()
-		if w.most != 3 {
-			t.Errorf("%d requests at a time, want 3", w.most)
+		if w.highest != 3 {
+			t.Errorf("%d requests at a time, want 3", w.highest)
 		}
 		if took := time.Since(begun); took != time.Second {
 			t.Errorf("12 messages by requests of 2, 3 at a time, take %v", took)
@@ -281,7 +281,7 @@ func TestBrokenConn(t *testing.T) {
 func TestAnswersAfterABreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Second}
-		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Most = 1 })
+		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.MaxPerRequest = 1 })
 		publish(t, p, 0, 2)
 		synctest.Wait()
 		w.conn.Broke(errGone)

@@ -51,8 +51,8 @@ func (c *conn) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle d
 	return requests.NewConsumer(requests.ConsumerPlan[string]{
 		Conn: c.Conn, Spec: spec, Handle: handle,
 		Receiver:  func() requests.Receive[string] { return n.receive },
-		Receivers: o.concurrent(o.Receivers, spec.Prefetch, maxPerRequest), Most: maxPerRequest,
-		Settle: n.settle, Settlers: o.deleters(spec.Prefetch, settled), MostSettled: settled,
+		Receivers: o.concurrent(o.Receivers, spec.Prefetch, maxPerRequest), MaxReceived: maxPerRequest,
+		Settle: n.settle, Settlers: o.deleters(spec.Prefetch, settled), MaxSettled: settled,
 		ReceivePatience: o.WaitTime.Std() + o.ConfirmTimeout.Std(), Patience: o.ConfirmTimeout.Std(),
 	}), nil
 }
@@ -67,13 +67,13 @@ func once(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 
 // receive requests messages. A consumer that is rejected pauses before it ends: otherwise it would reconnect and be
 // rejected in a loop.
-func (c *consumer) receive(ctx context.Context, most int) ([]requests.Received[string], time.Duration, error) {
+func (c *consumer) receive(ctx context.Context, limit int) ([]requests.Received[string], time.Duration, error) {
 	attributes := systemAttributes
 	if !c.fifo {
 		attributes = attributes[:1]
 	}
 	answer, err := c.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &c.at, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
+		QueueUrl: &c.at, MaxNumberOfMessages: int32(limit), WaitTimeSeconds: int32(c.wait / time.Second),
 		MessageSystemAttributeNames: attributes, VisibilityTimeout: int32(c.hidden / time.Second),
 	}, once)
 	switch {

@@ -29,8 +29,8 @@ func (c *conn) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drive
 	}
 	return requests.New(requests.Plan{
 		Conn: c.Conn, Spec: spec,
-		Lanes: s.options.concurrent(s.options.Requests, spec.MaxInFlight, s.options.SendBatch),
-		Most:  s.options.SendBatch, Patience: s.options.ConfirmTimeout.Std(),
+		Lanes:         s.options.concurrent(s.options.Requests, spec.MaxInFlight, s.options.SendBatch),
+		MaxPerRequest: s.options.SendBatch, Patience: s.options.ConfirmTimeout.Std(),
 		Lane: func(waiting *drivers.Waiting) requests.Publish { return c.newSender(at, spec, waiting) },
 	}), nil
 }

@@ -171,12 +171,12 @@ type stream struct {
 }
 
 // from returns events from a revision on, at most this number.
-func (s *stream) from(revision uint64, most int) []*event {
+func (s *stream) from(revision uint64, limit int) []*event {
 	if s == nil || len(s.events) == 0 {
 		return nil
 	}
 	at := int(min(max(revision, s.events[0].revision)-s.events[0].revision, uint64(len(s.events))))
-	return s.events[at:min(len(s.events), at+most)]
+	return s.events[at:min(len(s.events), at+limit)]
 }
 
 type streamsService struct {
