@@ -23,7 +23,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 			t.Parallel()
 			prefix := "LOCKSTEP_" + strings.ToUpper(part)
 			pids := map[string]bool{}
-			t.Run("disturbed", func(t *testing.T) {
+			t.Run("fault", func(t *testing.T) {
 				beside := labtest.Own(t, part)
 				own := labtest.Own(t, part)
 				api := management{t, own.Variable(prefix+"_MANAGEMENT") + "/api"}

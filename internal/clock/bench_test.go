@@ -121,10 +121,10 @@ func BenchmarkPacing(b *testing.B) {
 					elapsed += int64(side) * (Now() - begin)
 				}
 				spent += w.TakeSpun()
-				undisturbed := interruptions(b) == before
+				uninterrupted := interruptions(b) == before
 				for side := range 2 {
 					all[side] = append(all[side], late[side]...)
-					if undisturbed {
+					if uninterrupted {
 						calm[side] = append(calm[side], late[side]...)
 					}
 				}

@@ -205,7 +205,7 @@ func (x *execution) usableAgents(ctx context.Context) []wire.AgentInfo {
 }
 
 // ceilings returns the ceiling of each load of the run. It measures those that are not known, on the agents of the
-// first task with this load, at most maxCeilings. It measures none while another run is executed, which would disturb
+// first task with this load, at most maxCeilings. It measures none while another run is executed, which would affect
 // both. Cells on the loopback driver have no ceiling: their results are ceilings.
 func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 	store := x.leader.cfg.Ceilings
@@ -244,7 +244,7 @@ func (x *execution) ceilings(tasks []plan.Task) []plan.Ceiling {
 				if !known && measured < maxCeilings && x.between.Err() == nil {
 					measured++
 					switch limits, err = x.measureCeiling(publishers); {
-					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has disturbed it
+					case err == nil && !x.leader.queue.alone(x.queued): // a run that began meanwhile has affected it
 						measured = maxCeilings
 					case err == nil:
 						known, err = true, store.put(key, limits)
@@ -469,7 +469,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	}
 	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", e.Detail, "epoch", x.leader.lease.Epoch(),
 		"former", x.record.PreviousEpoch())
-	x.leader.agents.awaitThat(ctx, finishLimit, func() bool { // the load of its agents would disturb the next attempt
+	x.leader.agents.awaitThat(ctx, finishLimit, func() bool { // the load of its agents would affect the next attempt
 		return !slices.ContainsFunc(x.leader.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == h.Attempt.Ref })
 	})
 	e.Kind = wire.TaskInterrupted

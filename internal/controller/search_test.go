@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// A search that another controller continues after each step, or during each step, has the same steps and result as an
-// undisturbed one.
+// A search that another controller continues after each step, or during each step, has the same steps and result as one
+// without a takeover.
 func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	var want *plan.SearchResult
 	wiretest.InVirtualTime(t, func(t *testing.T) { want = searchedBy(t, "", 0) })
@@ -34,7 +34,7 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 				got := searchedBy(t, x.kind, x.after)
 				// Attempts differ in agents, names and times, but not in the load and its results.
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Attempt", "Values")); diff != "" {
-					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s",
+					t.Errorf("the search differs from one without a takeover (-without +with):\n%s",
 						diff)
 				}
 			})
@@ -111,7 +111,7 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 	w := l.runInto(t.TempDir(), run, nil, nil) // nothing is left to execute: the record is read
 	o := w.outcomes()[0]
 	if o.Search == nil || kind != "" && len(done) < 8 {
-		t.Fatalf("%d steps disturbed, and the outcome is %s: %q", len(done), o.Verdict, o.Reasons)
+		t.Fatalf("%d steps with a takeover, and the outcome is %s: %q", len(done), o.Verdict, o.Reasons)
 	}
 	again := 0
 	if kind == wire.TaskStarted {

@@ -11,7 +11,7 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// stationary is a cell with a constant load, except for the given disturbances.
+// stationary is a cell with a constant load, except for the given effects.
 type stationary struct {
 	grows  float64 // share of the publish rate that one flow does not deliver
 	falls  float64 // decrease of the rate per second, as a fraction
@@ -171,7 +171,7 @@ func TestFlagsHaveAnErrorBudget(t *testing.T) {
 	}
 }
 
-// The same cells with a disturbance set its flag, which proves that the error budget is not met by never setting a
+// The same cells with such an effect set its flag, which proves that the error budget is not met by never setting a
 // flag.
 func TestFlagsAreRaised(t *testing.T) {
 	const cells = 100

@@ -51,8 +51,8 @@ func TestOutagesOfAllOwners(t *testing.T) {
 	}
 }
 
-// disturbed is a steady cell of two publishers and two consumers. The broker pauses from 4 s to 5 s.
-func disturbed(gaps ...record.Gap) *world {
+// pausedBroker is a steady cell of two publishers and two consumers. The broker pauses from 4 s to 5 s.
+func pausedBroker(gaps ...record.Gap) *world {
 	x := newWorld(func(w *plan.Workload) {
 		w.Publishers.Threads, w.Consumers.Threads = 2, 2
 		w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "rabbit", At: plan.Duration(4 * time.Second),
@@ -79,7 +79,7 @@ func both(from, to int64) []record.Gap {
 }
 
 func TestGapsAndRecovery(t *testing.T) {
-	o := disturbed(both(3_990e6, 5_250e6)...).judge()
+	o := pausedBroker(both(3_990e6, 5_250e6)...).judge()
 	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.delivery": 1.26, "recovery.confirm": 0.25,
 		"recovery.delivery": 0.25} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 1e-9 {
@@ -90,7 +90,7 @@ func TestGapsAndRecovery(t *testing.T) {
 		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
 	}
 
-	o = disturbed(both(3_990e6, 4_000e6)...).judge()
+	o = pausedBroker(both(3_990e6, 4_000e6)...).judge()
 	for _, name := range []string{"gap.confirm", "gap.delivery", "recovery.confirm", "recovery.delivery"} {
 		if v := o.Values[name]; v.NA != "< 20 ms" && v.NA != "< 60 ms" {
 			t.Errorf("%s is %+v, want it shorter than what is kept", name, v)
@@ -103,7 +103,7 @@ func TestGapsAndRecovery(t *testing.T) {
 			gaps[i].From, gaps[i].Waited = 4_500e6, 4_500e6
 		}
 	}
-	o = disturbed(gaps...).judge()
+	o = pausedBroker(gaps...).judge()
 	if v := o.Values["gap.delivery"]; math.Abs(v.Number-5.5) > 1e-9 { // to the end of the measurement, not of the drain
 		t.Errorf("gap that never ended is %+v, want the 5.5 s of it that are in the measurement", v)
 	}
@@ -111,11 +111,11 @@ func TestGapsAndRecovery(t *testing.T) {
 		t.Errorf("recovery is %+v, want that there was none", v)
 	}
 
-	o = disturbed(both(3_990e6, 5_250e6)[1:]...).judge()
+	o = pausedBroker(both(3_990e6, 5_250e6)[1:]...).judge()
 	if v := o.Values["gap.confirm"]; v.NA != "< 20 ms" { // one of the two had none
 		t.Errorf("gap of one of two publishers is %+v", v)
 	}
-	o = disturbed(both(3_990e6, 5_250e6)[2:]...).judge()
+	o = pausedBroker(both(3_990e6, 5_250e6)[2:]...).judge()
 	if v := o.Values["gap.confirm"]; v.NA != naOwnerMissing {
 		t.Errorf("gap without the record of a publisher is %+v", v)
 	}
@@ -125,7 +125,7 @@ func TestGapsAndRecovery(t *testing.T) {
 // 0 nor "never".
 func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
-		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
+		x := pausedBroker(gap(0, 4_500e6, 4_500e6, 4_500e6))
 		x.merge, x.log = record.NewMerged(), record.NewCollector(x.task.Cell.Workload.Measure.D())
 		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastDelivery = x.log.Recorder(),
 			x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
@@ -157,7 +157,7 @@ func TestNothingToRecover(t *testing.T) {
 func TestGapsBelowTheThreshold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
 	gaps[1].Min = 2e9
-	o := disturbed(gaps...).judge()
+	o := pausedBroker(gaps...).judge()
 	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms",
 		"gap.delivery": ""} {
 		if v := o.Values[name]; v.NA != want {
@@ -167,7 +167,7 @@ func TestGapsBelowTheThreshold(t *testing.T) {
 }
 
 func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
-	x := disturbed(both(1, 2)...)
+	x := pausedBroker(both(1, 2)...)
 	x.last.Events = nil
 	if o := x.judge(); o.Verdict != plan.Unknown ||
 		!slices.Contains(o.Reasons, "the fault pause rabbit at 4s for 1s did not happen") {
@@ -219,7 +219,7 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 		clocks bool // the clocks were compared
 		want   float64
 	}{"known": {true, 0.25}, "not known": {false, 0}} {
-		x := disturbed(both(3_990e6, 5_250e6)...)
+		x := pausedBroker(both(3_990e6, 5_250e6)...)
 		x.task.Cell.Workload.Measure = plan.Duration(40 * time.Second)
 		events := x.last.Events
 		x.last.Events = nil

@@ -23,7 +23,7 @@ func ids(tasks []Task) []string {
 }
 
 // Repetitions of a cell are not executed directly one after the other, because they would share a temporary
-// disturbance.
+// change of the system.
 func TestTasksInterleave(t *testing.T) {
 	got := ids(runOf(3, 2, Order{}).Tasks())
 	want := []string{"c0-r1", "c1-r1", "c2-r1", "c0-r2", "c1-r2", "c2-r2"}

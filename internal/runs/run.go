@@ -259,7 +259,7 @@ func (r *Run) begin(task string) (*recorder, error) {
 		err = w.file.Close()
 	}
 	if err == nil {
-		err = dir.moveAside()
+		err = dir.archiveAttempt()
 	}
 	if err == nil {
 		err = os.MkdirAll(dir.file(""), dirMode)
@@ -350,7 +350,7 @@ func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 				return fail(err)
 			}
 		}
-		if err := dir.moveAside(); err != nil {
+		if err := dir.archiveAttempt(); err != nil {
 			return fail(err)
 		}
 		earlier = taskDir{dir.tasks, dir.task, dir.attempts()}

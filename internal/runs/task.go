@@ -61,8 +61,8 @@ func (d taskDir) stored(attempt string) (taskDir, bool) {
 	return taskDir{}, false
 }
 
-// moveAside makes the last attempt an earlier one, if its directory is not empty.
-func (d taskDir) moveAside() error {
+// archiveAttempt makes the last attempt an earlier one, if its directory is not empty.
+func (d taskDir) archiveAttempt() error {
 	old, err := os.ReadDir(d.file(""))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {
 		return nil

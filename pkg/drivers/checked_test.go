@@ -253,22 +253,22 @@ func TestAs(t *testing.T) {
 	}
 }
 
-// lasting is a driver whose sessions can use existing queues.
-type lasting struct{ narrow }
+// existingQueues is a driver whose sessions can use existing queues.
+type existingQueues struct{ narrow }
 
-func (l *lasting) Info() Info {
-	return Info{Name: "lasting", Declare: func(json.RawMessage, Use) Declaration {
+func (l *existingQueues) Info() Info {
+	return Info{Name: "existing-queues", Declare: func(json.RawMessage, Use) Declaration {
 		return Declaration{Capabilities: Capabilities{Modes: []Mode{FireAndForget}, Transient: true, Existing: true}}
 	}}
 }
 
-func (l *lasting) Open(context.Context, json.RawMessage, Env) (Session, error) {
-	return &lastingSession{narrowSession{driver: &l.narrow}}, nil
+func (l *existingQueues) Open(context.Context, json.RawMessage, Env) (Session, error) {
+	return &existingSession{narrowSession{driver: &l.narrow}}, nil
 }
 
-type lastingSession struct{ narrowSession }
+type existingSession struct{ narrowSession }
 
-func (*lastingSession) Verify(_ context.Context, t Topology) error {
+func (*existingSession) Verify(_ context.Context, t Topology) error {
 	return errors.New("verified " + QueueName(t.Existing, 7))
 }
 
@@ -276,7 +276,7 @@ func (*lastingSession) Verify(_ context.Context, t Topology) error {
 // called.
 func TestCheckedLeavesExistingQueuesAlone(t *testing.T) {
 	existing := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1, Existing: "orders-%d"}
-	for _, d := range []Driver{&narrow{}, &lasting{}} {
+	for _, d := range []Driver{&narrow{}, &existingQueues{}} {
 		s, err := Checked(t.Context(), d, nil, Env{})
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestCheckedLeavesExistingQueuesAlone(t *testing.T) {
 			if !errors.Is(err, ErrUnsupported) || d.calls != 0 {
 				t.Errorf("without the capability: Setup returns %v after %d calls", err, d.calls)
 			}
-		case *lasting:
+		case *existingQueues:
 			if err == nil || err.Error() != "verified orders-7" {
 				t.Errorf("Setup returns %v", err)
 			}

@@ -32,8 +32,8 @@ func TestAccuracyOfStoppedBrokers(t *testing.T) {
 		t.Run(b.driver, func(t *testing.T) {
 			own := labtest.Own(t, b.part)
 			b.url, b.process = own.Variable(b.variable), own.Process(1)
-			t.Run("confirm-window", func(t *testing.T) { undisturbed(t, b, "confirm-window").window(t) })
-			t.Run("confirm-each", func(t *testing.T) { undisturbed(t, b, "confirm-each").each(t) })
+			t.Run("confirm-window", func(t *testing.T) { withoutNoise(t, b, "confirm-window").window(t) })
+			t.Run("confirm-each", func(t *testing.T) { withoutNoise(t, b, "confirm-each").each(t) })
 		})
 	}
 }
@@ -136,9 +136,9 @@ func stopCell(mode, measure string) string {
 	return fmt.Sprintf(`publishers: {rate: 1000, threads: 4, mode: %q, maxInFlight: 10_000}, consumers: {prefetch: 0, threads: 1}, warmup: "1s", measure: %q, drain: idle: "2s"`, mode, measure)
 }
 
-// undisturbed runs the cell. It fails if too many messages are slow for other reasons. They are counted only before the
-// stop and after the recovery, which no row uses.
-func undisturbed(t *testing.T, b broker, mode string) stopped {
+// withoutNoise runs the cell. It fails if too many messages are slow for other reasons. They are counted only before
+// the stop and after the recovery, which no row uses.
+func withoutNoise(t *testing.T, b broker, mode string) stopped {
 	t.Helper()
 	const maxNoise, maxSlow = 600, 5
 	length := 5 * time.Second
@@ -184,18 +184,18 @@ func stop(t *testing.T, b broker, mode string, length time.Duration) (x stopped)
 	t.Helper()
 	control, stamps := os.Getenv("LOCKSTEP_LAB_CONTROL"), newStamps()
 	b.observed.stamps.Store(stamps)
-	var stop, standing, resume, going time.Time
+	var stop, paused, resume, continued time.Time
 	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, b.url), stopCell(mode, "10s")),
 		func(runs string) {
 			if !awaitSnapshots(runs, 3) {
 				t.Error("nothing was measured")
 				return
 			}
-			stop, standing = ask(t, control, "pause", b.process)
+			stop, paused = ask(t, control, "pause", b.process)
 			time.Sleep(length)
-			resume, going = ask(t, control, "resume", b.process)
+			resume, continued = ask(t, control, "resume", b.process)
 		})
-	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // the signal was sent between request and response
+	x.s = (resume.Sub(paused) + continued.Sub(stop)).Seconds() / 2 // the signal was sent between request and response
 	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)
 	x.messages, x.resumed = stamps.measured(10*time.Second), int64(resume.Sub(stamps.began))
 	if len(x.messages) == 0 {
@@ -255,7 +255,7 @@ func TestAccuracyOfAStopAtTheEnd(t *testing.T) {
 	own := labtest.Own(t, b.part)
 	control, name := os.Getenv("LOCKSTEP_LAB_CONTROL"), own.Process(1)
 	b.observed.stamps.Store(stamps)
-	var stop, standing, resume, going time.Time
+	var stop, paused, resume, continued time.Time
 	m := programEnds(t, cli.ExitViolated, matrix("observed-"+b.driver, fmt.Sprintf(b.options, own.Variable(b.variable)),
 		`publishers: {rate: 500, mode: "confirm-window", maxInFlight: 10_000}, consumers: prefetch: 0, warmup: "1s", `+
 			`measure: "10s", drain: idle: "2s", require: ["publish.intended.p99 < 1s"]`),
@@ -264,11 +264,11 @@ func TestAccuracyOfAStopAtTheEnd(t *testing.T) {
 				t.Error("nothing was measured")
 				return
 			}
-			stop, standing = ask(t, control, "pause", name)
+			stop, paused = ask(t, control, "pause", name)
 			time.Sleep(10 * time.Second)
-			resume, going = ask(t, control, "resume", name)
+			resume, continued = ask(t, control, "resume", name)
 		})
-	d := (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2
+	d := (resume.Sub(paused) + continued.Sub(stop)).Seconds() / 2
 	messages, last := stamps.measured(10*time.Second), int64(0)
 	for _, x := range messages {
 		last = max(last, x.due)

@@ -37,9 +37,9 @@ func TestOptionsMatchTheirSchemas(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Other errors are about combinations of options.
-				for _, unfit := range d.Info().Declare(text, drivers.Use{}).Rejections {
-					if strings.Contains(unfit, "json: ") {
-						t.Errorf("%s: %s", text, unfit)
+				for _, rejected := range d.Info().Declare(text, drivers.Use{}).Rejections {
+					if strings.Contains(rejected, "json: ") {
+						t.Errorf("%s: %s", text, rejected)
 					}
 				}
 			}

@@ -29,7 +29,7 @@ type fault struct {
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
 	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), connFaults(), consumerFaults(), sessionFaults(),
-		asideFaults(), rejectFaults()) {
+		managementFaults(), rejectFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {

@@ -146,8 +146,8 @@ func (c *conn) Close() error {
 	return c.client.Close()
 }
 
-// aside is a forwarding outside the measured path, for one connection.
-func (s *session) aside(ctx context.Context, address string) (string, error) {
+// forwardManagement is a forwarding outside the measured path, for one connection.
+func (s *session) forwardManagement(ctx context.Context, address string) (string, error) {
 	far, err := s.env.ManagementDialer()(ctx, "tcp", address)
 	if err != nil {
 		return "", err

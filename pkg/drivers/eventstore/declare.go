@@ -53,7 +53,8 @@ var declare = kit.Declare("eventstore", func(o *options, use drivers.Use) driver
 
 func rejections(o *options, use drivers.Use) []string {
 	nodes, at := len(o.All()), use.ConsumerNode
-	var all kit.Reasons = kit.UnfitNodes("urls", nodes, drivers.Use{PublisherNode: use.PublisherNode, ConsumerNode: at})
+	var all kit.Reasons = kit.RejectedNodes("urls", nodes,
+		drivers.Use{PublisherNode: use.PublisherNode, ConsumerNode: at})
 	all.If(use.PublisherNode == drivers.FollowerNode && nodes == 1,
 		"a follower is found among the urls of a cluster: give urls")
 	all.If(at == drivers.FollowerNode || at.Chosen() && at != drivers.LeaderNode && nodes > 1,

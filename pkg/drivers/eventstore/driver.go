@@ -71,7 +71,7 @@ var _ interface {
 
 // leader returns the connection for declarations and metrics. It connects again if that has ended.
 func (s *session) leader(ctx context.Context) (*conn, error) {
-	return s.admin.Get(func() (*conn, error) { return s.reach(ctx, drivers.AnyNode, s.aside) })
+	return s.admin.Get(func() (*conn, error) { return s.reach(ctx, drivers.AnyNode, s.forwardManagement) })
 }
 
 // Close closes all connections. Requests that wait for an answer fail.

@@ -54,7 +54,7 @@ func addressOf(m *gossip.MemberInfo) string {
 func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
 	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (members []*gossip.MemberInfo, err error) {
 		e := s.endpoints[i]
-		c, err := s.connect(ctx, e, s.aside)
+		c, err := s.connect(ctx, e, s.forwardManagement)
 		if err == nil {
 			members, err = c.client.Gossip(ctx)
 			_ = c.Close()

@@ -57,7 +57,8 @@ func TestRedeliverAfter(t *testing.T) {
 		}
 		if got := d.declare(json.RawMessage(x.options), drivers.Use{}); got.RedeliverAfter != x.want ||
 			len(got.Rejections) > 0 {
-			t.Errorf("%q of %s: %v, unfit %v; want %v", x.said, x.options, got.RedeliverAfter, got.Rejections, x.want)
+			t.Errorf("%q of %s: %v, rejected %v; want %v", x.said, x.options, got.RedeliverAfter, got.Rejections,
+				x.want)
 		}
 	}
 	if _, err := describe("soon"); err == nil || !strings.Contains(err.Error(),
@@ -70,6 +71,6 @@ func TestRedeliverAfter(t *testing.T) {
 	}
 	if got := d.declare(json.RawMessage(`{}`), drivers.Use{}); len(got.Rejections) != 1 ||
 		!strings.Contains(got.Rejections[0], "options.ackWait") {
-		t.Errorf("unfit %v; want that there is no option ackWait", got.Rejections)
+		t.Errorf("rejected %v; want that there is no option ackWait", got.Rejections)
 	}
 }

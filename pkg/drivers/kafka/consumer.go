@@ -294,7 +294,7 @@ func (k *consumer) Close() error {
 			return
 		}
 		k.session.mu.Lock()
-		k.session.orphans[k.group] = append(k.session.orphans[k.group], k.id)
+		k.session.staleMembers[k.group] = append(k.session.staleMembers[k.group], k.id)
 		k.session.mu.Unlock()
 		if !k.conn.over.Load() {
 			ctx, cancel := context.WithTimeout(context.Background(), grace)

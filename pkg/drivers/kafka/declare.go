@@ -89,7 +89,7 @@ func (o *options) dropsUnread() bool {
 
 func rejections(o *options, use drivers.Use) []string {
 	consumes := use.Existing && use.Consumers > 0
-	var all kit.Reasons = kit.UnfitNodes("brokers", len(o.Brokers), drivers.Use{QueueNode: use.QueueNode})
+	var all kit.Reasons = kit.RejectedNodes("brokers", len(o.Brokers), drivers.Use{QueueNode: use.QueueNode})
 	all.If(use.Mode.Confirmed() && o.Acks == 0, "with acks 0 the broker sends no confirms, which mode %s requires", use.Mode)
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
 		all.If(node.Chosen() && node != drivers.LeaderNode,

@@ -34,7 +34,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	s := &session{options: o, env: env, orphans: map[string][]string{}}
+	s := &session{options: o, env: env, staleMembers: map[string][]string{}}
 	if o.TLS != nil {
 		if s.tls, err = o.TLS.Config(env.Access); err != nil {
 			return nil, fmt.Errorf("open kafka session: %w", err)
@@ -66,8 +66,8 @@ type session struct {
 	conns   kit.Conns
 	task    atomic.Pointer[drivers.Topology] // the one that was used last, for Probe and Describe; nil before
 
-	mu      sync.Mutex
-	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
+	mu           sync.Mutex
+	staleMembers map[string][]string // by group: client IDs of consumers that broke and may still be its members
 
 	ending sync.Once
 }

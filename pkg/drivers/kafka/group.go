@@ -97,13 +97,13 @@ func (s *session) evict(ctx context.Context, names []string, whom func(clientID 
 // client that reconnects by itself would continue as the same member.
 func (s *session) adopt(ctx context.Context, group string) error {
 	s.mu.Lock()
-	gone := s.orphans[group]
+	stale := s.staleMembers[group]
 	s.mu.Unlock()
-	if len(gone) == 0 {
+	if len(stale) == 0 {
 		return nil
 	}
 	err := kit.Poll(ctx, askEvery, func() (bool, error) {
-		err := s.evict(ctx, []string{group}, func(client string) bool { return slices.Contains(gone, client) })
+		err := s.evict(ctx, []string{group}, func(client string) bool { return slices.Contains(stale, client) })
 		return !kerr.IsRetriable(err), err
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *session) adopt(ctx context.Context, group string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.orphans[group] = slices.DeleteFunc(s.orphans[group],
-		func(client string) bool { return slices.Contains(gone, client) })
+	s.staleMembers[group] = slices.DeleteFunc(s.staleMembers[group],
+		func(client string) bool { return slices.Contains(stale, client) })
 	return nil
 }

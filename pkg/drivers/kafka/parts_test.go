@@ -139,12 +139,12 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	} {
 		d := declare(schematest.Fill(t, driver{}, c.options), c.use)
 		if all := strings.Join(append(d.Rejections, d.Unsupported("kafka", c.use)...), "; "); !strings.Contains(all, c.reason) {
-			t.Errorf("options %s with %+v: unfit %q, want %q", c.options, c.use, all, c.reason)
+			t.Errorf("options %s with %+v: rejected %q, want %q", c.options, c.use, all, c.reason)
 		}
 	}
 	if d := declare(schematest.Fill(t, driver{}, `{"brokers": ["a:1"], "acks": "all"}`),
 		drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Rejections) > 0 {
-		t.Errorf("plain options are unfit: %v", d.Rejections)
+		t.Errorf("plain options are rejected: %v", d.Rejections)
 	}
 }
 

@@ -50,11 +50,11 @@ func open(t testing.TB, options json.RawMessage) *rig {
 
 // openBy is open with another dialer for everything that is not measured.
 func openBy(t testing.TB, options json.RawMessage,
-	aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(nil)}
 	env := labtest.Env(r.event)
-	env.DialManagement = aside
+	env.DialManagement = dial
 	r.session = labtest.Open(t, driver{}, options, env).(*session)
 	labtest.TearDown(t, r.session, &r.topology)
 	return r

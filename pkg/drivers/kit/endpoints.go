@@ -87,8 +87,8 @@ func (e Endpoint) Base() string {
 	return strings.TrimSuffix(u.String(), "/")
 }
 
-// UnfitNodes returns why nodes of a use do not exist: the options have n addresses, which are called what ("urls").
-func UnfitNodes(what string, n int, use drivers.Use) (reasons []string) {
+// RejectedNodes returns why nodes of a use do not exist: the options have n addresses, which are called what ("urls").
+func RejectedNodes(what string, n int, use drivers.Use) (reasons []string) {
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {
 		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= n) {
 			reasons = append(reasons, fmt.Sprintf("node %d: options have %d %s, counted from 0", i, n, what))

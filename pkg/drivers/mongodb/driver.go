@@ -46,9 +46,9 @@ type session struct {
 	tls     *tls.Config // nil: no TLS
 	server  server      // description of the server that answered Open
 
-	conns        kit.Conns
-	admin, aside kit.Spare[*conn] // for declarations, and for probes
-	grown        kit.Rates
+	conns         kit.Conns
+	admin, probes kit.Spare[*conn] // for declarations, and for probes
+	grown         kit.Rates
 
 	mu       sync.Mutex
 	known    map[string]bool // first collections of queues that exist

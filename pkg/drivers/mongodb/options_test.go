@@ -30,7 +30,7 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 	for _, c := range cases {
 		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{})
 		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
-			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
+			t.Errorf("%s: rejected %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
 		if strings.Contains(strings.Join(d.Rejections, ""), "hunter2") {
 			t.Errorf("%s: the reason tells the password: %v", c.options, d.Rejections)
@@ -72,7 +72,7 @@ func TestLabelAndGuarantees(t *testing.T) {
 		c.label += "; writes go to the primary; not tested with mongod"
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
 			d.Guarantees.Ordered != c.ordered {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,
+			t.Errorf("%s, %+v: %q, %+v, rejected %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,
 				d.Guarantees, d.Rejections, c.label, c.kept, c.ordered)
 		}
 		if d.Guarantees.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {

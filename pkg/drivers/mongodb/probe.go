@@ -21,7 +21,7 @@ const askWithin = 3 * time.Second
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	db, err := s.database(ctx, &s.aside, s.env.ManagementDialer())
+	db, err := s.database(ctx, &s.probes, s.env.ManagementDialer())
 	if err != nil {
 		return nil, fmt.Errorf("probe MongoDB: %w", err)
 	}

@@ -82,7 +82,7 @@ func acks(o *options) []drivers.Ack {
 func rejections(o *options, use drivers.Use) []string {
 	nodes := max(1, len(o.All())) // an embedded server has no url
 	publishes, consumes := use.Existing && use.Publishers > 0, use.Existing && use.Consumers > 0
-	var all kit.Reasons = kit.UnfitNodes("urls", nodes, use)
+	var all kit.Reasons = kit.RejectedNodes("urls", nodes, use)
 	_, err := strconv.Atoi(string(use.QueueNode))
 	isIndex := err == nil
 	all.If(isIndex && nodes > 1 && o.Replicas == 1,

@@ -70,7 +70,7 @@ type session struct {
 	server    *embedded // nil without the option embedded
 	conns     kit.Conns
 	admin     kit.Spare[*conn] // for declarations
-	aside     kit.Spare[*conn] // for the broker's metrics; it bypasses the simulated network
+	probes    kit.Spare[*conn] // for the broker's metrics; it bypasses the simulated network
 	monitor   monitor
 	grown     kit.Rates
 	task      atomic.Pointer[drivers.Topology] // for Probe; nil before Setup or Verify

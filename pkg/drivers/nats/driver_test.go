@@ -84,9 +84,10 @@ func TestRightsForAnExistingStream(t *testing.T) {
 	}
 }
 
-// TestUnfitExistingConsumers covers settings of a consumer with which messages would not arrive.
-func TestUnfitExistingConsumers(t *testing.T) {
-	s := open(t, with(`"embedded": true, "name": "unfit", "storage": "memory", "consumer": "c", "subject": "orders"`), nil)
+// TestRejectedExistingConsumers covers settings of a consumer with which messages would not arrive.
+func TestRejectedExistingConsumers(t *testing.T) {
+	s := open(t, with(`"embedded": true, "name": "rejected", "storage": "memory", "consumer": "c", "subject": "orders"`),
+		nil)
 	js, err := s.management(t.Context())
 	if err != nil {
 		t.Fatal(err)

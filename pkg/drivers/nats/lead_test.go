@@ -13,13 +13,13 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// unheard is a connection whose first query of a stream gets no answer, because it has another subject.
-type unheard struct {
+// unanswered is a connection whose first query of a stream gets no answer, because it has another subject.
+type unanswered struct {
 	net.Conn
 	lost *atomic.Bool
 }
 
-func (u unheard) Write(p []byte) (int, error) {
+func (u unanswered) Write(p []byte) (int, error) {
 	const query, unknown = "$JS.API.STREAM.INFO.", "$JS.API.STREAM.IFNO."
 	if bytes.Contains(p, []byte(query)) && u.lost.CompareAndSwap(false, true) {
 		p = bytes.Replace(p, []byte(query), []byte(unknown), 1)
@@ -38,7 +38,7 @@ func checkUnansweredQuery(t *testing.T, urls []string) {
 	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, with(`"replicas": 3, "urls": `+string(list))),
 		drivers.Env{Event: func(drivers.EventKind, string) {}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, address)
-			return unheard{c, &lost}, err
+			return unanswered{c, &lost}, err
 		}})
 	if err != nil {
 		t.Fatal(err)

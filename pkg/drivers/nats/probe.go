@@ -39,7 +39,7 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	if t != nil && t.Existing != "" {
 		return nil, nil // the user of an existing stream may have no right to them
 	}
-	c, err := s.aside.Get(func() (*conn, error) { return s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer()) })
+	c, err := s.probes.Get(func() (*conn, error) { return s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer()) })
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func rejections(o *options, use drivers.Use) []string {
 		o.Queue.Type)
 	all.If(o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx",
 		"quorum queues do not support overflow reject-publish-dlx")
-	all = append(all, kit.UnfitNodes("urls", len(o.All()), use)...)
+	all = append(all, kit.RejectedNodes("urls", len(o.All()), use)...)
 	all.If(roles && o.Management == "", "leader and follower are looked up through the management API: give management")
 	all.If(roles && use.Existing,
 		"to find the node of a leader or follower, the driver declares a queue: give an index, or remove topology.existing")

@@ -25,9 +25,9 @@ func whole(t testing.TB, part string) drivertest.Harness {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword(u.User.Username(), drivertest.WrongPassword)
-	h := harness(driver{}, standing(t, part, `{}`), nil)
-	h.Reject = &drivertest.Rejection{Options: standing(t, part, full)}
-	h.WrongCredentials = standing(t, part, fmt.Sprintf(`{"url": %q}`, u))
+	h := harness(driver{}, partOptions(t, part, `{}`), nil)
+	h.Reject = &drivertest.Rejection{Options: partOptions(t, part, full)}
+	h.WrongCredentials = partOptions(t, part, fmt.Sprintf(`{"url": %q}`, u))
 	return h
 }
 
@@ -81,7 +81,7 @@ func TestConformanceLong(t *testing.T) {
 		t.Run(part+"-classic", func(t *testing.T) { drivertest.Run(t, whole(t, part)) })
 		for _, kind := range []string{"quorum", "stream"} {
 			t.Run(part+"-"+kind, func(t *testing.T) {
-				drivertest.Run(t, harness(driver{}, standing(t, part, `{"queue": {"type": "`+kind+`"}}`), kept))
+				drivertest.Run(t, harness(driver{}, partOptions(t, part, `{"queue": {"type": "`+kind+`"}}`), kept))
 			})
 		}
 	}
@@ -155,7 +155,7 @@ func TestTLS(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4", "RABBITMQ43"} {
 		t.Run(part, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{Driver: driver{}, Subset: []string{"tls"}, TLS: &drivertest.TLS{
-				Options:      standing(t, part+"_TLS", `{}`),
+				Options:      partOptions(t, part+"_TLS", `{}`),
 				Certificates: drivertest.Certificates(lab.Variable(t, "LOCKSTEP_"+part+"_TLS_FILES")),
 			}})
 		})

@@ -110,7 +110,7 @@ func TestDeclare(t *testing.T) {
 	cases := []struct {
 		name, options string
 		use           drivers.Use
-		unfit         string // part of a reason; "": none
+		rejected      string // part of a reason; "": none
 		check         func(drivers.Declaration) bool
 	}{
 		{"no url", `{}`, one, "give url", nil},
@@ -189,8 +189,8 @@ func TestDeclare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := declare(schematest.Fill(t, driver{}, c.options), c.use)
 			reasons := strings.Join(d.Rejections, "; ")
-			if (c.unfit == "") != (reasons == "") || !strings.Contains(reasons, c.unfit) {
-				t.Errorf("unfit: %q, want %q", reasons, c.unfit)
+			if (c.rejected == "") != (reasons == "") || !strings.Contains(reasons, c.rejected) {
+				t.Errorf("rejected: %q, want %q", reasons, c.rejected)
 			}
 			if c.check != nil && !c.check(d) {
 				t.Errorf("declaration: %+v", d)

@@ -14,10 +14,10 @@ import (
 var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3 rabbitmq4 rabbitmq43", Tests: "pkg/drivers/rabbitmq"}
 
 // single returns options for the broker with one node. more is JSON that is merged into them.
-func single(t testing.TB, more string) json.RawMessage { return standing(t, "RABBITMQ", more) }
+func single(t testing.TB, more string) json.RawMessage { return partOptions(t, "RABBITMQ", more) }
 
-// standing returns options for the single broker of a part of the lab: RABBITMQ, RABBITMQ4 or RABBITMQ43.
-func standing(t testing.TB, part, more string) json.RawMessage {
+// partOptions returns options for the single broker of a part of the lab: RABBITMQ, RABBITMQ4 or RABBITMQ43.
+func partOptions(t testing.TB, part, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{
 		"url":        lab.Variable(t, "LOCKSTEP_"+part+"_URL"),
 		"management": lab.Variable(t, "LOCKSTEP_"+part+"_MANAGEMENT"),

@@ -22,7 +22,7 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 	for _, c := range cases {
 		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{})
 		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
-			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
+			t.Errorf("%s: rejected %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
 		if strings.Contains(strings.Join(d.Rejections, ""), "hunter2") {
 			t.Errorf("%s: the reason tells the secret: %v", c.options, d.Rejections)
@@ -54,7 +54,8 @@ func TestLabelAndPromises(t *testing.T) {
 	for _, c := range cases {
 		d := declare(schematest.Fill(t, driver{}, c.options), c.use)
 		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.Ordered != c.ordered || len(d.Notes) != c.notes {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Rejections, d.Notes)
+			t.Errorf("%s, %+v: %q, %+v, rejected %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Rejections,
+				d.Notes)
 		}
 		if got := slices.Contains(d.Capabilities.Acks, drivers.AckInterval); got != c.interval {
 			t.Errorf("%s: acknowledges at intervals: %v", c.options, got)

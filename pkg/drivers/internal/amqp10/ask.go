@@ -38,7 +38,7 @@ type asker struct {
 func (s *Session) Ask(ctx context.Context, address string, requests ...Request) ([]Reply, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	c, err := s.aside(ctx)
+	c, err := s.management(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ const (
 func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	c, err := s.aside(ctx)
+	c, err := s.management(ctx)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func Open(ctx context.Context, product string, o Options, addresses Addresses, e
 	}
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	if _, err := s.aside(ctx); err != nil {
+	if _, err := s.management(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -71,7 +71,7 @@ func (s *Session) Env() drivers.Env { return s.env }
 func (s *Session) Properties(ctx context.Context) (map[string]any, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
-	c, err := s.aside(ctx)
+	c, err := s.management(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,9 +88,9 @@ func (s *Session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 	return c, nil
 }
 
-// aside returns the connection for declarations and requests. It reconnects if that is broken. The caller holds
+// management returns the connection for declarations and requests. It reconnects if that is broken. The caller holds
 // adminMu.
-func (s *Session) aside(ctx context.Context) (*conn, error) {
+func (s *Session) management(ctx context.Context) (*conn, error) {
 	if s.admin != nil && !over(s.admin.Done()) {
 		return s.admin, nil
 	}

@@ -11,8 +11,10 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// asideFaults are the faults of metrics, bindings and leftovers.
-func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), cleanerFaults()) }
+// managementFaults are the faults of metrics, bindings and leftovers.
+func managementFaults() []fault {
+	return slices.Concat(proberFaults(), binderFaults(), cleanerFaults())
+}
 
 // metrics is a fault that changes the result of a probe. Its driver also declares memory.
 func metrics(change func([]drivers.Metric) []drivers.Metric) faulty {
@@ -26,7 +28,7 @@ func proberFaults() []fault {
 	return []fault{
 		{"declares a metric without a unit", faulty{metrics: []drivers.MetricInfo{{Name: "segments", Doc: "segments"}}},
 			[]string{"info"}},
-		{"says a metric that it does not declare", metrics(func(all []drivers.Metric) []drivers.Metric {
+		{"reports a metric that it does not declare", metrics(func(all []drivers.Metric) []drivers.Metric {
 			return append(all, drivers.Metric{Name: "temperature", Value: 1})
 		}), []string{"probe"}},
 		{"says what is no number", metrics(func(all []drivers.Metric) []drivers.Metric {
