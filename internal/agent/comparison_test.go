@@ -11,7 +11,7 @@ import (
 func exchangeWith(ahead time.Duration) clock.Exchange {
 	now := clock.Now()
 	slew, bound := clock.Slew()
-	return clock.Exchange{Sent: now, Heard: now - int64(ahead), Answered: now - int64(ahead), Received: now,
+	return clock.Exchange{Sent: now, Arrived: now - int64(ahead), Answered: now - int64(ahead), Received: now,
 		Slew: slew, OtherSlew: slew, SlewBound: 2 * bound}
 }
 

@@ -21,9 +21,9 @@ const minCalendarStep = 50 * time.Millisecond
 // correction gives the engine of an attempt the correction of this agent's clock to the reference clock. It records
 // samples that show its accuracy. Safe for concurrent use.
 type correction struct {
-	compared *comparison
-	timeline *timeline
-	host     string
+	comparison *comparison
+	timeline   *timeline
+	host       string
 
 	mu      sync.Mutex
 	begun   bool
@@ -33,7 +33,7 @@ type correction struct {
 
 // run corrects the engine until ctx ends.
 func (c *correction) run(ctx context.Context, e *engine.Engine) {
-	c.compared.takeSteps() // drop steps from before
+	c.comparison.takeSteps() // drop steps from before
 	tick := time.NewTicker(correctEvery)
 	defer tick.Stop()
 	calendar := time.Now().UnixNano() - clock.Now()
@@ -44,7 +44,7 @@ func (c *correction) run(ctx context.Context, e *engine.Engine) {
 			return
 		}
 		c.apply(e)
-		for _, step := range c.compared.takeSteps() {
+		for _, step := range c.comparison.takeSteps() {
 			e.Event(drivers.EventKind(record.EventClockStep),
 				fmt.Sprintf("the clock of host %s stepped by %v relative to the controller's",
 					c.host, time.Duration(step).Round(time.Microsecond)))
@@ -61,7 +61,7 @@ func (c *correction) run(ctx context.Context, e *engine.Engine) {
 // apply applies the current offset, and records it with the correction that was applied until now.
 func (c *correction) apply(e *engine.Engine) {
 	start, begin, ahead, reference := c.timeline.agreed()
-	o := c.compared.now()
+	o := c.comparison.now()
 	if o == nil || o.Reference != reference { // another controller took over, and its clock is not the agreed reference
 		return
 	}

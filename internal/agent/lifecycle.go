@@ -76,7 +76,7 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	}
 	l.log = scrubbingLog(s.cfg.Log.With("task", task.ID, "agent", s.cfg.Name), l.session.clean)
 	l.session.log = l.log
-	l.correction = &correction{compared: &s.compared, timeline: l.timeline, host: s.cfg.host}
+	l.correction = &correction{comparison: &s.comparison, timeline: l.timeline, host: s.cfg.host}
 	l.prober = newProber(l.session, l.timeline, s.cfg.leave)
 	l.faults = newFaults(s, a.assignment, l.session.faults)
 	l.reporter = &reporter{conn: s.conn, ref: l.ref, agent: s.cfg.Name, group: task.Group, session: l.session,

@@ -37,8 +37,8 @@ type slot struct {
 	cfg  Config
 	self wire.Heartbeat
 
-	compared comparison
-	attempts attempts
+	comparison comparison
+	attempts   attempts
 
 	place        string // see placeOf
 	observing    sync.WaitGroup
@@ -102,7 +102,7 @@ func (s *slot) run(ctx context.Context) error {
 			return s.heartbeat()
 		}, s.endUnled)
 	})
-	beside.Go(func() { s.compared.run(inner, s.conn, s.cfg.Name) })
+	beside.Go(func() { s.comparison.run(inner, s.conn, s.cfg.Name) })
 	err = s.serve(ctx, assigned, refused)
 	stop()
 	beside.Wait()
@@ -227,7 +227,7 @@ func (s *slot) endUnled(ref wire.Ref, why error) {
 
 func (s *slot) heartbeat() wire.Heartbeat {
 	h := s.self
-	h.Offset = s.compared.now()
+	h.Offset = s.comparison.now()
 	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
 		h.Busy, h.Attempt = busy.Task, *busy
@@ -239,7 +239,7 @@ func (s *slot) heartbeat() wire.Heartbeat {
 // ends. Errors are logged.
 func (s *slot) arrive(ctx context.Context, a wire.Arrival, log *slog.Logger) error {
 	a.Agent, a.Host, a.Clock, a.Version = s.cfg.Name, s.cfg.host, clock.ID(), s.cfg.Version
-	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), s.compared.now()
+	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), s.comparison.now()
 	err := s.conn.Arrive(ctx, a)
 	if err != nil {
 		log.Error("cannot respond to the controller", "step", a.Step, "err", err)

@@ -182,7 +182,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) error {
 	switch o.format {
 	case "md":
-		return report.NewCompared(c).Markdown(w)
+		return report.NewComparison(c).Markdown(w)
 	case "csv":
 		return report.CompareCSV(w, c)
 	case "json":
@@ -190,7 +190,7 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 	case "html":
 		return page.WriteComparison(w, c)
 	}
-	return report.NewCompared(c).Text(w, width)
+	return report.NewComparison(c).Text(w, width)
 }
 
 // verdict returns an error with the exit code of --fail-on-regression. It names the cells that were not compared.

@@ -81,7 +81,8 @@ func show(v view, p recordedProgress, now time.Time) {
 	case wire.TaskStarted:
 		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
 	case "live":
-		v.run.Attempt.Since, v.run.Attempt.HeardAt, v.run.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
+		v.run.Attempt.Since, v.run.Attempt.ReportedAt = p.Live.Since, now
+		v.run.Attempt.Series = []runview.Metrics{p.Live}
 	case controller.TaskEnded:
 		e.Outcome = &p.Outcome
 	case wire.RunEnded:

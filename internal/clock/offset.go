@@ -3,14 +3,14 @@ package clock
 import "math"
 
 // Exchange is a request to another clock and its response, with the four times of RFC 5905, section 8, in ns. Sent and
-// Received are departure of the request and arrival of the response, by this clock. Heard and Answered are arrival of
+// Received are departure of the request and arrival of the response, by this clock. Arrived and Answered are arrival of
 // the request and departure of the response, by the other clock.
 //
 // Slew and OtherSlew are by how much each clock was ahead of its host's CLOCK_MONOTONIC_RAW. SlewBound is the maximum
 // error of both together: see the function Slew.
 type Exchange struct {
-	Sent, Heard, Answered, Received int64
-	Slew, OtherSlew, SlewBound      int64
+	Sent, Arrived, Answered, Received int64
+	Slew, OtherSlew, SlewBound        int64
 }
 
 // Offset is how far one clock is ahead of another at a time, with a maximum error of Bound.
@@ -46,7 +46,7 @@ const (
 // Offsets estimates the offset of this clock to another one from exchanges. In each exchange the other clock was read
 // after the request was sent and before the response was received. Whatever the network delays were,
 //
-//	Sent − Heard ≤ offset ≤ Received − Answered
+//	Sent − Arrived ≤ offset ≤ Received − Answered
 //
 // The middle of this interval is the offset θ of RFC 5905. Its half width is the maximum error of θ by asymmetric
 // delays: half the round trip δ, without the time at the other end.
@@ -87,8 +87,8 @@ type interval struct {
 func (o *Offsets) Add(x Exchange) (step int64) {
 	slew := x.Slew - x.OtherSlew
 	i := interval{at: x.Received, bucket: x.Received / bucket,
-		low: x.Sent - x.Heard - slew - x.SlewBound, high: x.Received - x.Answered - slew + x.SlewBound}
-	if x.Received-x.Answered < x.Sent-x.Heard {
+		low: x.Sent - x.Arrived - slew - x.SlewBound, high: x.Received - x.Answered - slew + x.SlewBound}
+	if x.Received-x.Answered < x.Sent-x.Arrived {
 		return 0
 	}
 	if since := x.Received - o.last.Received; since > 0 && len(o.seen) > 0 {

@@ -50,10 +50,11 @@ func (l *link) delay(shortest float64) int64 {
 
 // exchange performs an exchange at a time of the other clock, and returns the time of its end.
 func (l *link) exchange(at int64) (Exchange, int64) {
-	heard := at + l.delay(l.there)
-	answered := heard + 20_000
+	arrived := at + l.delay(l.there)
+	answered := arrived + 20_000
 	received := answered + l.delay(l.back)
-	return Exchange{Sent: at + l.truth(at), Heard: heard, Answered: answered, Received: received + l.truth(received)},
+	return Exchange{Sent: at + l.truth(at), Arrived: arrived, Answered: answered,
+			Received: received + l.truth(received)},
 		received
 }
 
@@ -291,7 +292,7 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 				at := int64(n) * 5e8
 				x, received := l.exchange(at) // with raw clocks
 				x.Sent, x.Received = x.Sent+own.at(at), x.Received+own.at(received)
-				x.Heard, x.Answered = x.Heard+other.at(at), x.Answered+other.at(received)
+				x.Arrived, x.Answered = x.Arrived+other.at(at), x.Answered+other.at(received)
 				slew := func(s slews, at int64) int64 {
 					if !raw {
 						return 0
@@ -330,7 +331,7 @@ func TestOffsetsKnowNothingAtFirst(t *testing.T) {
 	if is, ok := o.At(0, 0, 0); ok {
 		t.Errorf("without an exchange it said %+v", is)
 	}
-	o.Add(Exchange{Sent: 10, Heard: 5, Answered: 6, Received: 9}) // received before it was sent
+	o.Add(Exchange{Sent: 10, Arrived: 5, Answered: 6, Received: 9}) // received before it was sent
 	if is, ok := o.At(10, 0, 0); ok {
 		t.Errorf("of an exchange that cannot have been it made %+v", is)
 	}

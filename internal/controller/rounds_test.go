@@ -117,7 +117,7 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 				if at == 13 {
 					task = run.Tasks()[at].ID
 				}
-				reports := heard(t, l.foreigner(), "lockstep.agent.snapshot.>")
+				reports := messages(t, l.foreigner(), "lockstep.agent.snapshot.>")
 				killed := make(chan struct{})
 				go func() {
 					defer close(killed)

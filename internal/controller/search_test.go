@@ -79,7 +79,7 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 	run := aRun(searching)
 	run.Settle = plan.Duration(2 * time.Second)
-	events := heard(t, l.foreigner(), "lockstep.events."+run.ID+".event")
+	events := messages(t, l.foreigner(), "lockstep.events."+run.ID+".event")
 	l.submit(run)
 	done, begun := map[string]bool{}, 0
 	for {

@@ -100,7 +100,7 @@ func (x killing) replaced(t *testing.T) {
 			plan.Duration(2*time.Second)
 	}, slow)
 	second := run.Tasks()[1].ID
-	reports := heard(t, l.foreigner(), "lockstep.agent.>")
+	reports := messages(t, l.foreigner(), "lockstep.agent.>")
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
@@ -226,8 +226,8 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	})
 }
 
-// heard returns the future messages of a subject.
-func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
+// messages returns the future messages of a subject.
+func messages(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
 	t.Helper()
 	all := make(chan *nats.Msg, 100_000)
 	if _, err := nc.ChanSubscribe(subject, all); err != nil {

@@ -39,9 +39,9 @@ func (t track) at(time int64) (nearest clock.Offset) {
 // there, plus the bound of the estimate. Estimates use all samples of the task. After the last sample, a clock may
 // drift by the maximum that a kernel permits.
 func tracksOf(in *input) map[string]track {
-	compared := in.record.ClockSamples()
+	byAgent := in.record.ClockSamples()
 	reference := ""
-	for _, samples := range compared {
+	for _, samples := range byAgent {
 		for _, s := range samples {
 			if reference != "" && s.Reference != reference {
 				return nil
@@ -60,7 +60,7 @@ func tracksOf(in *input) map[string]track {
 			known[a.Agent] = track{}
 		}
 	}
-	for agent, samples := range compared {
+	for agent, samples := range byAgent {
 		known[agent] = trackOf(in, samples)
 	}
 	return known

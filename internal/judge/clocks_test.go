@@ -9,8 +9,8 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// compared adds an agent's clock comparisons, one per second, to the record; all times are in µs.
-func (x *world) compared(agent, clockID, reference string, from, to int, offset, bound, applied float64) {
+// clockSamples adds an agent's clock comparisons, one per second, to the record; all times are in µs.
+func (x *world) clockSamples(agent, clockID, reference string, from, to int, offset, bound, applied float64) {
 	s := record.Snapshot{Agent: agent, Clock: clockID, Seq: 5000}
 	for at := from; at <= to; at++ {
 		s.Clocks = append(s.Clocks, record.ClockSample{At: int64(at) * int64(time.Second), Reference: reference,
@@ -35,34 +35,34 @@ func TestBoundOfEndToEndLatency(t *testing.T) {
 	}{
 		"one clock": {func(*world) {}, nil, 0, false},
 		"one clock, compared with another's": {func(x *world) {
-			x.compared("a", "h", "ref", -2, 11, 70, 50, -70)
-			x.compared("b", "h", "ref", -2, 11, 70, 50, -70)
+			x.clockSamples("a", "h", "ref", -2, 11, 70, 50, -70)
+			x.clockSamples("b", "h", "ref", -2, 11, 70, 50, -70)
 		}, nil, 0, false},
 		"two clocks": {func(x *world) {
-			x.compared("a", "h1", "ref", -2, 11, 1000, 200, -1000)
-			x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2050) // differs by 50 µs from the smoothed offset
+			x.clockSamples("a", "h1", "ref", -2, 11, 1000, 200, -1000)
+			x.clockSamples("b", "h2", "ref", -2, 11, -2000, 100, 2050) // differs by 50 µs from the smoothed offset
 		}, nil, 350, false},
 		"one of them is the reference": {func(x *world) {
-			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.clockSamples("a", "h1", "h2", -2, 11, 0, 200, 0)
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 200, false},
 		"one of them is the reference by the facts, not by the record": {func(x *world) {
-			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.clockSamples("a", "h1", "h2", -2, 11, 0, 200, 0)
 			x.merge.Add(record.Snapshot{Agent: "b", Clock: "h3", Seq: 5000})
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 200, false},
 		"one of them is the reference by the record, not by the facts": {func(x *world) {
-			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.clockSamples("a", "h1", "h2", -2, 11, 0, 200, 0)
 			x.merge.Add(record.Snapshot{Agent: "b", Clock: "h2", Seq: 5000})
 			x.facts.Agents[1].Clock = "h3"
 		}, nil, 200, false},
 		"bound above the median": {func(x *world) {
-			x.compared("a", "h1", "h2", -2, 11, 0, 2100, 0)
+			x.clockSamples("a", "h1", "h2", -2, 11, 0, 2100, 0)
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 2100, true},
 		"what was wrong before the measurement does not matter": {func(x *world) {
-			x.compared("a", "h1", "h2", -5, -5, 0, 100, 90e3)
-			x.compared("a", "h1", "h2", -5, -5, 0, 100, 90e3)
+			x.clockSamples("a", "h1", "h2", -5, -5, 0, 100, 90e3)
+			x.clockSamples("a", "h1", "h2", -5, -5, 0, 100, 90e3)
 			s := record.Snapshot{Agent: "a", Seq: 6000}
 			for at := int64(-1); at <= 11; at++ {
 				s.Clocks = append(s.Clocks, record.ClockSample{At: at * 1e9, Reference: "h2", Bound: 100e3})
@@ -71,20 +71,20 @@ func TestBoundOfEndToEndLatency(t *testing.T) {
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 100, false},
 		"not compared to the end: the kernel allows 500 ppm from then on": {func(x *world) {
-			x.compared("a", "h1", "h2", -2, 6, 0, 100, 0)
+			x.clockSamples("a", "h1", "h2", -2, 6, 0, 100, 0)
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 100 + 500*4, true},
 		"only one of them compared": {func(x *world) {
-			x.compared("a", "h1", "ref", -2, 11, 0, 100, 0)
+			x.clockSamples("a", "h1", "ref", -2, 11, 0, 100, 0)
 			x.facts.Agents[1].Clock = "h2"
 		}, nil, 0, true},
 		"compared with two references": {func(x *world) {
-			x.compared("a", "h1", "ref", -2, 11, 0, 100, 0)
-			x.compared("b", "h2", "another", -2, 11, 0, 100, 0)
+			x.clockSamples("a", "h1", "ref", -2, 11, 0, 100, 0)
+			x.clockSamples("b", "h2", "another", -2, 11, 0, 100, 0)
 		}, nil, 0, true},
 		"everybody receives its own": {func(x *world) {
-			x.compared("a", "h1", "ref", -2, 11, 0, 9000, 0)
-			x.compared("b", "h2", "ref", -2, 11, 0, 9000, 0)
+			x.clockSamples("a", "h1", "ref", -2, 11, 0, 9000, 0)
+			x.clockSamples("b", "h2", "ref", -2, 11, 0, 9000, 0)
 		}, func(w *plan.Workload) {
 			w.Publishers.Nodes, w.Consumers.Nodes, w.Topology.Queues, w.Consumers.Colocate = 2, 2, 2, true
 		}, 0, false},
@@ -111,8 +111,8 @@ func TestBoundOfEndToEndLatency(t *testing.T) {
 func TestClockPairsAreInTheOutcome(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)
-	x.compared("a", "h1", "ref", -2, 11, 1000, 200, -1000)
-	x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2000)
+	x.clockSamples("a", "h1", "ref", -2, 11, 1000, 200, -1000)
+	x.clockSamples("b", "h2", "ref", -2, 11, -2000, 100, 2000)
 	x.last.Skew = 3 * time.Millisecond
 	o := x.judge()
 	want := plan.ClockPair{Publisher: "a", Consumer: "b", Offset: plan.Duration(-3 * time.Millisecond),
@@ -135,8 +135,8 @@ func TestClockStepIsReportedAndFlagged(t *testing.T) {
 	for agent, want := range map[string]bool{"a": true, "b": true, "c": false} { // c is not in the task
 		x := newWorld(nil)
 		x.steady(100, atOnce)
-		x.compared("a", "h1", "ref", -2, 11, 0, 10, 0)
-		x.compared("b", "h2", "ref", -2, 11, 0, 10, 0)
+		x.clockSamples("a", "h1", "ref", -2, 11, 0, 10, 0)
+		x.clockSamples("b", "h2", "ref", -2, 11, 0, 10, 0)
 		x.merge.Add(record.Snapshot{Agent: agent, Seq: 7000,
 			Events: []record.Event{{At: 1e9, Kind: record.EventClockStep, Detail: "moved by 100ms"}}})
 		o := x.judge()

@@ -36,7 +36,7 @@ func busyHost(at time.Duration) record.HostSample {
 func TestAnswerOfAStep(t *testing.T) {
 	s := plan.Search{While: "p99 < 5ms && lost == 0", Within: 0.02, Repeats: 1}
 	unsure := func(x *world) {
-		x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+		x.clockSamples("a", "h1", "h2", -2, 11, 0, 200, 0)
 		x.facts.Agents[1].Clock = "h2"
 	}
 	for _, x := range []struct {

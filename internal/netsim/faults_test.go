@@ -262,10 +262,10 @@ func TestCutDiscardsBeforeItCloses(t *testing.T) {
 // The peer of a real connection receives a reset, not an orderly end, also through a forwarder.
 func TestCutOfRealConnections(t *testing.T) {
 	f := NewFaults(1)
-	heard := make(chan error, 2)
+	received := make(chan error, 2)
 	address := serve(t, func(c *net.TCPConn) {
 		_, err := c.Read(make([]byte, 1))
-		heard <- err
+		received <- err
 		c.Close()
 	})
 	dial := Dialer(bare, Conditions{Faults: f})
@@ -294,8 +294,8 @@ func TestCutOfRealConnections(t *testing.T) {
 	}
 	f.Cut(1)
 	for range 2 {
-		if err := <-heard; !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the peer heard %v, want a reset", err)
+		if err := <-received; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the peer received %v, want a reset", err)
 		}
 	}
 	if _, err := forwarded.Read(make([]byte, 1)); err == nil || err == io.EOF {

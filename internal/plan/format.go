@@ -4,7 +4,7 @@ import "fmt"
 
 // Protocol is the format number of messages between programs over the control plane. Peers with another number are
 // rejected.
-const Protocol = 13
+const Protocol = 14
 
 // RecordFormat is the format number of records: run directories, outcomes, bundles, schedules, and stored messages of
 // the record and the queue. Readers reject another number.

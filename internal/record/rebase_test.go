@@ -39,7 +39,7 @@ func TestRebase(t *testing.T) {
 		"windows": {want.Windows(), got.Windows()}, "hosts": {want.Hosts(), got.Hosts()},
 		"events": {want.Events(), got.Events()},
 		"gaps":   {want.Gaps(), got.Gaps()}, "probes": {want.Probes(), got.Probes()},
-		"clocks": {want.ClockSamples(), got.ClockSamples()}, "heard": {want.ReportedUntil(), got.ReportedUntil()},
+		"clocks": {want.ClockSamples(), got.ClockSamples()}, "reported": {want.ReportedUntil(), got.ReportedUntil()},
 		"first": {want.FirstDelivery(), got.FirstDelivery()}, "last": {want.Last(), got.Last()},
 		"each last": {want.LastOfEach(), got.LastOfEach()},
 		"epoch":     {want.epoch, got.epoch}, "sum": {want.Sum(Sent, 0, 3), got.Sum(Sent, 0, 3)},

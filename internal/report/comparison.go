@@ -13,8 +13,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// Compared is a comparison as tables and lines, in the order in which they are shown.
-type Compared struct {
+// Comparison is a comparison as tables and lines, in the order in which they are shown.
+type Comparison struct {
 	Sides   []string // one line per side
 	Besides []Table  // the table of other differences, if there are any
 	Tables  []Table
@@ -27,9 +27,9 @@ type Compared struct {
 // maxLeft limits the listed cells that were left out.
 const maxLeft = 40
 
-// NewCompared formats a comparison.
-func NewCompared(c compare.Comparison) Compared {
-	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Method: method(c),
+// NewComparison formats a comparison.
+func NewComparison(c compare.Comparison) Comparison {
+	out := Comparison{Besides: besides(c), Left: left(c), Found: found(c), Method: method(c),
 		Summary: foundSummary(c)}
 	for i, s := range c.Sides {
 		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name,
@@ -337,7 +337,7 @@ func foundSummary(c compare.Comparison) string {
 }
 
 // Text writes a comparison for a terminal of the given width in columns; 0: no limit.
-func (x Compared) Text(w io.Writer, width int) error {
+func (x Comparison) Text(w io.Writer, width int) error {
 	out := bufio.NewWriter(w)
 	for _, line := range x.Sides {
 		fmt.Fprintln(out, display.Clean(line))
@@ -371,7 +371,7 @@ func (x Compared) Text(w io.Writer, width int) error {
 }
 
 // Markdown writes a comparison in GitHub's Markdown.
-func (x Compared) Markdown(w io.Writer) error {
+func (x Comparison) Markdown(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	section := func(title string, lines []string) {
 		if len(lines) > 0 {

@@ -80,12 +80,12 @@ func scheduledRuns(side, k int, mode string) map[string]plan.Value {
 
 func TestGoldenComparison(t *testing.T) {
 	c, three := comparison(t), comparisonOf(t, "20260102-a", "20260103-b", "20260104-c")
-	x := NewCompared(c)
+	x := NewComparison(c)
 	for name, write := range map[string]func(*bytes.Buffer) error{
 		"comparison.txt":             func(b *bytes.Buffer) error { return x.Text(b, 0) },
 		"comparison-80.txt":          func(b *bytes.Buffer) error { return x.Text(b, 80) },
 		"comparison.md":              func(b *bytes.Buffer) error { return x.Markdown(b) },
-		"comparison-three-sides.txt": func(b *bytes.Buffer) error { return NewCompared(three).Text(b, 0) },
+		"comparison-three-sides.txt": func(b *bytes.Buffer) error { return NewComparison(three).Text(b, 0) },
 	} {
 		var out bytes.Buffer
 		if err := write(&out); err != nil {
@@ -122,7 +122,7 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	if err := json.Unmarshal(whole.Bytes(), &again); err != nil || again.Found()[compare.Worse] != 1 {
 		t.Errorf("the JSON cannot be read again: %v, %v", err, again.Found())
 	}
-	text := strings.Join(NewCompared(c).Found, "\n")
+	text := strings.Join(NewComparison(c).Found, "\n")
 	if !strings.Contains(text, "worse: broker=rabbit mode=slow: publish.p99") ||
 		!strings.Contains(text, "better: broker=rabbit mode=fast: publish.rate") {
 		t.Errorf("found:\n%s", text)
@@ -143,7 +143,7 @@ func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 			c.Values[v].Rows[r].Sides[1].Flags = []plan.Flag{plan.ClientBound}
 		}
 	}
-	x := NewCompared(c)
+	x := NewComparison(c)
 	var out bytes.Buffer
 	if err := x.Text(&out, 80); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 	c := comparison(t)
 	c.Values[0].Rows[0].Changes[0].Finding, c.Values[0].Rows[0].Changes[0].Why = compare.Inconclusive,
 		"2 of 5 earlier runs"
-	table := NewCompared(c).Tables[0]
+	table := NewComparison(c).Tables[0]
 	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" ||
 		!slices.Contains(table.Notes, "2 of 5 earlier runs") {
 		t.Errorf("p is %q, the notes %q", got, table.Notes)
@@ -171,7 +171,7 @@ func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 }
 
 func TestOneCellIsNotCells(t *testing.T) {
-	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}},
+	x := NewComparison(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}},
 		Left: []compare.Left{{Cell: "a"}}})
 	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell not compared") {
 		t.Errorf("%q, %q", x.Sides, x.Summary)

@@ -20,10 +20,10 @@ type Attempt struct {
 	Task    plan.Task // or a step of its search
 	// Series are the last metrics in order of time, one per second of the load.
 	Series []Metrics
-	// Since is the time since the measurement began, as reported at HeardAt. It is negative in warm-up, and Unsteady
-	// while that start is not known. HeardAt is zero before the load begins.
-	Since   time.Duration
-	HeardAt time.Time
+	// Since is the time since the measurement began, as reported at ReportedAt. It is negative in warm-up, and Unsteady
+	// while that start is not known. ReportedAt is zero before the load begins.
+	Since      time.Duration
+	ReportedAt time.Time
 	// Abandoned means that the attempt's controller was lost. Its agents will end it.
 	Abandoned bool
 
@@ -52,10 +52,10 @@ const maxAhead = 2 * time.Second
 
 // Phase returns the phase at the time now, and the time since the measurement began, which is negative in warm-up.
 func (a *Attempt) Phase(now time.Time) (p Phase, since time.Duration) {
-	switch since = a.Since + min(max(0, now.Sub(a.HeardAt)), maxAhead); {
+	switch since = a.Since + min(max(0, now.Sub(a.ReportedAt)), maxAhead); {
 	case a.Abandoned:
 		return Abandoned, 0
-	case a.HeardAt.IsZero():
+	case a.ReportedAt.IsZero():
 		return Connecting, 0
 	case a.Since == Unsteady:
 		return UntilSteady, 0
@@ -90,7 +90,7 @@ func (a *Attempt) add(s *record.Snapshot, now time.Time) (metrics bool) {
 	if s.Host.Broker != "" && len(s.Windows) == 0 || s.At == 0 { // an observer, or before the load
 		return false
 	}
-	a.HeardAt, a.Since = now, time.Duration(s.At-s.Begin)
+	a.ReportedAt, a.Since = now, time.Duration(s.At-s.Begin)
 	if s.Begin == 0 && a.Task.Cell.Workload.Steady.Auto {
 		a.Since = Unsteady
 	}

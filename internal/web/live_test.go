@@ -50,7 +50,7 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Attempt: "1", N: 1,
 		Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
 	if got := l.view(begun).Phase; !strings.HasPrefix(got, "connecting") {
-		t.Errorf("before anything was heard it is %q", got)
+		t.Errorf("before the first report it is %q", got)
 	}
 	for second := range int64(6) {
 		for agent, sent := range map[string]int64{"bulk-1": 700, "bulk-2": 300, "light-1": 5} {

@@ -159,7 +159,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	if err != nil {
 		return "", x, fmt.Errorf("request the time of the controller: %w", err)
 	}
-	x.Heard, x.Answered = answer.Heard, answer.Answered
+	x.Arrived, x.Answered = answer.Arrived, answer.Answered
 	x.Slew, x.OtherSlew, x.SlewBound = slew, answer.Slew, bound+answer.SlewBound
 	return answer.Clock, x, nil
 }

@@ -143,8 +143,8 @@ func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})
 		leader := leaderOf(t.Context(), storeOf(t, s), uint64(time.Now().Add(25*time.Hour).UnixMilli()))
-		heard := make(chan bool, 99)
-		stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
+		received := make(chan bool, 99)
+		stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { received <- true; return false, nil }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 			ended <- NewAgent(c).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
 		}()
 		for range 3 {
-			<-heard
+			<-received
 		}
 		cancel()
 		if err := <-ended; err != nil || len(log.lines) != 1 || !strings.Contains(log.lines[0], "ignored") {

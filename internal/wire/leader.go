@@ -141,13 +141,13 @@ func (l *Leader) Edited() <-chan struct{} { return l.edited }
 // AnswerClock makes this process's clock the reference for all agents until stop is called.
 func (l *Leader) AnswerClock() (stop func(), err error) {
 	return l.conn.subscribe(subject.Clock("*"), pendingBytes, func(m *nats.Msg) (*nats.Msg, error) {
-		heard := clock.Now()
+		arrived := clock.Now()
 		if err := l.conn.codec.check(m.Header, "an agent"); err != nil {
 			return nil, err
 		}
 		slew, bound := clock.Slew()
 		answer, err := l.conn.codec.encode(m.Reply,
-			clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
+			clockAnswer{Clock: clock.ID(), Arrived: arrived, Answered: clock.Now(), Slew: slew, SlewBound: bound})
 		if err == nil {
 			lease.Stamp(answer.Header, l.who.Epoch)
 		}

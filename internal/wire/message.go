@@ -318,7 +318,7 @@ type snapshotReport struct {
 // clockAnswer has the times at which a clock request was received and answered. The sender adds its own two times.
 type clockAnswer struct {
 	Clock    string `json:"clock"`
-	Heard    int64  `json:"heard"`
+	Arrived  int64  `json:"arrived"`
 	Answered int64  `json:"answered"`
 	// Slew is how far the clock is ahead of CLOCK_MONOTONIC_RAW, with an error of at most SlewBound: see clock.Slew.
 	Slew      int64 `json:"slew"`

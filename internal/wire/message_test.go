@@ -347,7 +347,7 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	}
 	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil ||
 		knownEpoch(agent) != next.Epoch() {
-		t.Fatalf("%v: it heard of epoch %d, want %d", err, knownEpoch(agent), next.Epoch())
+		t.Fatalf("%v: it has epoch %d, want %d", err, knownEpoch(agent), next.Epoch())
 	}
 	stopHeartbeats()
 	var asked atomic.Int32

@@ -288,10 +288,10 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			pulsed <- agent.SendHeartbeats(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} },
 				nil)
 		}()
-		for heard := ""; heard != name; {
+		for reported := ""; reported != name; {
 			select {
 			case h := <-beats:
-				heard = h.Agent
+				reported = h.Agent
 			case <-ctx.Done():
 				t.Fatalf("no heartbeat of %s", name)
 			}

@@ -35,20 +35,20 @@ const comparisonCSS = "\ntd.worse { color: var(--bad); font-weight: 600; } td.be
 
 // comparisonSheet is the data of the page's template.
 type comparisonSheet struct {
-	CSS      template.CSS
-	Title    string
-	Compared report.Compared
-	Besides  []tableView
-	Tables   []tableView
-	Data     compare.Comparison
+	CSS        template.CSS
+	Title      string
+	Comparison report.Comparison
+	Besides    []tableView
+	Tables     []tableView
+	Data       compare.Comparison
 }
 
 // WriteComparison writes a comparison as one HTML file without external resources and scripts. All text of users is
 // escaped.
 func WriteComparison(w io.Writer, c compare.Comparison) error {
-	x := report.NewCompared(c)
+	x := report.NewComparison(c)
 	// nolint:gosec // our own
-	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Compared: x,
+	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Comparison: x,
 		Besides: tableViews(x.Besides, false), Tables: tableViews(x.Tables, false), Data: c}
 	var names []string
 	for _, s := range c.Sides {

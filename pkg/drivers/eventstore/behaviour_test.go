@@ -27,7 +27,7 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 		kill := standIn(t, address)
 		r := newRig(t, reached(t, address, `{}`), nil)
 		p, n := r.publisher(drivers.ConfirmWindow, nil)
-		in := &heard{}
+		in := &callbacks{}
 		c := r.consumer(in, nil)
 		accepted := make(chan int, 1)
 		go func() {
@@ -76,7 +76,7 @@ func TestStandInComesBack(t *testing.T) {
 	kill := standIn(t, address)
 	r := newRig(t, reached(t, address, `{}`), nil)
 	p, _ := r.publisher(drivers.ConfirmEach, nil)
-	in := &heard{}
+	in := &callbacks{}
 	c := r.consumer(in, nil)
 	r.send(p, 3, 10)
 	kill()
@@ -209,7 +209,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	r := newRig(t, reached(t, address, `{"messageTimeout": "100ms", "maxRetryCount": 2}`), nil)
 	p, _ := r.publisher(drivers.ConfirmEach, nil)
 	r.send(p, 1, 10)
-	in := &heard{}
+	in := &callbacks{}
 	// If acknowledgements are repeatedly late, the server delivers the event twice more and then parks it.
 	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack = drivers.AckInterval })
 	labtest.Eventually(t, "the message three times", func() bool { return in.received() == 3 })
@@ -231,7 +231,7 @@ func TestStandInParksRejected(t *testing.T) {
 		r := newRig(t, reached(t, address, fmt.Sprintf(`{"maxRetryCount": %d}`, retries)), nil)
 		p, _ := r.publisher(drivers.ConfirmEach, nil)
 		r.send(p, 1, 10)
-		in := &heard{}
+		in := &callbacks{}
 		var c drivers.Consumer
 		ready := make(chan struct{})
 		in.react = func() {
@@ -258,16 +258,16 @@ func TestStandInConnectionIsFull(t *testing.T) {
 	r := newRig(t, reached(t, address, `{}`), nil)
 	on := r.connect(drivers.AnyNode)
 	for range callsPerConnection {
-		r.consumerOn(on, &heard{}, nil)
+		r.consumerOn(on, &callbacks{}, nil)
 	}
 	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach}
 	ctx, cancel := contextFor(r, 300*time.Millisecond)
 	defer cancel()
-	_, err := on.Consumer(ctx, spec, (&heard{}).handle)
+	_, err := on.Consumer(ctx, spec, (&callbacks{}).handle)
 	if err == nil || !strings.Contains(err.Error(), "100 calls") {
 		t.Errorf("consumer 101 of a connection: %v", err)
 	}
-	r.consumer(&heard{}, nil)
+	r.consumer(&callbacks{}, nil)
 }
 
 // A consumer that closes after all acknowledgements leaves nothing pending, also if the last acknowledgements exceed
@@ -279,7 +279,7 @@ func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	const all = 6000
 	r.send(p, all, 10)
 	labtest.Eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
-	in := &heard{}
+	in := &callbacks{}
 	c := r.consumer(in, func(s *drivers.ConsumerSpec) {
 		s.Ack, s.Batch, s.Prefetch = drivers.AckEvery, 100, 2*all
 	})
@@ -289,7 +289,7 @@ func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	rest := &heard{}
+	rest := &callbacks{}
 	r.consumer(rest, nil)
 	r.send(p, 1000, 10)
 	labtest.Eventually(t, "what comes next", func() bool { return rest.received() >= 1000 })
@@ -304,7 +304,7 @@ func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
 	for range 3 {
 		r := newRig(t, reached(t, address, `{}`), nil)
 		p, _ := r.publisher(drivers.ConfirmWindow, nil)
-		c := r.consumer(&heard{}, nil)
+		c := r.consumer(&callbacks{}, nil)
 		r.send(p, 50, 10)
 		if _, err := r.session.Probe(r.ctx); err != nil {
 			t.Error(err)
@@ -325,7 +325,7 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 	})
 	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
 	release := make(chan struct{})
-	blocked := &heard{react: func() { <-release }}
+	blocked := &callbacks{react: func() { <-release }}
 	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
 	defer close(release)
 	metrics := func() map[string]float64 {

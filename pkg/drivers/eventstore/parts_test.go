@@ -83,7 +83,7 @@ func TestStandInCluster(t *testing.T) {
 	if n := dials(drivers.AnyNode); n != 2 {
 		t.Errorf("a connection after a break makes %d dials, want 2", n)
 	}
-	in := &heard{}
+	in := &callbacks{}
 	r.consumer(in, nil)
 	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
 	checked, err := drivers.Checked(r.ctx, driver{}, schematest.Fill(t, driver{}, urls), r.env())

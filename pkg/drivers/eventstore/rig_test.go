@@ -95,8 +95,8 @@ func (r *rig) relay(dial func(context.Context, string, string) (net.Conn, error)
 	}
 }
 
-// heard records the callbacks of publishers and consumers.
-type heard struct {
+// callbacks records the callbacks of publishers and consumers.
+type callbacks struct {
 	mu        sync.Mutex
 	confirmed int
 	errors    []error
@@ -104,7 +104,7 @@ type heard struct {
 	react     func()
 }
 
-func (n *heard) onConfirms(tokens []uint64, err error) {
+func (n *callbacks) onConfirms(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for range tokens {
@@ -115,7 +115,7 @@ func (n *heard) onConfirms(tokens []uint64, err error) {
 	}
 }
 
-func (n *heard) handle(batch []drivers.Delivery) {
+func (n *callbacks) handle(batch []drivers.Delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range batch {
@@ -127,13 +127,13 @@ func (n *heard) handle(batch []drivers.Delivery) {
 	}
 }
 
-func (n *heard) confirms() (all, failed int) {
+func (n *callbacks) confirms() (all, failed int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.confirmed, len(n.errors)
 }
 
-func (n *heard) received() int {
+func (n *callbacks) received() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.got)
@@ -150,14 +150,15 @@ func (r *rig) connect(node drivers.Node) *conn {
 }
 
 // publisher connects a publisher over a connection of its own.
-func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
+func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *callbacks) {
 	r.t.Helper()
 	return r.publisherOn(r.connect(drivers.AnyNode), mode, change)
 }
 
-func (r *rig) publisherOn(on *conn, mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
+func (r *rig) publisherOn(on *conn, mode drivers.Mode,
+	change func(*drivers.PublisherSpec)) (drivers.Publisher, *callbacks) {
 	r.t.Helper()
-	n := &heard{}
+	n := &callbacks{}
 	spec := drivers.PublisherSpec{Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true,
 		OnConfirms: n.onConfirms}
 	if change != nil {
@@ -172,12 +173,12 @@ func (r *rig) publisherOn(on *conn, mode drivers.Mode, change func(*drivers.Publ
 }
 
 // consumer connects a consumer over a connection of its own. With AckEach, it acknowledges each batch.
-func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
+func (r *rig) consumer(n *callbacks, change func(*drivers.ConsumerSpec)) drivers.Consumer {
 	r.t.Helper()
 	return r.consumerOn(r.connect(drivers.AnyNode), n, change)
 }
 
-func (r *rig) consumerOn(on *conn, n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
+func (r *rig) consumerOn(on *conn, n *callbacks, change func(*drivers.ConsumerSpec)) drivers.Consumer {
 	r.t.Helper()
 	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach}
 	if change != nil {

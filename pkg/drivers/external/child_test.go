@@ -65,8 +65,8 @@ func (c *child) note(who string, header, body []byte) {
 	}
 }
 
-// heard are the fields of requests that child uses.
-type heard struct {
+// request are the fields of requests that child uses.
+type request struct {
 	Type      string            `json:"type"`
 	ID        uint64            `json:"id"`
 	Conn      uint64            `json:"conn"`
@@ -89,7 +89,7 @@ func (c *child) run() {
 			return
 		}
 		c.note(">", f.header, f.body)
-		var h heard
+		var h request
 		if err := json.Unmarshal(f.header, &h); err != nil {
 			panic(err)
 		}
@@ -115,7 +115,7 @@ func (c *child) now(text string) {
 	_ = c.out.Flush()
 }
 
-func (c *child) receive(h heard, body []byte) {
+func (c *child) receive(h request, body []byte) {
 	switch h.Type {
 	case "hello":
 		c.hello(h)
@@ -168,7 +168,7 @@ func (c *child) receive(h heard, body []byte) {
 	c.say(nil, `{"type":"done","id":%d}`, h.ID)
 }
 
-func (c *child) hello(h heard) {
+func (c *child) hello(h request) {
 	switch c.how {
 	case "silent":
 		return
@@ -191,7 +191,7 @@ func (c *child) hello(h heard) {
 		`{"type":"done","id":%d,"result":{"protocol":5,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"metrics":[{"name":"queue_depth"},{"name":"segments","unit":"count","doc":"open segments"}],"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
-func (c *child) open(h heard) {
+func (c *child) open(h request) {
 	switch c.how {
 	case "orphan": // a child process that keeps all inherited files open
 		sleeper := exec.Command("sleep", "60")
@@ -207,7 +207,7 @@ func (c *child) open(h heard) {
 	}
 }
 
-func (c *child) publish(h heard, body []byte) {
+func (c *child) publish(h request, body []byte) {
 	c.sent += len(h.Messages)
 	last := h.First + uint64(len(h.Messages)) - 1
 	if len(h.Messages) == 0 {

@@ -103,9 +103,9 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 			t.Parallel()
 			r := setUp(t, at(t, single, c.options))
 			got := r.consumer(100, false)
-			p, heard := r.publisher(drivers.ConfirmWindow)
+			p, callbacks := r.publisher(drivers.ConfirmWindow)
 			r.send(p, numbers(0, 100)...) // also flushes
-			labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
+			labtest.Eventually(t, "confirms", func() bool { return len(callbacks.settled()) == 100 })
 			all := r.batches()
 			if len(all) == 0 {
 				t.Fatal("there is nothing in the log")
@@ -124,12 +124,12 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 // so at the maximum in flight.
 func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 	r := setUp(t, at(t, single, `{"linger": "0s"}`))
-	p, heard := r.publisher(drivers.ConfirmWindow)
+	p, callbacks := r.publisher(drivers.ConfirmWindow)
 	const n = 2000
 	for i := range n {
 		r.send(p, numbers(i, 1)...) // also flushes
 	}
-	labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == n })
+	labtest.Eventually(t, "confirms", func() bool { return len(callbacks.settled()) == n })
 	if got := len(r.batches()); got == 0 || got > n/4 {
 		t.Errorf("%d messages, each followed by a flush, became %d batches", n, got)
 	}

@@ -109,7 +109,7 @@ func TestARemovedConsumerEndsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := r.connect(drivers.ConsumerRole)
-	var all [2]heard
+	var all [2]callbacks
 	for queue := range all {
 		if err := r.consumeOn(shared, &all[queue], drivers.ConsumerSpec{Queue: queue, Prefetch: 100}); err != nil {
 			t.Fatal(err)
@@ -240,10 +240,10 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		p, heard := r.publisher(drivers.ConfirmWindow)
+		p, callbacks := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 20)
 		r.send(p, sent...)
-		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == len(sent) })
+		labtest.Eventually(t, "confirms", func() bool { return len(callbacks.settled()) == len(sent) })
 		request := kmsg.NewPtrDeleteRecordsRequest()
 		topic := kmsg.NewDeleteRecordsRequestTopic()
 		topic.Topic = topicName(r.topology, 0)
@@ -283,7 +283,7 @@ func TestProbeFollows(t *testing.T) {
 			}
 			return sum
 		}
-		p, heard := r.publisher(drivers.ConfirmWindow)
+		p, callbacks := r.publisher(drivers.ConfirmWindow)
 		before := metric(drivers.MetricStored)
 		if free := metric(drivers.MetricDiskFree); free < 1<<20 {
 			t.Errorf("%v bytes are free of the broker's disk", free)
@@ -292,7 +292,7 @@ func TestProbeFollows(t *testing.T) {
 			t.Errorf("%v consumers before there is one", members)
 		}
 		r.send(p, numbers(0, 50)...)
-		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 50 })
+		labtest.Eventually(t, "confirms", func() bool { return len(callbacks.settled()) == 50 })
 		if rate := metric(drivers.MetricPublishRate); rate <= 0 {
 			t.Errorf("50 messages more are a rate of %v", rate)
 		}
@@ -423,14 +423,14 @@ func TestCredentials(t *testing.T) {
 func TestTooLargeBody(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"batchBytes": 4096, "client": "`+client+`"}`))
-		p, heard := r.publisher(drivers.ConfirmWindow)
+		p, callbacks := r.publisher(drivers.ConfirmWindow)
 		if err := p.Publish(t.Context(), drivers.Message{Body: bytes.Repeat([]byte("x"), 5000)}); err == nil ||
 			!strings.Contains(err.Error(), "batchBytes") {
 			t.Errorf("a body above batchBytes: %v", err)
 		}
 		r.send(p, "a small one")
-		labtest.Eventually(t, "its confirm", func() bool { return len(heard.settled()) == 1 })
-		if err := heard.settled()[0]; err != nil {
+		labtest.Eventually(t, "its confirm", func() bool { return len(callbacks.settled()) == 1 })
+		if err := callbacks.settled()[0]; err != nil {
 			t.Error(err)
 		}
 	})
@@ -456,7 +456,7 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		const n = 8
 		r := setUp(t, at(t, single, fmt.Sprintf(`{"client": %q, "partitions": %d}`, client, n)))
-		var all [n]heard
+		var all [n]callbacks
 		var errs [n]error
 		var wg sync.WaitGroup
 		for i := range n {

@@ -29,15 +29,15 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 	})
 	for _, client := range []string{kafkaGo, franz} {
 		r.session.options.Client = client
-		p, heard := r.publisher(drivers.ConfirmWindow)
+		p, callbacks := r.publisher(drivers.ConfirmWindow)
 		r.send(p, numbers(0, 20)...)
-		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 20 })
-		for i, err := range heard.settled() {
+		labtest.Eventually(t, "confirms", func() bool { return len(callbacks.settled()) == 20 })
+		for i, err := range callbacks.settled() {
 			if !errors.Is(err, drivers.ErrRejected) {
 				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
 			}
 		}
-		if err := heard.Err(); err != nil {
+		if err := callbacks.Err(); err != nil {
 			t.Errorf("%s: the connection broke: %v", client, err)
 		}
 	}

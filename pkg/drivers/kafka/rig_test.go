@@ -89,8 +89,8 @@ func (r *rig) count(kind drivers.EventKind) (n int) {
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// heard is a publisher or consumer that records its callbacks.
-type heard struct {
+// callbacks is a publisher or consumer that records its callbacks.
+type callbacks struct {
 	drivers.Ended
 	consumer   drivers.Consumer
 	seldom     bool // the consumer acknowledges only at its end
@@ -103,7 +103,7 @@ type heard struct {
 	streams []uint32
 }
 
-func (n *heard) confirm(tokens []uint64, err error) {
+func (n *callbacks) confirm(tokens []uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, token := range tokens {
@@ -111,7 +111,7 @@ func (n *heard) confirm(tokens []uint64, err error) {
 	}
 }
 
-func (n *heard) take(batch []drivers.Delivery) {
+func (n *callbacks) take(batch []drivers.Delivery) {
 	n.mu.Lock()
 	for _, d := range batch {
 		n.bodies, n.streams = append(n.bodies, string(d.Body)), append(n.streams, d.Stream)
@@ -125,7 +125,7 @@ func (n *heard) take(batch []drivers.Delivery) {
 }
 
 // close ends the consumer as the engine does.
-func (n *heard) close() {
+func (n *callbacks) close() {
 	n.consumer.Stop()
 	if n.unanswered > 0 {
 		n.consumer.Ack(n.unanswered)
@@ -135,13 +135,13 @@ func (n *heard) close() {
 }
 
 // settled returns the errors of all confirms so far.
-func (n *heard) settled() []error {
+func (n *callbacks) settled() []error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]error(nil), n.errs...)
 }
 
-func (n *heard) received() []string {
+func (n *callbacks) received() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]string(nil), n.bodies...)
@@ -159,15 +159,15 @@ func (r *rig) connect(role drivers.Role) drivers.Conn {
 }
 
 // publisher connects a publisher, on a connection of its own, whose keys select partitions.
-func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
+func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *callbacks) {
 	r.t.Helper()
 	return r.publisherOn(r.connect(drivers.PublisherRole),
 		drivers.PublisherSpec{Mode: mode, MaxInFlight: 1000, Batch: 25, Keyed: true})
 }
 
-func (r *rig) publisherOn(c drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, *heard) {
+func (r *rig) publisherOn(c drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, *callbacks) {
 	r.t.Helper()
-	n := &heard{}
+	n := &callbacks{}
 	spec.Topology, spec.OnConfirms = r.topology, n.confirm
 	p, err := c.Publisher(r.context(), spec)
 	if err != nil {
@@ -193,20 +193,20 @@ func (r *rig) send(p drivers.Publisher, bodies ...string) {
 }
 
 // consumer connects a consumer on a connection of its own.
-func (r *rig) consumer(prefetch int, seldom bool) *heard {
+func (r *rig) consumer(prefetch int, seldom bool) *callbacks {
 	r.t.Helper()
-	n := &heard{seldom: seldom}
+	n := &callbacks{seldom: seldom}
 	if err := r.consume(n, prefetch); err != nil {
 		r.t.Fatal(err)
 	}
 	return n
 }
 
-func (r *rig) consume(n *heard, prefetch int) error {
+func (r *rig) consume(n *callbacks, prefetch int) error {
 	return r.consumeOn(r.connect(drivers.ConsumerRole), n, drivers.ConsumerSpec{Prefetch: prefetch})
 }
 
-func (r *rig) consumeOn(c drivers.Conn, n *heard, spec drivers.ConsumerSpec) (err error) {
+func (r *rig) consumeOn(c drivers.Conn, n *callbacks, spec drivers.ConsumerSpec) (err error) {
 	spec.Topology, spec.Batch, spec.Ack = r.topology, 10, drivers.AckEach
 	connected := make(chan struct{})
 	n.consumer, err = c.Consumer(r.context(), spec, func(batch []drivers.Delivery) {

@@ -17,7 +17,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
 				func(t *drivers.Topology) { t.Bindings = 3 })
 			_, got := r.consumer()
-			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
+			p, callbacks := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			const key = drivers.ChurnKey + 7
 			sent := 0
 			send := func(returned, received int) {
@@ -28,7 +28,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 				}
 				sent++
 				labtest.Eventually(t, "its confirm, its return or its delivery", func() bool {
-					h, _ := heard.counts()
+					h, _ := callbacks.counts()
 					_, n := got.counts()
 					return h == sent+returned && n == received
 				})

@@ -43,7 +43,8 @@ func TestWrongPassword(t *testing.T) {
 // OnReturn is called before OnConfirms. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
+	p, callbacks := r.publisher(drivers.ConfirmWindow,
+		func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
 	const n = 500
 	for i := range n {
 		token := uint64(i)
@@ -53,34 +54,34 @@ func TestReturnComesBeforeConfirm(t *testing.T) {
 		}
 	}
 	labtest.Eventually(t, "a return and a confirm for each message",
-		func() bool { h, _ := heard.counts(); return h == 2*n })
+		func() bool { h, _ := callbacks.counts(); return h == 2*n })
 	for i := range n {
 		id := string(rune('0' + i))
-		returned, confirmed := slices.Index(heard.order, "return "+id), slices.Index(heard.order, "confirm "+id)
+		returned, confirmed := slices.Index(callbacks.order, "return "+id), slices.Index(callbacks.order, "confirm "+id)
 		if returned < 0 || confirmed < returned {
-			t.Fatalf("message %d: return at %d, confirm at %d of what was heard", i, returned, confirmed)
+			t.Fatalf("message %d: return at %d, confirm at %d of what was callbacks", i, returned, confirmed)
 		}
 	}
-	if len(heard.errors) > 0 {
-		t.Errorf("an unroutable message is confirmed by RabbitMQ; got %v", heard.errors[0])
+	if len(callbacks.errors) > 0 {
+		t.Errorf("an unroutable message is confirmed by RabbitMQ; got %v", callbacks.errors[0])
 	}
 }
 
 // Messages that a full queue rejects are rejected, not lost.
 func TestFullQueueRejects(t *testing.T) {
 	r := newRig(t, single(t, `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	p, callbacks := r.publisher(drivers.ConfirmWindow, nil)
 	const n = 200
 	for i := range n {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	labtest.Eventually(t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
-	if len(heard.errors) == 0 || len(heard.errors) > n-10 {
-		t.Errorf("%d of %d messages to a queue of 10 were rejected", len(heard.errors), n)
+	labtest.Eventually(t, "every confirm", func() bool { h, _ := callbacks.counts(); return h == n })
+	if len(callbacks.errors) == 0 || len(callbacks.errors) > n-10 {
+		t.Errorf("%d of %d messages to a queue of 10 were rejected", len(callbacks.errors), n)
 	}
-	for _, err := range heard.errors {
+	for _, err := range callbacks.errors {
 		if !errors.Is(err, drivers.ErrRejected) {
 			t.Fatalf("a refused message has the error %v", err)
 		}
@@ -91,11 +92,11 @@ func TestFullQueueRejects(t *testing.T) {
 func TestMessageProperties(t *testing.T) {
 	r := newRig(t, single(t, `{"exchange": {"type": "headers"}, "message": {"priority": 7, "expiration": "10m",
 		"contentType": "text/plain", "headers": {"kind": "order", "weight": 3}}}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Persistent = true })
+	p, callbacks := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Persistent = true })
 	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
+	labtest.Eventually(t, "the confirm", func() bool { n, _ := callbacks.counts(); return n == 1 })
 	var got amqp.Delivery
 	err := r.session.administer(r.context(), anywhere, func(ch *amqp.Channel) (err error) {
 		got, _, err = ch.Get(r.session.options.queueName(r.topology, 0, 0), true)
@@ -189,7 +190,7 @@ func TestThousandBindings(t *testing.T) {
 				func(t *drivers.Topology) { t.Bindings = 1000 })
 			t.Logf("declared in %v", time.Since(begun))
 			_, got := r.consumer()
-			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
+			p, callbacks := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			for key := range uint32(1000) {
 				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key,
 					Body: []byte("x")}); err != nil {
@@ -198,7 +199,7 @@ func TestThousandBindings(t *testing.T) {
 			}
 			labtest.Eventually(t, "a message by each binding",
 				func() bool { _, received := got.counts(); return received == 1000 })
-			if h, _ := heard.counts(); h > 1000 {
+			if h, _ := callbacks.counts(); h > 1000 {
 				t.Errorf("%d messages came back as unroutable", h-1000)
 			}
 		})
@@ -219,13 +220,13 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 		t.Run(c.part+" "+c.arguments, func(t *testing.T) {
 			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+c.part+"_URL")},
 				`{"queue": {"type": "quorum", "arguments": `+c.arguments+`}}`), nil)
-			p, heard := r.publisher(drivers.ConfirmEach, nil)
+			p, callbacks := r.publisher(drivers.ConfirmEach, nil)
 			for _, body := range []string{"rejected", "accepted"} { // the second shows that nothing else comes
 				if err := p.Publish(t.Context(), drivers.Message{Body: []byte(body)}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			labtest.Eventually(t, "the confirms", func() bool { n, _ := heard.counts(); return n == 2 })
+			labtest.Eventually(t, "the confirms", func() bool { n, _ := callbacks.counts(); return n == 2 })
 			const enough = 30
 			var deliveries, last atomic.Int64 // of the first message
 			accepted := make(chan struct{})
@@ -410,7 +411,7 @@ func TestPolicyMirrors(t *testing.T) {
 // A stream's consumer that replaces another one continues after the last acknowledged message.
 func TestStreamGoesOn(t *testing.T) {
 	r := newRig(t, single(t, `{"queue": {"type": "stream"}}`), nil)
-	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	p, callbacks := r.publisher(drivers.ConfirmWindow, nil)
 	send := func(n int) {
 		for range n {
 			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
@@ -432,7 +433,7 @@ func TestStreamGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(30)
-	labtest.Eventually(t, "all confirms", func() bool { h, _ := heard.counts(); return h == 80 })
+	labtest.Eventually(t, "all confirms", func() bool { h, _ := callbacks.counts(); return h == 80 })
 	_, rest := r.consumer()
 	labtest.Eventually(t, "the other 60", func() bool { _, received := rest.counts(); return received >= 60 })
 	time.Sleep(100 * time.Millisecond)

@@ -66,13 +66,13 @@ func (r *rig) becomes(name string, want float64) {
 // fill publishes n messages and waits for their confirms.
 func (r *rig) fill(n int) {
 	r.t.Helper()
-	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	p, callbacks := r.publisher(drivers.ConfirmWindow, nil)
 	for i := range n {
 		if err := p.Publish(r.t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	labtest.Eventually(r.t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
+	labtest.Eventually(r.t, "every confirm", func() bool { h, _ := callbacks.counts(); return h == n })
 }
 
 // The counts of the plugins are current: they include new connections.

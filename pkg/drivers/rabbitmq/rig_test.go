@@ -150,7 +150,7 @@ func (n *notes) take(batch []drivers.Delivery) {
 	n.received += len(batch)
 }
 
-func (n *notes) counts() (heard, received int) {
+func (n *notes) counts() (callbacks, received int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.order), n.received
