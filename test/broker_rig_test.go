@@ -156,8 +156,8 @@ func (w *afterKill) look(m management) {
 func (w *afterKill) forgotBinding() (bool, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	const lasting = 3 // seconds; longer than the teardown of a queue
-	return w.alone >= lasting, w.last[max(0, len(w.last)-10):]
+	const minAlone = 3 // seconds; longer than the teardown of a queue
+	return w.alone >= minAlone, w.last[max(0, len(w.last)-10):]
 }
 
 // nodeAt returns the node that listens for AMQP at the address of a URL.

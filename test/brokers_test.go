@@ -29,7 +29,7 @@ const flagColumn = `( +[a-z][a-z *†‡-]*)? *$`
 // The first command of the README prints a table and needs only Go. On a terminal of 100 columns, its output has at
 // most 40 lines if the machine is healthy: tasks have no warnings, and no flags but backlog and shared-host.
 func TestMatrixQuick(t *testing.T) {
-	beside(t)
+	parallel(t)
 	dir := t.TempDir()
 	// beside other tests, clients may be inactive for a second
 	ctl := shipped(t, dir, "quick.cue", "--set", `cell.drain.idle="10s"`, "--set", `cell.drain.timeout="1m"`)
@@ -77,7 +77,7 @@ func TestMatrixQuick(t *testing.T) {
 // The simulated network is between client and forwarder. So at 10 ms, a connection per message costs its round trips
 // there, too.
 func TestMatrixAsyncVersusSync(t *testing.T) {
-	beside(t)
+	parallel(t)
 	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
 	target, err := url.Parse(address)
 	if err != nil {
@@ -89,7 +89,7 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	}
 	defer proxy.Close()
 
-	r := ran(t, "async-vs-sync.cue", append(brief(drained...),
+	r := ran(t, "async-vs-sync.cue", append(reduced(drained...),
 		"--set", `axes.broker=["rabbit","proxied"]`,
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
@@ -181,11 +181,11 @@ func (r record) proxied(accepted int64) {
 // The study of prefetch on two nodes of a cluster. Queues are on the nodes that each case states, and the table is that
 // of the study.
 func TestMatrixPrefetch(t *testing.T) {
-	beside(t)
+	parallel(t)
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "prefetch.cue", append(brief(drained[0]), "--quick", "--set",
+	ctl := shipped(t, dir, "prefetch.cue", append(reduced(drained[0]), "--quick", "--set",
 		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))...)
 	seen := map[string]string{} // node of each queue
 	for running := true; running; {

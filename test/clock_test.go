@@ -33,7 +33,7 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 // With wrong clocks, the end-to-end latency is the same as with right clocks, within the stated bound. The error may be
 // on either side, of any size, and may drift.
 func TestWrongClocksGiveTheRightLatency(t *testing.T) {
-	beside(t)
+	parallel(t)
 	right := betweenClocks(t, "", "", betweenTwoAgents)
 	for _, o := range right {
 		if v := o.Values["e2e.p50"]; v.Bound != 0 || len(o.Clocks) > 0 || slices.Contains(v.Flags, plan.ClockUnsafe) {

@@ -103,7 +103,7 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 // TestDashboardsAnswer runs every query of every dashboard, with variables filled in as in Grafana, on a real InfluxDB
 // after a real run. Each must return data that Grafana can show.
 func TestDashboardsAnswer(t *testing.T) {
-	beside(t)
+	parallel(t)
 	db := influxOf(t)
 	began := time.Now()
 	before, after := shown(t, db.env(), `["rabbit"]`, "[1, 2]"), shown(t, db.env(), `["rabbit", "fake"]`, "[1]")

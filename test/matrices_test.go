@@ -61,7 +61,7 @@ func ran(t *testing.T, matrix string, args ...string) record {
 
 // Each fault of the matrix is injected once, at its time, into the test's own NATS server. Its row shows the gap.
 func TestMatrixFaults(t *testing.T) {
-	beside(t)
+	parallel(t)
 	port, files := freePort(t), t.TempDir()
 	startNATSAt(t, port, files)
 	injectFault := filepath.Join(t.TempDir(), "faults-file.cue")
@@ -82,7 +82,7 @@ func TestMatrixFaults(t *testing.T) {
 	if err := os.WriteFile(injectFault, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := ran(t, "faults.cue", append(brief(drained...), "--faults", injectFault, "--set",
+	r := ran(t, "faults.cue", append(reduced(drained...), "--faults", injectFault, "--set",
 		fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))...)
 	seen := map[string]bool{}
 	for _, o := range r.outcomes {
@@ -111,8 +111,8 @@ func TestMatrixFaults(t *testing.T) {
 
 // Each group has its own ledger, and the table shows both side by side.
 func TestMatrixMixed(t *testing.T) {
-	beside(t)
-	r := ran(t, "mixed.cue", brief(few...)...)
+	parallel(t)
+	r := ran(t, "mixed.cue", reduced(few...)...)
 	for _, o := range r.outcomes {
 		groups := 2
 		if strings.Contains(r.name(o), "bulk=0") {
@@ -133,9 +133,9 @@ func TestMatrixMixed(t *testing.T) {
 }
 
 func TestMatrixNightly(t *testing.T) {
-	beside(t)
+	parallel(t)
 	// on a busy machine, publishers or consumers may be inactive for half a second
-	r := ran(t, "nightly.cue", brief(append(drained, `cell.measure="5s"`)...)...)
+	r := ran(t, "nightly.cue", reduced(append(drained, `cell.measure="5s"`)...)...)
 	for _, o := range r.outcomes {
 		// with a load of 0, a backlog is possible
 		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} {
@@ -150,9 +150,9 @@ func TestMatrixNightly(t *testing.T) {
 // One search of the matrix prints its steps. Its result depends on the machine: TestStudyCapacity requires one, on
 // three brokers.
 func TestMatrixCapacity(t *testing.T) {
-	beside(t)
+	parallel(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--quick", "--filter", "broker=nats")...)
+	ctl := shipped(t, dir, "capacity.cue", append(labFlags(t, "nats"), "--quick", "--filter", "broker=nats")...)
 	code := ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 || r.outcomes[0].Search == nil {

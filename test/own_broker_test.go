@@ -24,7 +24,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 			prefix := "LOCKSTEP_" + strings.ToUpper(part)
 			pids := map[string]bool{}
 			t.Run("fault", func(t *testing.T) {
-				beside := labtest.Own(t, part)
+				other := labtest.Own(t, part)
 				own := labtest.Own(t, part)
 				api := management{t, own.Variable(prefix+"_MANAGEMENT") + "/api"}
 				var overview struct {
@@ -35,7 +35,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("%s is version %s", part, overview.Version)
 				}
 				const address = "http://guest:guest@127.0.0.1"
-				if url := own.Variable(prefix + "_MANAGEMENT"); url == beside.Variable(prefix+"_MANAGEMENT") ||
+				if url := own.Variable(prefix + "_MANAGEMENT"); url == other.Variable(prefix+"_MANAGEMENT") ||
 					!strings.HasPrefix(url, address) {
 					t.Errorf("the management API is at %s", url)
 				}
@@ -52,14 +52,14 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("rabbitmqctl: %s, %v", node, err)
 				}
 				pid := own.Variable(prefix + "_PID")
-				pids[pid], pids[beside.Variable(prefix+"_PID")] = true, true
+				pids[pid], pids[other.Variable(prefix+"_PID")] = true, true
 				if name := statusOf(pid)["Name"]; name != "beam.smp" {
 					t.Errorf("process %s is %q", pid, name)
 				}
 				labtest.Control(t, "pause", own.Process(1))
 				process.Eventually(t, "the broker is stopped",
 					func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
-				if state := statusOf(beside.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
+				if state := statusOf(other.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
 					t.Errorf("the broker beside a paused one is %q", state)
 				}
 				labtest.Control(t, "resume", own.Process(1))

@@ -12,8 +12,8 @@ import (
 
 // Every shape of load works, on the run's own NATS server.
 func TestMatrixShapes(t *testing.T) {
-	beside(t)
-	ran(t, "shapes.cue", brief(drained...)...).shapes(9)
+	parallel(t)
+	ran(t, "shapes.cue", reduced(drained...)...).shapes(9)
 }
 
 // The same on RabbitMQ and Kafka, which has no bindings: refused messages, and those of disconnected consumers, are

@@ -14,12 +14,13 @@ import (
 	"example.org/lockstep/lockstep/internal/report"
 )
 
-// seat maps an option of a shipped matrix to a variable of the lab.
-type seat struct{ field, variable string }
+// labOption maps an option of a shipped matrix to a variable of the lab.
+type labOption struct{ field, variable string }
 
-// seats are the options of brokers, by driver and by lab part for a single node or a cluster. A variable that ends in S
-// is a list. The stand-ins are FerretDB for MongoDB, ElasticMQ for Amazon SQS, and test/eventstored for EventStoreDB.
-var seats = map[string][]seat{
+// labOptions are the options of brokers, by driver and by lab part for a single node or a cluster. A variable that ends
+// in S is a list. The stand-ins are FerretDB for MongoDB, ElasticMQ for Amazon SQS, and test/eventstored for
+// EventStoreDB.
+var labOptions = map[string][]labOption{
 	"nats":    {{"options.url", "LOCKSTEP_NATS_URL"}},
 	"nats-r3": {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
 	"rabbitmq-classic": {{"options.url", "LOCKSTEP_RABBITMQ_URL"},
@@ -64,12 +65,12 @@ var seats = map[string][]seat{
 var lists = map[string]bool{"options.urls": true, "options.brokers": true, "options.prometheus": true,
 	"options.jolokia": true}
 
-// seated returns the flags that set the brokers of a shipped matrix to those of the lab.
-func seated(t *testing.T, brokers ...string) []string {
+// labFlags returns the flags that set the brokers of a shipped matrix to those of the lab.
+func labFlags(t *testing.T, brokers ...string) []string {
 	t.Helper()
 	var args []string
 	for _, broker := range brokers {
-		for _, s := range seats[broker] {
+		for _, s := range labOptions[broker] {
 			value := variable(t, s.variable)
 			var text []byte
 			var err error
@@ -109,17 +110,17 @@ var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirr
 // long reports whether shipped matrices run all cells of their short form, with its durations.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
 
-// beside makes a test parallel, unless LOCKSTEP_LONG requires measurements.
-func beside(t *testing.T) {
+// parallel makes a test parallel, unless LOCKSTEP_LONG requires measurements.
+func parallel(t *testing.T) {
 	t.Helper()
 	if !long() {
 		t.Parallel()
 	}
 }
 
-// brief returns the flags that set these fields, to reduce a short form to what proves that every broker and mode
+// reduced returns the flags that set these fields, to reduce a short form to what proves that every broker and mode
 // works. With LOCKSTEP_LONG=1 there are none.
-func brief(fields ...string) (args []string) {
+func reduced(fields ...string) (args []string) {
 	for _, field := range fields {
 		if !long() {
 			args = append(args, "--set", field)
@@ -137,8 +138,8 @@ var few = slices.Clip(append([]string{`cell.publishers.count=100`, `cell.warmup=
 // Every broker has a row, and unsupported cells are n/a with a reason: in the three modes of the short form, or in
 // every mode with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
-	beside(t)
-	args := append(seated(t, fullBrokers...), brief(few...)...)
+	parallel(t)
+	args := append(labFlags(t, fullBrokers...), reduced(few...)...)
 	if long() {
 		every, err := json.Marshal(modes)
 		if err != nil {
@@ -172,8 +173,9 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 // The study of replicated queues has one table per system with the article's columns, and three tables with the best
 // result of each system.
 func TestMatrixMqperf(t *testing.T) {
-	beside(t)
-	r := ran(t, "mqperf-2017.cue", append(seated(t, mqperfBrokers...), brief(append(few, `axes.threads=[5]`)...)...)...)
+	parallel(t)
+	fields := reduced(append(few, `axes.threads=[5]`)...)
+	r := ran(t, "mqperf-2017.cue", append(labFlags(t, mqperfBrokers...), fields...)...)
 	columns := []string{"Nodes", "Threads", "Publish msg/s", "Consume msg/s", "End-to-end latency", "Publish latency",
 		"Leaders ±", "Publishers ±"} // those of the study, and the placement
 	for _, broker := range mqperfBrokers {
@@ -226,11 +228,11 @@ func TestMatrixMqperf(t *testing.T) {
 
 // The study of bindings runs on one node, and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
-	beside(t)
-	args := append(seated(t, "one", "three"), processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
+	parallel(t)
+	args := append(labFlags(t, "one", "three"), processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
 	// A cluster needs long for a thousand bindings.
-	args = append(args, brief(append(drained, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
+	args = append(args, reduced(append(drained, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
 	r := ran(t, "bindings.cue", args...)
 	for _, o := range r.outcomes {
 		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
@@ -281,7 +283,7 @@ func (r record) bindingsCost() {
 // and needs an idle machine.
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
-	r := ran(t, "capacity.cue", append(seated(t, brokers...),
+	r := ran(t, "capacity.cue", append(labFlags(t, brokers...),
 		processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	for _, o := range r.outcomes {
 		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 ||
@@ -296,9 +298,9 @@ func TestStudyCapacity(t *testing.T) {
 
 // One table compares the releases of a broker.
 func TestMatrixVersions(t *testing.T) {
-	args := seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1", "rabbitmq-newest-1")
+	args := labFlags(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1", "rabbitmq-newest-1")
 	t.Parallel()
-	r := ran(t, "versions.cue", append(args, brief(drained...)...)...)
+	r := ran(t, "versions.cue", append(args, reduced(drained...)...)...)
 	if !strings.Contains(r.text, "release=old") || !strings.Contains(r.text, "release=new") {
 		t.Errorf("the table does not set the releases side by side:\n%s", r.text)
 	}

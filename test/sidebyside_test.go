@@ -7,8 +7,8 @@ import (
 
 // RabbitMQ and JetStream run side by side. Each side-by-side broker has its own ledger, subject and metrics.
 func TestMatrixSideBySide(t *testing.T) {
-	beside(t)
-	r := ran(t, "sidebyside.cue", append(brief(drained...),
+	parallel(t)
+	r := ran(t, "sidebyside.cue", append(reduced(drained...),
 		"--set", fmt.Sprintf(`brokers.rabbit={driver: "rabbitmq", options: {url: %q, management: %q}}`,
 			variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),
 		"--set", `cell.sideBySide=["memory", "rabbit"]`, "--set",

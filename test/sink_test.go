@@ -16,7 +16,7 @@ import (
 // TestSinkWritesTheRecord proves that queries on a real InfluxDB return the numbers of the record, each point once,
 // both live and after a replay. The token is in no file.
 func TestSinkWritesTheRecord(t *testing.T) {
-	beside(t)
+	parallel(t)
 	db := influxOf(t)
 	r := sunk(t, db.env(), "")
 	d := r.account()
@@ -107,7 +107,7 @@ var oneCell = []string{"--set", "axes.threads=[1]"}
 // TestSinkRefused proves that a wrong token or an unknown bucket affects only the points, and that the record reports
 // it.
 func TestSinkRefused(t *testing.T) {
-	beside(t)
+	parallel(t)
 	db := influxOf(t)
 	for name, c := range map[string]struct {
 		change func(*influx)
@@ -133,7 +133,7 @@ func TestSinkRefused(t *testing.T) {
 // TestSinkInfluxKilled kills InfluxDB during a run and starts it again. The run is valid, and every point is counted.
 // After a replay InfluxDB has each point of the record once. A second replay changes nothing.
 func TestSinkInfluxKilled(t *testing.T) {
-	beside(t)
+	parallel(t)
 	db := ownInflux(t)
 	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token},
 		fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
@@ -178,7 +178,7 @@ func (i influx) secondsOnce(run string, want float64) {
 // dropped points and the command for a replay. After the replay, queries return the numbers of the record, each point
 // once, also if it is repeated.
 func TestSinkGone(t *testing.T) {
-	beside(t)
+	parallel(t)
 	db := ownInflux(t)
 	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="30s"`)...)
 	run := ""
@@ -222,7 +222,7 @@ func TestSinkGone(t *testing.T) {
 // TestSinkHanging proves that an InfluxDB that accepts connections and never answers does not fail a run, and that
 // every point is counted. TestInfluxNeverSlowsARun and TestReplayAtTheEnd cover the wait at the end of the run.
 func TestSinkHanging(t *testing.T) {
-	beside(t)
+	parallel(t)
 	free := sunk(t, nil, "", append(oneCell, "--no-influx")...)
 	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
 		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)

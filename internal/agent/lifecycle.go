@@ -43,7 +43,7 @@ type lifecycle struct {
 	prober     *prober
 	faults     *faults
 	reporter   *reporter
-	beside     sync.WaitGroup // correction, prober and reporter
+	background sync.WaitGroup // correction, prober and reporter
 
 	releases  chan wire.Release // releases to steps
 	dismissed chan struct{}     // closed when the controller has released StepDone, possibly together with StepFinish
@@ -231,8 +231,8 @@ func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
 	}
 	e := l.currentEngine()
 	l.correction.apply(e)
-	l.beside.Go(func() { l.correction.run(ctx, e) })
-	l.beside.Go(func() {
+	l.background.Go(func() { l.correction.run(ctx, e) })
+	l.background.Go(func() {
 		if err := l.reporter.run(ctx, e, l.log); err != nil {
 			l.arrive(ctx, wire.StepDrain, fmt.Errorf("drain on agent %s: %w", l.slot.cfg.Name, err))
 		}
@@ -242,7 +242,7 @@ func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
 		l.arrive(ctx, wire.StepStart, fmt.Errorf("fault %s on agent %s: %w", f, l.slot.cfg.Name, err))
 	})
 	if l.assignment.Index == 0 {
-		l.beside.Go(func() { l.prober.run(ctx) })
+		l.background.Go(func() { l.prober.run(ctx) })
 	}
 	start, _, _, _ := l.timeline.agreed()
 	if err := e.Run(ctx, start); err != nil {
@@ -306,7 +306,7 @@ func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		err = errors.Join(err, e.Close(closing))
 		cancel()
-		l.beside.Wait()
+		l.background.Wait()
 		l.reporter.last(e, err == nil)
 	}
 	if err == nil {

@@ -93,8 +93,8 @@ func (s *slot) run(ctx context.Context) error {
 	}
 	defer unsubscribe()
 	refused := make(chan error, 1)
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var background sync.WaitGroup
+	background.Go(func() {
 		defer s.reported.Store(nil)
 		refused <- s.conn.SendHeartbeats(inner, func() wire.Heartbeat {
 			now := time.Now()
@@ -102,10 +102,10 @@ func (s *slot) run(ctx context.Context) error {
 			return s.heartbeat()
 		}, s.endUnled)
 	})
-	beside.Go(func() { s.comparison.run(inner, s.conn, s.cfg.Name) })
+	background.Go(func() { s.comparison.run(inner, s.conn, s.cfg.Name) })
 	err = s.serve(ctx, assigned, refused)
 	stop()
-	beside.Wait()
+	background.Wait()
 	return err
 }
 

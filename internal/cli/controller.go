@@ -25,27 +25,27 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// maxBeside limits --max-parallel-runs.
-const maxBeside = 64
+// maxParallelRuns limits --max-parallel-runs.
+const maxParallelRuns = 64
 
 type controllerOptions struct {
-	server      serverFlags
-	pages       webFlags
-	influx      influxFlags
-	access      accessFlags
-	allowed     drivers.Access // parsed from access
-	listen, dir string
-	open        bool
-	config      string
-	hooks       string
-	drivers     string // the file of --drivers
-	replicas    int
-	beside      int
-	recordLimit memory
-	sync        string
-	syncEvery   time.Duration // parsed from sync; 0: before each acknowledgement
-	within      time.Duration
-	verbose     bool
+	server       serverFlags
+	pages        webFlags
+	influx       influxFlags
+	access       accessFlags
+	allowed      drivers.Access // parsed from access
+	listen, dir  string
+	open         bool
+	config       string
+	hooks        string
+	drivers      string // the file of --drivers
+	replicas     int
+	parallelRuns int
+	recordLimit  memory
+	sync         string
+	syncEvery    time.Duration // parsed from sync; 0: before each acknowledgement
+	within       time.Duration
+	verbose      bool
 }
 
 // Controller runs the daemon that executes runs on a fleet, and returns its exit code.
@@ -102,7 +102,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 		"sync streams to disk \"always\" (before each acknowledgement) or every `duration`, such as 2m")
 	f.IntVar(&o.replicas, "replicas", 0,
 		"store new and existing streams on `number` servers of the cluster (default: 3 on a cluster, else 1)")
-	f.IntVar(&o.beside, "max-parallel-runs", 4,
+	f.IntVar(&o.parallelRuns, "max-parallel-runs", 4,
 		"execute up to `number` runs in parallel if they share no agent and no broker")
 	f.Var(&o.recordLimit, "record-limit",
 		"store at most these `bytes` of all runs; the oldest copied runs are deleted (default 1GiB)")
@@ -148,8 +148,9 @@ func (o *controllerOptions) check() error {
 	if o.within < 0 {
 		errs.addf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within)
 	}
-	if o.beside < 1 || o.beside > maxBeside {
-		errs.addf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d", o.beside, maxBeside)
+	if o.parallelRuns < 1 || o.parallelRuns > maxParallelRuns {
+		errs.addf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d",
+			o.parallelRuns, maxParallelRuns)
 	}
 	return errs.join()
 }
@@ -193,8 +194,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pages.Close()
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
-		Status: status, Ceilings: controller.OpenCeilings("", ""),
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, MaxParallelRuns: o.parallelRuns,
+		Points: points, Status: status, Ceilings: controller.OpenCeilings("", ""),
 		Store:  wire.StoreConfig{RecordLimit: int64(o.recordLimit), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {

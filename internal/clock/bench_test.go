@@ -38,13 +38,13 @@ func BenchmarkSendDelay(b *testing.B) {
 		{"Sleep", func(at int64) { time.Sleep(time.Duration(at - Now())) }},
 		{"Timer", func(at int64) { timer.Reset(time.Duration(at - Now())); <-timer.C }},
 	}
-	for _, beside := range []struct {
+	for _, load := range []struct {
 		name  string
 		pairs int
 	}{{"idle", 0}, {"1pair", 1}, {"8pairs", 8}} {
 		for _, way := range ways {
-			b.Run(beside.name+"/"+way.name, func(b *testing.B) {
-				for range beside.pairs {
+			b.Run(load.name+"/"+way.name, func(b *testing.B) {
+				for range load.pairs {
 					pingPong(b)
 				}
 				late := make([]int64, 0, b.N)
@@ -90,12 +90,12 @@ func BenchmarkManyWaiters(b *testing.B) {
 // without a preemption, by the system's count. One operation is one turn of each.
 func BenchmarkPacing(b *testing.B) {
 	const gap, points = int64(10 * time.Microsecond), 200
-	for _, beside := range []struct {
+	for _, load := range []struct {
 		name  string
 		pairs int
 	}{{"idle", 0}, {"1pair", 1}} {
-		b.Run(beside.name, func(b *testing.B) {
-			for range beside.pairs {
+		b.Run(load.name, func(b *testing.B) {
+			for range load.pairs {
 				pingPong(b)
 			}
 			var w Waiter

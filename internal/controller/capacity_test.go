@@ -165,12 +165,12 @@ func TestSearchAtASoftKnee(t *testing.T) {
 
 // A rate that holds only for a short time is not the capacity: the search continues below it with long steps.
 func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
-	for _, lasting := range []float64{19_500, 17_000, 10_000, 900, 3} {
+	for _, sustained := range []float64{19_500, 17_000, 10_000, 900, 3} {
 		r, steps := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
-			return holds(m.rate <= lasting || m.rate <= 20_000 && !m.full)
+			return holds(m.rate <= sustained || m.rate <= 20_000 && !m.full)
 		})
-		if r.Verified != 3 || r.Capacity > lasting || r.Capacity < lasting/1.02 || len(steps) > 60 {
-			t.Errorf("lasting %v: %+v after %d steps", lasting, r, len(steps))
+		if r.Verified != 3 || r.Capacity > sustained || r.Capacity < sustained/1.02 || len(steps) > 60 {
+			t.Errorf("sustained %v: %+v after %d steps", sustained, r, len(steps))
 		}
 	}
 }

@@ -50,8 +50,8 @@ type Config struct {
 	// process. It is called from several goroutines.
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
 	Store  wire.StoreConfig // limits of what the control plane stores
-	// SideBySide is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
-	SideBySide int
+	// MaxParallelRuns is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
+	MaxParallelRuns int
 	// Ceilings stores the limits of the load generator, which runs state beside their results. nil: not measured.
 	Ceilings *Ceilings
 	Status   *Status // receives the status of this controller; nil: Serve uses its own
@@ -96,7 +96,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 // A run that is not complete stays in the queue. The next leader continues it, as far as its data are kept.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	cfg.SideBySide = cmp.Or(cfg.SideBySide, 4)
+	cfg.MaxParallelRuns = cmp.Or(cfg.MaxParallelRuns, 4)
 	cfg.Status, cfg.Hooks = cmp.Or(cfg.Status, &Status{}), cmp.Or(cfg.Hooks, &Hooks{})
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -142,7 +142,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			l := &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: leading, copies: k, stopping: stopping,
 				ownership: &runOwnership{agents: agents},
 				history:   &runHistory{store: store, lease: leading, dir: cfg.Copies, log: cfg.Log},
-				queue: &runQueue{agents: agents, maxRuns: cfg.SideBySide, lookup: net.DefaultResolver.LookupNetIP,
+				queue: &runQueue{agents: agents, maxRuns: cfg.MaxParallelRuns, lookup: net.DefaultResolver.LookupNetIP,
 					changed: make(chan struct{}, 1)}}
 			err = l.lead(ctx)
 			cfg.Status.epoch.Store(0)

@@ -468,7 +468,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 		return err
 	}
 	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", e.Detail, "epoch", x.leader.lease.Epoch(),
-		"former", x.record.PreviousEpoch())
+		"previous", x.record.PreviousEpoch())
 	x.leader.agents.awaitThat(ctx, finishLimit, func() bool { // the load of its agents would affect the next attempt
 		return !slices.ContainsFunc(x.leader.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == h.Attempt.Ref })
 	})

@@ -17,15 +17,15 @@ import (
 
 // fleet tracks the living agents. Safe for concurrent use.
 type fleet struct {
-	log     *slog.Logger
-	mu      sync.Mutex
-	members map[string]*member
-	former  map[string][]former       // by agent
-	lost    map[string]wire.AgentInfo // lost observers that have not come back
-	refused map[string]wire.AgentInfo // recently refused, by agent
-	changed chan struct{}             // closed and replaced at every change of the members or their tasks
-	lines   map[string]int            // written to the log since counted, by agent
-	counted time.Time
+	log      *slog.Logger
+	mu       sync.Mutex
+	members  map[string]*member
+	previous map[string][]previousProcess // by agent
+	lost     map[string]wire.AgentInfo    // lost observers that have not come back
+	refused  map[string]wire.AgentInfo    // recently refused, by agent
+	changed  chan struct{}                // closed and replaced at every change of the members or their tasks
+	lines    map[string]int               // written to the log since counted, by agent
+	counted  time.Time
 }
 
 // maxLines is the maximum number of log lines about an agent per minute. A name may have any number of processes.
@@ -34,15 +34,15 @@ const maxLines = 10
 // maxMembers bounds the memory that heartbeats with ever new names can use.
 const maxMembers = 20_000
 
-// former is an earlier process of an agent's name. Its messages may arrive late.
-type former struct {
+// previousProcess is an earlier process of an agent's name. Its messages may arrive late.
+type previousProcess struct {
 	instance string
 	seen     time.Time
 	left     bool // it sent a leaving heartbeat
 }
 
-// maxFormer is the number of former processes kept per name.
-const maxFormer = 16
+// maxPrevious is the number of previous processes kept per name.
+const maxPrevious = 16
 
 type member struct {
 	info  wire.AgentInfo
@@ -50,7 +50,7 @@ type member struct {
 }
 
 func newFleet(log *slog.Logger) *fleet {
-	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{},
+	return &fleet{log: log, members: map[string]*member{}, previous: map[string][]previousProcess{},
 		lost: map[string]wire.AgentInfo{}, refused: map[string]wire.AgentInfo{}, changed: make(chan struct{}),
 		lines: map[string]int{}}
 }
@@ -73,7 +73,7 @@ func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 	defer f.mu.Unlock()
 	m := f.members[h.Agent]
 	if m != nil && m.info.Instance != h.Instance {
-		if slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance }) {
+		if slices.ContainsFunc(f.previous[h.Agent], func(o previousProcess) bool { return o.instance == h.Instance }) {
 			if h.Leaving { // two processes report, or an old one reports late: it does not get the name back
 				return ""
 			}
@@ -153,13 +153,13 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
 	name := m.info.Agent
 	delete(f.members, name)
-	if len(f.former) >= maxMembers {
+	if len(f.previous) >= maxMembers {
 		// it only serves to recognise late messages, and two processes with one name
-		clear(f.former)
+		clear(f.previous)
 	}
-	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.info.Instance })
-	list = append(list, former{m.info.Instance, m.info.Seen, m.info.Leaving})
-	f.former[name] = list[max(0, len(list)-maxFormer):]
+	list := slices.DeleteFunc(f.previous[name], func(o previousProcess) bool { return o.instance == m.info.Instance })
+	list = append(list, previousProcess{m.info.Instance, m.info.Seen, m.info.Leaving})
+	f.previous[name] = list[max(0, len(list)-maxPrevious):]
 	f.note(level, "agent "+why, m.info.Heartbeat)
 	f.notify()
 }
@@ -193,7 +193,7 @@ func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Durati
 	if m := f.members[a.Agent]; m != nil && m.info.Instance == a.Instance {
 		return true, false, 0
 	}
-	for _, o := range f.former[a.Agent] {
+	for _, o := range f.previous[a.Agent] {
 		if o.instance == a.Instance {
 			return false, o.left, time.Since(o.seen)
 		}

@@ -119,8 +119,8 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.former) > maxMembers {
-			t.Errorf("%d former agents are remembered", len(f.former))
+		if len(f.previous) > maxMembers {
+			t.Errorf("%d previous agents are stored", len(f.previous))
 		}
 	})
 }

@@ -67,9 +67,9 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1 zone="},
 		{"observers take no load", roles(1, 0, nil, nil), there("x observer", "y"), "y"},
 	} {
-		chosen, lack := assignRoles(c.work, c.has)
+		chosen, missing := assignRoles(c.work, c.has)
 		got := strings.Join(names(chosen), " ")
-		for _, role := range lack {
+		for _, role := range missing {
 			got += fmt.Sprintf("%d %s", role.Agents, role.On)
 		}
 		if got != c.want {
@@ -107,25 +107,25 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 				agents[i].Labels[name] = value
 			}
 		}
-		chosen, lack := assignRoles(w, agents)
-		var seats []plan.Labels
+		chosen, missing := assignRoles(w, agents)
+		var needed []plan.Labels
 		for _, role := range w.Roles() {
 			for range role.Agents {
-				seats = append(seats, role.On)
+				needed = append(needed, role.On)
 			}
 		}
-		possible := seatable(seats, agents, 0)
-		if possible != (lack == nil) {
-			t.Fatalf("roles %v, agents %+v: %+v lack, and a choice exists: %v", w.Roles(), agents, lack, possible)
+		possible := placeable(needed, agents, 0)
+		if possible != (missing == nil) {
+			t.Fatalf("roles %v, agents %+v: %+v missing, and a choice exists: %v", w.Roles(), agents, missing, possible)
 		}
-		if lack != nil {
+		if missing != nil {
 			none++
 			continue
 		}
 		found++
 		used := map[string]bool{}
 		for i, a := range chosen {
-			if used[a.Agent] || !seats[i].Within(a.Labels) {
+			if used[a.Agent] || !needed[i].Within(a.Labels) {
 				t.Fatalf("roles %v: agent %d is %+v", w.Roles(), i, a)
 			}
 			used[a.Agent] = true
@@ -136,12 +136,12 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 	}
 }
 
-func seatable(seats []plan.Labels, agents []wire.AgentInfo, taken int) bool {
-	if len(seats) == 0 {
+func placeable(needed []plan.Labels, agents []wire.AgentInfo, taken int) bool {
+	if len(needed) == 0 {
 		return true
 	}
 	for i, a := range agents {
-		if taken&(1<<i) == 0 && seats[0].Within(a.Labels) && seatable(seats[1:], agents, taken|1<<i) {
+		if taken&(1<<i) == 0 && needed[0].Within(a.Labels) && placeable(needed[1:], agents, taken|1<<i) {
 			return true
 		}
 	}

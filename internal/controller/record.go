@@ -409,11 +409,11 @@ func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, events []runs.T
 // copyEvery is the interval at which a controller looks for runs to copy.
 const copyEvery = 2 * time.Second
 
-// copyBeside is the number of ended runs copied at the same time. Executed runs are copied in addition. copyAgain is
+// maxCopies is the number of ended runs copied at the same time. Executed runs are copied in addition. copyAgain is
 // the maximum pause between attempts to copy a run; the pause doubles from copyEvery.
 const (
-	copyBeside = 2
-	copyAgain  = 5 * time.Minute
+	maxCopies = 2
+	copyAgain = 5 * time.Minute
 )
 
 // copies manages a controller's copies of runs. Every controller copies runs that have ended. The leader also follows
@@ -496,7 +496,7 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 		return false, c.whole
 	}
 	if r.Over() {
-		if k.backlog == copyBeside {
+		if k.backlog == maxCopies {
 			return false, false
 		}
 		k.backlog++

@@ -122,7 +122,7 @@ func (q *runQueue) alone(run *queuedRun) bool {
 func (q *runQueue) endReservation(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	run.former = false
+	run.takenOver = false
 }
 
 func (q *runQueue) require(run *queuedRun, done map[string]bool) {
@@ -161,7 +161,7 @@ func (q *runQueue) next() (begin, waiting []*queuedRun) {
 		switch {
 		case run.begun:
 			continue
-		case run.former:
+		case run.takenOver:
 		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.request.Run == run.request.Run }):
 			wait = "its earlier submission"
 		case run.rejected:
@@ -201,7 +201,7 @@ func (q *runQueue) pass() *schedulingPass {
 			p.brokers[id] = r
 		}
 		for name := range r.agents {
-			if r.former || q.agents.has(name) {
+			if r.takenOver || q.agents.has(name) {
 				p.users[name] = r
 			} else {
 				delete(r.agents, name)
@@ -209,7 +209,7 @@ func (q *runQueue) pass() *schedulingPass {
 		}
 	}
 	for _, r := range q.runs {
-		if r.begun && !r.former {
+		if r.begun && !r.takenOver {
 			p.reserve(r)
 		}
 	}
@@ -325,16 +325,16 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 
 // queuedRun is one submission, from the time it is read until its run has ended.
 type queuedRun struct {
-	request wire.Request
-	noted   wire.RunState     // when the submission was read
-	needs   []plan.Cell       // cells still to measure, the largest first; one per distinct need for agents
-	brokers map[string]string // names in the matrix by identity: see brokerIdentities
-	begun   bool              // this leadership executes it
-	former  bool              // a former leader executed it; its agents stay reserved before they report again
-	agents  map[string]bool   // reserved for it
-	short   time.Time         // since when all agents together could not serve it; zero: they can
-	refusal *wire.End         // why it is refused
-	waiting string            // the stored reason to wait
+	request   wire.Request
+	noted     wire.RunState     // when the submission was read
+	needs     []plan.Cell       // cells still to measure, the largest first; one per distinct need for agents
+	brokers   map[string]string // names in the matrix by identity: see brokerIdentities
+	begun     bool              // this leadership executes it
+	takenOver bool              // a former leader executed it; its agents stay reserved before they report again
+	agents    map[string]bool   // reserved for it
+	short     time.Time         // since when all agents together could not serve it; zero: they can
+	refusal   *wire.End         // why it is refused
+	waiting   string            // the stored reason to wait
 	// rejected runs only end: they were cancelled (cause), or their submission cannot be executed.
 	rejected bool
 	cause    error
@@ -342,7 +342,7 @@ type queuedRun struct {
 }
 
 // executed reports whether this leadership executes the run, or a former one did until it ended.
-func (r *queuedRun) executed() bool { return r.begun || r.former }
+func (r *queuedRun) executed() bool { return r.begun || r.takenOver }
 
 // newQueuedRun reads a submission. A run that a former leader executed keeps its agents.
 func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, lookup lookup) *queuedRun {
@@ -358,7 +358,7 @@ func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, look
 		return q
 	}
 	if noted.Seq == r.Seq && noted.State == wire.StateRunning {
-		q.former = true
+		q.takenOver = true
 		for _, name := range noted.Agents {
 			q.agents[name] = true
 		}

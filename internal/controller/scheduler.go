@@ -205,8 +205,8 @@ func (k *keeper) act(ctx context.Context) time.Duration {
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Submitted && k.awaited == "" {
 		run := e.Run
 		k.awaited = run
-		beside := wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
-		k.wg.Go(func() { k.await(beside, run) })
+		unwatched := wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
+		k.wg.Go(func() { k.await(unwatched, run) })
 	}
 	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {
 		k.callHook(ctx, *e)

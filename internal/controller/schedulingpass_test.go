@@ -100,7 +100,7 @@ func running(s wire.RunState) bool { return s.State == wire.StateRunning }
 
 func waits(s wire.RunState) bool { return s.State == wire.StateQueued && s.Waiting != "" }
 
-func TestRunsSideBySide(t *testing.T) {
+func TestParallelRuns(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.await(4)
@@ -169,7 +169,7 @@ func TestOneRunAfterTheOther(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.stop()
 		l.wg.Wait()
-		l.config.SideBySide = 1
+		l.config.MaxParallelRuns = 1
 		l.control()
 		l.await(4)
 		first, second := small(2*time.Second, "", nil), small(time.Second, "", nil)
@@ -288,7 +288,7 @@ func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2")
 		l.leave()
-		l.config.SideBySide = 1
+		l.config.MaxParallelRuns = 1
 		l.control()
 		l.await(2)
 		missing, next := small(time.Second, "shared", nil), small(10*time.Second, "shared", nil)

@@ -20,8 +20,8 @@ func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 		}
 		return wire.Entry{Event: e}
 	}
-	former := []wire.Entry{event(wire.RunAccepted, -2*time.Hour, 0), event(wire.RunEnded, -time.Hour, 3)}
-	accepted := append(former, event(wire.RunAccepted, 0, 0), event(wire.TakenOver, time.Minute, 0))
+	earlier := []wire.Entry{event(wire.RunAccepted, -2*time.Hour, 0), event(wire.RunEnded, -time.Hour, 3)}
+	accepted := append(earlier, event(wire.RunAccepted, 0, 0), event(wire.TakenOver, time.Minute, 0))
 	for name, x := range map[string]struct {
 		record         []wire.Entry
 		noted          time.Time
@@ -31,7 +31,7 @@ func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 		"taken over, noted too late": {accepted, begin.Add(time.Hour), begin, time.Time{}},
 		"ended, and not noted": {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin,
 			begin.Add(time.Hour)},
-		"submitted again": {former, time.Time{}, time.Time{}, time.Time{}},
+		"submitted again": {earlier, time.Time{}, time.Time{}, time.Time{}},
 	} {
 		h := runview.New(plan.Run{})
 		for _, e := range x.record {

@@ -38,10 +38,10 @@ func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
 	}
 }
 
-// Together combines several runs, with an additional axis for the run. marks names the runs and has one element per
-// study. Each table of any of them gets a column per run, or a row per run if it shows best cells. Each field shows one
-// run only.
-func Together(studies []Study, marks []string) Study {
+// Combine returns a study of several runs, with an additional axis for the run. marks names the runs and has one
+// element per study. Each table of any of them gets a column per run, or a row per run if it shows best cells. Each
+// field shows one run only.
+func Combine(studies []Study, marks []string) Study {
 	all := Study{repeats: map[string]often{}}
 	for i, s := range studies {
 		on := plan.Coordinate{Axis: RunAxis, Value: encoded(marks[i])}

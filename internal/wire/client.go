@@ -107,7 +107,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 			return nil
 		}
 		var answered *refused
-		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed)
+		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || permanent(failed)
 		// the error itself: no controller was there to receive the request
 		sent = !final && (sent || failed != ErrNoController)
 		if !final && before != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {

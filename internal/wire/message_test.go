@@ -339,7 +339,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	agent, next := NewAgent(link(t, s)), campaign(t, storeOf(t, s), "next")
-	former := leaderOf(t.Context(), storeOf(t, s), next.who.Epoch-1)
+	previous := leaderOf(t.Context(), storeOf(t, s), next.who.Epoch-1)
 	none := func(context.Context, Ref, record.Snapshot) error { return ErrNoAttempt }
 	stopHeartbeats, err := next.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, nil)
 	if err != nil {
@@ -351,12 +351,12 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	}
 	stopHeartbeats()
 	var asked atomic.Int32
-	stopFormer, err := former.AnswerReports(func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt },
-		none)
+	stopPrevious, err := previous.AnswerReports(
+		func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt }, none)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stopFormer()
+	defer stopPrevious()
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Arrive(t.Context(), Arrival{Agent: "a1", Step: StepOpen}) }()
 	for asked.Load() == 0 {

@@ -252,7 +252,7 @@ func readRecord(ctx context.Context, conn func() *Conn, read func(context.Contex
 	for {
 		b, err := read(ctx, q)
 		if err != nil {
-			if !q.Wait || ctx.Err() != nil || lasting(err) {
+			if !q.Wait || ctx.Err() != nil || permanent(err) {
 				return failed(err)
 			}
 			if err := Wait(ctx, again); err != nil {
@@ -284,8 +284,8 @@ func readRecord(ctx context.Context, conn func() *Conn, read func(context.Contex
 	}
 }
 
-// lasting reports whether a reader would get the same error again.
-func lasting(err error) bool {
+// permanent reports whether a reader would get the same error again.
+func permanent(err error) bool {
 	return Unaccepted(err) || slices.ContainsFunc([]error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
 		nats.ErrPermissionViolation, nats.ErrConnectionClosed}, func(is error) bool { return errors.Is(err, is) })
 }

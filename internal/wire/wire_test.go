@@ -240,22 +240,22 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 	})
 }
 
-func TestLastingOutlivesByAFixedTime(t *testing.T) {
+func TestGracePeriodEndsAfterAFixedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		lasting, cancel := WithGracePeriod(ctx, 10*time.Second)
+		extended, cancel := WithGracePeriod(ctx, 10*time.Second)
 		defer cancel()
 		time.Sleep(time.Minute)
-		if lasting.Err() != nil {
+		if extended.Err() != nil {
 			t.Error("it ended before the other did")
 		}
 		end()
 		time.Sleep(9 * time.Second)
-		if lasting.Err() != nil {
+		if extended.Err() != nil {
 			t.Error("it ended too early")
 		}
 		time.Sleep(2 * time.Second)
-		if lasting.Err() == nil {
+		if extended.Err() == nil {
 			t.Error("it did not end: what waits with it could hang for ever")
 		}
 	})

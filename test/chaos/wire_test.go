@@ -16,7 +16,7 @@ func wireFaults() []fault {
 		{name: "messages twice/as sent", do: func(r *row) { r.repeatMessages(true, 0) }},
 		{name: "messages twice/late", short: true, do: func(r *row) { r.repeatMessages(false, 0) }},
 		{name: "messages twice/of earlier tasks", do: func(r *row) { r.repeatMessages(false, 5*time.Second) }},
-		{name: "heartbeat of a former process", do: formerHeartbeat},
+		{name: "heartbeat of a previous process", do: previousHeartbeat},
 	}
 }
 
@@ -98,9 +98,9 @@ func (f *fleet) repeatMessages(nc *natsgo.Conn, id bool, later time.Duration, st
 	}
 }
 
-// formerHeartbeat sends a heartbeat of a killed agent's process while its successor runs. It must not replace the
+// previousHeartbeat sends a heartbeat of a killed agent's process while its successor runs. It must not replace the
 // successor.
-func formerHeartbeat(r *row) {
+func previousHeartbeat(r *row) {
 	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
 	target := r.oneOf("a1", "a2")
 	old,
@@ -118,6 +118,6 @@ func formerHeartbeat(r *row) {
 			r.t.Fatal(err)
 		}
 	}
-	r.describe("heartbeats of a former process of agent %s while its successor works", target)
+	r.describe("heartbeats of a previous process of agent %s while its successor works", target)
 	f.awaitEnd(0).checkRepeated(b.Task)
 }

@@ -68,8 +68,8 @@ func row(c contest, size int, ours, theirs []sample) string {
 	whole := func(s sample) float64 { return micros(s.whole) }
 	ratio := ratios(ours, theirs, rateOf)
 	return fmt.Sprintf("| %s | %d B | %.0f | %.0f | %s | ≥ %.1f | %s | %s | %s |", c.title, size, median(ours, rateOf),
-		median(theirs, rateOf), withInterval(ratio), c.wanted, verdict(ratio, c.wanted), beside(ours, theirs, cpu),
-		beside(ours, theirs, whole))
+		median(theirs, rateOf), withInterval(ratio), c.wanted, verdict(ratio, c.wanted), sideBySide(ours, theirs, cpu),
+		sideBySide(ours, theirs, whole))
 }
 
 // withInterval prints the median with its 95 % interval, if there are enough values for one.
@@ -99,7 +99,7 @@ const notMet = "not met"
 
 func rateOf(s sample) float64 { return s.rate }
 
-func beside(ours, theirs []sample, of func(sample) float64) string {
+func sideBySide(ours, theirs []sample, of func(sample) float64) string {
 	return fmt.Sprintf("%.2f, %.2f (%.2f)", median(ours, of), median(theirs, of), stats.Median(ratios(ours, theirs, of)))
 }
 

@@ -89,25 +89,25 @@ func TestServicesForAgents(t *testing.T) {
 	f.checkController("hostile requests")
 }
 
-// TestHeartbeatsOfFormerProcesses proves that a late heartbeat of an agent's former process has no effect.
-func TestHeartbeatsOfFormerProcesses(t *testing.T) {
+// TestHeartbeatsOfPreviousProcesses proves that a late heartbeat of an agent's previous process has no effect.
+func TestHeartbeatsOfPreviousProcesses(t *testing.T) {
 	f := startFleet(t)
 	nc := f.dial("agents/a3.nk")
 	beat := func(instance string, leaving bool) (rejection string) {
 		h := wire.Heartbeat{Agent: "a3", Process: "a3", Instance: instance, Host: "h", Leaving: leaving}
 		return requestError(t, nc, message("lockstep.agent.heartbeat.a3", jsonText(t, h)))
 	}
-	for _, instance := range []string{"former", "current"} {
+	for _, instance := range []string{"previous", "current"} {
 		if rejection := beat(instance, false); rejection != "" {
 			t.Fatalf("heartbeat of instance %s was rejected: %s", instance, rejection)
 		}
 	}
-	if rejection := beat("former", false); !strings.Contains(rejection, "duplicate agent name") {
-		t.Errorf("heartbeat of the former instance: got error %q, want \"duplicate agent name\"", rejection)
+	if rejection := beat("previous", false); !strings.Contains(rejection, "duplicate agent name") {
+		t.Errorf("heartbeat of the previous instance: got error %q, want \"duplicate agent name\"", rejection)
 	}
-	beat("former", true)
+	beat("previous", true)
 	if rejection := beat("current", false); rejection != "" {
-		t.Errorf("heartbeat of the current instance after one of the former instance: got error %q, want none",
+		t.Errorf("heartbeat of the current instance after one of the previous instance: got error %q, want none",
 			rejection)
 	}
 	f.checkController("late heartbeats")

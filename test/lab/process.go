@@ -62,7 +62,7 @@ func (p *Process) Start(ctx context.Context) error {
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.Env, p.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
-	lasting() <- func() { started <- cmd.Start() }
+	starter() <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
@@ -75,9 +75,9 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// lasting starts processes from a thread that ends with the lab. The system kills a process when the thread that
+// starter starts processes from a thread that ends with the lab. The system kills a process when the thread that
 // started it ends, so no broker outlives a killed lab.
-var lasting = sync.OnceValue(func() chan<- func() {
+var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
 		runtime.LockOSThread()

@@ -60,7 +60,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 	}
 	study := studies[0]
 	if len(all) > 1 {
-		study = report.Together(studies, marks)
+		study = report.Combine(studies, marks)
 	}
 	tables := study.Build()
 	// nolint:gosec // our own

@@ -10,9 +10,9 @@ import (
 	"example.org/lockstep/lockstep/internal/report"
 )
 
-// TestBrokersBesideEachOtherAreDrawnApart proves that metrics and processes of two side-by-side brokers are drawn
+// TestSideBySideBrokersAreDrawnApart proves that metrics and processes of two side-by-side brokers are drawn
 // separately, also with equal names.
-func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
+func TestSideBySideBrokersAreDrawnApart(t *testing.T) {
 	work := plan.Default()
 	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}
 	m := record.NewMerged()

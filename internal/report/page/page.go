@@ -151,7 +151,7 @@ func tableViews(tables []report.Table, several bool) []tableView {
 	var views []tableView
 	for i, t := range tables {
 		if several {
-			t = beside(t)
+			t = adjacent(t)
 		}
 		v := tableView{N: i + 1, Table: t, Layout: t.Layout()}
 		if t.Chart != nil {
@@ -163,8 +163,8 @@ func tableViews(tables []report.Table, several bool) []tableView {
 	return views
 }
 
-// beside moves the columns of the same value next to each other, for the comparison of runs.
-func beside(t report.Table) report.Table {
+// adjacent moves the columns of the same value next to each other, for the comparison of runs.
+func adjacent(t report.Table) report.Table {
 	if len(t.Rows) == 0 {
 		return t
 	}

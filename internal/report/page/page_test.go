@@ -358,8 +358,8 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	}
 }
 
-// TestRunsAreBesideEachOther proves that each value has one column per run, and that drawings show both runs.
-func TestRunsAreBesideEachOther(t *testing.T) {
+// TestColumnsOfRunsAreAdjacent proves that each value has one column per run, and that drawings show both runs.
+func TestColumnsOfRunsAreAdjacent(t *testing.T) {
 	first, second := world(t, "first"), world(t, "second")
 	page := parsed(t, written(t, Options{}, first, second))
 	var head []string

@@ -56,7 +56,7 @@ func TestConformance(t *testing.T) {
 	}
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
 		h := whole(t, part)
-		h.Subset = slices.Concat(drivertest.MessagePath(), []string{"probe", "describe", "cut"})
+		h.Subset = slices.Concat(drivertest.MessagePath(), []string{"probe", "describe", "cleanup", "cut"})
 		all["classic-"+part] = h
 	}
 	drivertest.RunAll(t, all)

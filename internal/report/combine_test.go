@@ -7,8 +7,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// beside returns a run of one cell per mode, with an additional axis.
-func beside(id string, repeat int, own string, rates ...float64) Study {
+// studyOf returns a run of one cell per mode, with an additional axis.
+func studyOf(id string, repeat int, own string, rates ...float64) Study {
 	run := plan.Run{ID: id, Name: id, Repeat: repeat, Axes: []string{"mode", own},
 		Cells: []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")},
 			{Axis: own, Value: raw(1)}}, Workload: plan.Default()}},
@@ -24,7 +24,7 @@ func beside(id string, repeat int, own string, rates ...float64) Study {
 // TestRunsAreNotMixed proves that the same cell of two runs has a separate field per run, and that repetitions are
 // counted per run.
 func TestRunsAreNotMixed(t *testing.T) {
-	tables := Together([]Study{beside("first", 3, "threads", 10, 20, 30), beside("second", 1, "threads", 500)},
+	tables := Combine([]Study{studyOf("first", 3, "threads", 10, 20, 30), studyOf("second", 1, "threads", 500)},
 		[]string{"A", "B"}).Build()
 	if len(tables) != 2 {
 		t.Fatalf("got %d tables, want each that both ask for once", len(tables))
@@ -44,7 +44,7 @@ func TestRunsAreNotMixed(t *testing.T) {
 // TestRunsMayDifferInTheirAxes proves that a cell without an axis is in the same table as those that have it, and that
 // the table is as wide as its heading.
 func TestRunsMayDifferInTheirAxes(t *testing.T) {
-	for _, table := range Together([]Study{beside("first", 1, "threads", 10), beside("second", 1, "latency", 500)},
+	for _, table := range Combine([]Study{studyOf("first", 1, "threads", 10), studyOf("second", 1, "latency", 500)},
 		[]string{"A", "B"}).Build() {
 		for _, row := range table.Rows {
 			if len(row) != len(table.Head) {
