@@ -535,7 +535,7 @@ func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Findin
 		return Inconclusive, x.Why
 	case x.Adjusted > c.Alpha || !x.reaches(c.Effect, a):
 	case x.Shift.Estimate != 0 && math.Abs(x.Shift.Estimate) <= a.Bound+b.Bound:
-		return Inconclusive, "the values are not known well enough (±)"
+		return Inconclusive, "the change is within the error bounds of the values (±)"
 	case better == plan.NeitherBetter && up:
 		f = Higher
 	case better == plan.NeitherBetter:

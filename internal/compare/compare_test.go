@@ -353,7 +353,7 @@ func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 		if x := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}},
 			run).Values[0].Rows[0].Changes[0]; x.Finding != want {
 			t.Errorf("bound %v: %s (%s), want %s", bound, x.Finding, x.Why, want)
-		} else if why := "the values are not known well enough (±)"; want == Inconclusive && x.Why != why {
+		} else if why := "the change is within the error bounds of the values (±)"; want == Inconclusive && x.Why != why {
 			t.Errorf("bound %v: because %q, want %q", bound, x.Why, why)
 		}
 	}

@@ -3,6 +3,7 @@ package display
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -150,7 +151,8 @@ func (t Table) horizontal(out *strings.Builder, columns []column) {
 	}
 }
 
-// vertical writes the keys of a row on one line and each of its other fields on a line of its own.
+// vertical writes the keys of a row on one line and each of its other fields on a line of its own. Empty keys are left
+// out; the first key of such a row is its name, such as "geometric mean".
 func (t Table) vertical(out *strings.Builder, width int) {
 	label := 0
 	for _, head := range t.Head[t.Keys:] {
@@ -161,8 +163,14 @@ func (t Table) vertical(out *strings.Builder, width int) {
 			out.WriteByte('\n')
 		}
 		var keys []string
+		named := slices.ContainsFunc(row[:t.Keys], func(c Cell) bool { return c.Text == "" })
 		for i := range t.Keys {
-			keys = append(keys, t.Head[i]+"="+row[i].Text)
+			switch text := row[i].Text; {
+			case named && i == 0:
+				keys = append(keys, text)
+			case text != "":
+				keys = append(keys, t.Head[i]+"="+text)
+			}
 		}
 		for _, line := range Wrap(strings.Join(keys, " "), width) {
 			writeLine(out, []string{line})

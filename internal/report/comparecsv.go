@@ -12,7 +12,7 @@ import (
 )
 
 // CompareCSV writes one line per cell, value and side other than the base. Numbers are unrounded in the value's unit,
-// and ratios are factors. A cell that was left out has a line with the finding "left out" and the reason as its note.
+// and ratios are factors. A cell that was not compared has a line with that finding and the reason as its note.
 func CompareCSV(w io.Writer, c compare.Comparison) error {
 	axes := axesOf(c.Values...)
 	out := csv.NewWriter(w)
@@ -39,7 +39,7 @@ func CompareCSV(w io.Writer, c compare.Comparison) error {
 		line := make([]string, len(head))
 		line[4] = l.Cell
 		line[5+len(axes)+1] = strings.Join(l.Sides, " ")
-		line[len(line)-3], line[len(line)-1] = "left out", l.Reason
+		line[len(line)-3], line[len(line)-1] = "not compared", l.Reason
 		if err := out.Write(line); err != nil {
 			return err
 		}

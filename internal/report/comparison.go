@@ -58,8 +58,8 @@ func besides(c compare.Comparison) []Table {
 	if len(c.Differences) == 0 {
 		return nil
 	}
-	t := Table{Title: "Other differences", Axes: []string{"of", "what"},
-		Head: append([]string{"of", "what"}, marks(c)...)}
+	t := Table{Title: "Other differences", Axes: []string{"part", "property"},
+		Head: append([]string{"part", "property"}, marks(c)...)}
 	for _, d := range c.Differences {
 		row := []Field{{Text: d.Of}, {Text: d.What}}
 		for _, v := range d.Values {
@@ -195,7 +195,7 @@ func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 		fields[1].Text = display.Change(m.Interval.Low-1) + " … " + display.Change(m.Interval.High-1)
 	}
 	if m.Cells < cells {
-		fields[3].Text = fmt.Sprintf("of %d of %s", m.Cells, display.Count(cells, "cell"))
+		fields[3].Text = fmt.Sprintf("%d of %s", m.Cells, display.Count(cells, "cell"))
 	}
 	return fields
 }
@@ -262,7 +262,8 @@ func method(c compare.Comparison) []string {
 		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
 	}
 	return []string{
-		fmt.Sprintf("A difference is reported if the change is at least %s and p is at most %.4g, corrected for all tests (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
+		fmt.Sprintf("A difference is reported if the change is at least %s and p is at most %.4g, after Holm's correction for %s (%s)",
+			display.Percent(c.Effect), c.Alpha, display.Count(c.Tests, "test"), test),
 		fmt.Sprintf("change: %s, with its %s interval; ±: interval of the median", change, sure(c)),
 	}
 }
@@ -361,7 +362,7 @@ func (x Comparison) Text(w io.Writer, width int) error {
 		}
 	}
 	section("Not compared", x.Left)
-	section("Found", x.Found)
+	section("Findings", x.Found)
 	fmt.Fprintln(out)
 	for _, line := range x.Method {
 		fmt.Fprintln(out, line)
@@ -392,7 +393,7 @@ func (x Comparison) Markdown(w io.Writer) error {
 		return err
 	}
 	section("Not compared", x.Left)
-	section("Found", x.Found)
+	section("Findings", x.Found)
 	fmt.Fprintln(out)
 	for _, line := range x.Method {
 		fmt.Fprintf(out, "- %s\n", MarkdownText(line))

@@ -112,7 +112,7 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	for _, r := range rows[1:] {
 		counts[r[len(r)-3]]++
 	}
-	if counts["worse"] != 1 || counts["better"] != 1 || counts["left out"] != len(c.Left) {
+	if counts["worse"] != 1 || counts["better"] != 1 || counts["not compared"] != len(c.Left) {
 		t.Errorf("the CSV has %v", counts)
 	}
 	if err := CompareJSON(&whole, c); err != nil {
