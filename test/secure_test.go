@@ -79,7 +79,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	}
 
 	out, err := program(t, dir, as("client"), "ctl", "run", "--verbose", matrix)
-	if err == nil || !strings.Contains(out, "2 tasks: 1 valid, 0 invalid, 1 unknown") {
+	if err == nil || !strings.Contains(out, "2 tasks: 1 valid, 0 invalid, 1 failed") {
 		t.Errorf("the run with one broker of a wrong password: %v\n%s", err, out)
 	}
 	for _, name := range []string{"agents/a1", "viewer"} {

@@ -11,8 +11,9 @@ func TestColours(t *testing.T) {
 	for text, want := range map[string]string{
 		"a  1,000  shared-host* backlog": "a  1,000  " + yellow + "shared-host" + off + "* " + yellow + "backlog" + off,
 		"failed¹":                        red + "failed" + off + "¹",
-		"3 valid, 0 invalid, 2 unknown":  "3 valid, 0 invalid, " + red + "2 unknown" + off,
-		"mode=x: unknown: no route":      "mode=x" + red + ": unknown: " + off + "no route",
+		"3 valid, 0 invalid, 20 failed":  "3 valid, 0 invalid, " + red + "20 failed" + off,
+		"3 valid, 2 invalid, 0 failed":   "3 valid, " + red + "2 invalid" + off + ", 0 failed",
+		"mode=x: failed: no route":       "mode=x" + red + ": failed: " + off + "no route",
 		"an unknown backlogged value":    "an unknown backlogged value",
 	} {
 		if got := colour(terminal.Painter{Colours: true}, text); got != want {

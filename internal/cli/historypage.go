@@ -175,7 +175,7 @@ func (p *historyPage) series(c history.Series) error {
 		}
 		rows = append(rows, []string{day(n.Started), n.Run, number, spread, status, strings.Join(more, "; ")})
 	}
-	err := p.table([]string{"STARTED (UTC)", "RUN", "MEDIAN", "REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
+	err := p.table([]string{"STARTED (UTC)", "RUN", "MEDIAN", "REPETITIONS", "STATUS", "CHANGE"}, rows, 1, 3, 4)
 	for _, note := range notes {
 		p.print(2, note)
 	}
@@ -246,7 +246,7 @@ func statuses(n history.Point) string {
 	}
 	for _, r := range n.Repetitions {
 		if r.Verdict != plan.Valid {
-			add(string(r.Verdict))
+			add(r.Verdict.Word())
 		}
 		for _, f := range r.Value.Flags {
 			add(string(f))

@@ -121,7 +121,7 @@ func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (c
 
 // failing and flagged match the words of results that have a colour.
 var (
-	failing = regexp.MustCompile(`\bfailed\b|\bviolated\b|\b[1-9][0-9,]* (?:invalid|unknown)\b|: (?:invalid|unknown): `)
+	failing = regexp.MustCompile(`\b(?:[0-9][0-9,]* )?failed\b|\bviolated\b|\b[1-9][0-9,]* invalid\b|: (?:invalid|failed): `)
 	flagged = func() *regexp.Regexp {
 		words := []string{"inconclusive"}
 		for _, f := range plan.Flags() {
@@ -144,6 +144,11 @@ func inColours(out io.Writer, render func(io.Writer) error) error {
 }
 
 func colour(p terminal.Painter, text string) string {
-	text = failing.ReplaceAllStringFunc(text, func(s string) string { return p.Paint(terminal.Red, s) })
+	text = failing.ReplaceAllStringFunc(text, func(s string) string {
+		if strings.HasPrefix(s, "0 ") {
+			return s
+		}
+		return p.Paint(terminal.Red, s)
+	})
 	return flagged.ReplaceAllStringFunc(text, func(s string) string { return p.Paint(terminal.Yellow, s) })
 }

@@ -127,7 +127,7 @@ func bound(open bool) string {
 
 // ending summarises a task's outcome.
 func ending(o plan.Outcome) string {
-	parts := []string{string(o.Verdict)}
+	parts := []string{o.Verdict.Word()}
 	if v, ok := o.Values["capacity"]; ok && v.NA == "" {
 		parts = append(parts, fmt.Sprintf("capacity %s/s", display.Decimals(v.Number, 0)))
 	}

@@ -434,7 +434,7 @@ func resultOf(e schedule.Entry) string {
 	if e.Tasks.Total() == 0 {
 		return string(e.State)
 	}
-	return fmt.Sprintf("%s, %d valid, %d invalid, %d unknown", e.State, e.Tasks.Valid, e.Tasks.Invalid, e.Tasks.Unknown)
+	return fmt.Sprintf("%s, %d valid, %d invalid, %d failed", e.State, e.Tasks.Valid, e.Tasks.Invalid, e.Tasks.Unknown)
 }
 
 func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {

@@ -150,9 +150,9 @@ func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 	for _, x := range []struct {
 		verdict plan.Verdict
 		style   terminal.Style
-	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Yellow}} {
+	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Red}} {
 		if n := v.run.Count(x.verdict); n > 0 {
-			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict))
+			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict.Word()))
 			sep = ", "
 		}
 	}

@@ -307,7 +307,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 		s.Flags = append(s.Flags, got.Flags...)
 		switch {
 		case o.Verdict != plan.Valid:
-			why := string(o.Verdict)
+			why := o.Verdict.Word()
 			if len(o.Reasons) > 0 {
 				why += ": " + strings.Join(o.Reasons, "; ")
 			}

@@ -80,7 +80,7 @@ func TestNoRepetitionIsDropped(t *testing.T) {
 	}
 	b.Outcomes = b.Outcomes[:len(b.Outcomes)-1]
 	c := mustCompare(t, Options{Spread: known, Values: []string{"publish.p99"}}, a, b)
-	for i, want := range []string{"B: 2 of 8 repetitions unknown: agent lost",
+	for i, want := range []string{"B: 2 of 8 repetitions failed: agent lost",
 		"B: 2 of 8 repetitions only a lower bound", "B: 2 of 8 repetitions no number: < 20 ms",
 		"B: 2 of 8 repetitions no number: not in the record", "", "", "", "B: 1 of 8 repetitions not run"} {
 		if x := c.Values[0].Rows[i].Changes[0]; x.Why != want || (x.Finding == Inconclusive) != (want != "") ||

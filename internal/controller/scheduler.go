@@ -311,7 +311,7 @@ func (k *keeper) await(ctx context.Context, run string) {
 			k.report(ctx, func(ctx context.Context) {
 				k.awaited = ""
 				k.log.Info("scheduled run ended", "run", run, "state", how.State, "valid", how.Tasks.Valid, "invalid",
-					how.Tasks.Invalid, "unknown", how.Tasks.Unknown)
+					how.Tasks.Invalid, "failed", how.Tasks.Unknown)
 				k.change(ctx, func(s *schedule.Schedule) bool { return s.End(run, how) })
 			})
 			return
@@ -342,7 +342,7 @@ func (k *keeper) follow(ctx context.Context, run string) (e schedule.Entry, err 
 		}
 		if o.Failed() {
 			t, _ := state.TaskOf(o.Task)
-			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(t.Cell.Name(), o.Cell), o.Verdict,
+			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(t.Cell.Name(), o.Cell), o.Verdict.Word(),
 				plan.Redact(strings.Join(o.Reasons, "; "))))
 		}
 		return nil

@@ -351,7 +351,7 @@ func statusOf(p plan.HistoryPoint) string {
 	_, bounded := p.Value.LessThan()
 	switch {
 	case p.Verdict != plan.Valid:
-		return string(p.Verdict)
+		return p.Verdict.Word()
 	case bounded || p.Value.Over > 0:
 		return "only a bound"
 	case p.Value.NA != "":

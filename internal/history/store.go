@@ -340,7 +340,7 @@ func baseCell(id string, outcomes []plan.Outcome, values []string, repeat int) p
 		some := map[string]plan.Value{}
 		for _, name := range values {
 			if o.Verdict != plan.Valid {
-				some[name] = plan.Value{NA: string(o.Verdict)}
+				some[name] = plan.Value{NA: o.Verdict.Word()}
 			} else if v, has := o.Value(name); has {
 				some[name] = v
 			}

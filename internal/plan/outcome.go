@@ -18,6 +18,14 @@ const (
 	Unknown Verdict = "unknown" // no usable number: the task failed, or part of its record is missing
 )
 
+// Word returns the verdict as texts for people show it. An unknown result is shown as failed, as in tables.
+func (v Verdict) Word() string {
+	if v == Unknown {
+		return "failed"
+	}
+	return string(v)
+}
+
 // Worst returns the worst of several verdicts; "" without any.
 func Worst(all ...Verdict) Verdict {
 	for _, v := range []Verdict{Invalid, Unknown, Valid} {

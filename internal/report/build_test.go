@@ -293,7 +293,7 @@ func TestASuccessHasNoProblems(t *testing.T) {
 	if p := Problems(run, []plan.Outcome{o}); len(p) != 0 {
 		t.Errorf("problems of a run without any: %q", p)
 	}
-	if got, want := Summary(run, []plan.Outcome{o}), "1 task: 1 valid, 0 invalid, 0 unknown"; got != want {
+	if got, want := Summary(run, []plan.Outcome{o}), "1 task: 1 valid, 0 invalid, 0 failed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if p := Problems(run, nil); len(p) != 1 {

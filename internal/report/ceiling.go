@@ -27,7 +27,7 @@ func ceilingFacts(ceilings []plan.Ceiling) (lines []string) {
 			display.Count(l.Nodes, "agent"), display.Count(l.Threads, "thread"), strings.Join(modes, "; ")))
 	}
 	if len(lines) > 0 {
-		lines[0] = "msg/s, publish p50, end-to-end p50 without a broker; " + lines[0]
+		lines[0] = "load generator alone: msg/s, publish p50, end-to-end p50; " + lines[0]
 	}
 	return lines
 }

@@ -466,7 +466,7 @@ func (c *cell) search(o plan.Outcome) Table {
 		values = slices.Delete(values, 1, 2)
 	}
 	t := Table{Title: c.searchTitle(o), Split: c.place, Axes: []string{"search.rate"},
-		Head: []string{"Target msg/s", "Step", "Answer"}}
+		Head: []string{"Target msg/s", "Step", "Result"}}
 	for _, name := range values {
 		t.Head = append(t.Head, ValueInfo(c.metrics, name).Title)
 	}
@@ -491,7 +491,7 @@ func (c *cell) search(o plan.Outcome) Table {
 	}
 	t.Notes, t.Chart, t.Remarks = n.texts, chart, t.legend()
 	if s := c.cell.Workload.Search; s != nil {
-		t.Remarks = append(t.Remarks, "holds: while "+s.While)
+		t.Remarks = append(t.Remarks, "condition: "+s.While)
 	}
 	if o.Search.Why != "" {
 		t.Remarks = append(t.Remarks, o.Search.Why)
@@ -563,7 +563,7 @@ func (c *cell) problems(strict bool) (all []reason) {
 	for _, o := range c.outcomes {
 		text := ""
 		if o.Failed() {
-			text = fmt.Sprintf("%s: %s", o.Verdict, reasons([]plan.Outcome{o}))
+			text = fmt.Sprintf("%s: %s", o.Verdict.Word(), reasons([]plan.Outcome{o}))
 		} else if flags := allFlags(o); strict && len(flags) > 0 {
 			text = "flagged, and the matrix is strict: " + flagText(flags)
 		}

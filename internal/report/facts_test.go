@@ -98,18 +98,18 @@ func TestReasonsAreGrouped(t *testing.T) {
 		add("up", threads, "")
 	}
 	add("flaky", 1, "timeout")
-	want := []string{"broker=down (4 cells): unknown: " + refused, "broker=flaky threads=1: unknown: timeout"}
+	want := []string{"broker=down (4 cells): failed: " + refused, "broker=flaky threads=1: failed: timeout"}
 	if got := Failures(run, outcomes); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for i := range outcomes {
 		outcomes[i].Verdict, outcomes[i].Reasons = plan.Unknown, []string{refused}
 	}
-	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells: unknown: "+refused {
+	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells: failed: "+refused {
 		t.Errorf("%q, want one line for all cells", got)
 	}
 	run.Repeat = 3
-	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells (9 of 27 repetitions): unknown: "+refused {
+	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells (9 of 27 repetitions): failed: "+refused {
 		t.Errorf("%q, want the number of repetitions", got)
 	}
 	run.Repeat = 1
@@ -246,7 +246,7 @@ func TestCeilingFacts(t *testing.T) {
 		ceiling(batch, "confirm-batch", &plan.Limits{Rate: 1, Publish: 2_000_000, EndToEnd: 1}),
 	})
 	want := []string{
-		"msg/s, publish p50, end-to-end p50 without a broker; 100 B, 1 agent, 1 thread: fire-and-forget 2,100,000, –, 3.10 µs; confirm-window (1,000) 810,000, 2.10 µs, 4.00 µs; confirm-batch (10–20) 1, 2.00 ms, 1.00 ns",
+		"load generator alone: msg/s, publish p50, end-to-end p50; 100 B, 1 agent, 1 thread: fire-and-forget 2,100,000, –, 3.10 µs; confirm-window (1,000) 810,000, 2.10 µs, 4.00 µs; confirm-batch (10–20) 1, 2.00 ms, 1.00 ns",
 		"100 B, 1 agent, 5 threads: confirm-each not measured",
 	}
 	if !slices.Equal(got, want) {

@@ -79,7 +79,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		}, Inconclusive, "no data: it broke"},
 		"one failed": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Verdict, all[2].Reasons = plan.Unknown, []string{"it broke"}
-		}, Inconclusive, "publish.rate: this run: 1 of 5 repetitions unknown: it broke"},
+		}, Inconclusive, "publish.rate: this run: 1 of 5 repetitions failed: it broke"},
 		"one of the baseline failed": {usual, level(1000), level(500), func(r *plan.Run, _ []plan.Outcome) {
 			r.Bases[0].Cells[0].Repetitions[1]["publish.rate"] = plan.Value{NA: "invalid"}
 		}, Inconclusive, "publish.rate: run old: 1 of 5 repetitions no number: invalid"},
@@ -169,14 +169,14 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	}
 	run.Strict, run.Repeat = false, 10
 	if got := Problems(run, outcomes); len(got) != 1 || got[0] != "4 of at most 10 tasks were not run" ||
-		Summary(run, outcomes) != "at most 10 tasks: 6 valid, 0 invalid, 0 unknown, 4 not run" {
+		Summary(run, outcomes) != "at most 10 tasks: 6 valid, 0 invalid, 0 failed, 4 not run" {
 		t.Errorf("broken off: %q, %q", got, Summary(run, outcomes))
 	}
 	for i := range outcomes {
 		outcomes[i].Values["publish.rate"] = plan.Value{Number: 1000}
 	}
 	if got := Problems(run, outcomes); len(got) != 0 ||
-		Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 unknown" {
+		Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 failed" {
 		t.Errorf("known early: %q, %q", got, Summary(run, outcomes))
 	}
 }

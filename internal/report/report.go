@@ -99,17 +99,20 @@ func addNew[T comparable](list []T, items ...T) []T {
 func (t Table) legend() []string {
 	var lines []string
 	for _, m := range meanings {
-		shown, text := 0, m.text
+		shown, where, used := 0, "", []string(nil)
 		for _, row := range t.Rows {
 			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(t.shownFlags(f.Flags), m.flag) }) {
 				shown++
 			}
 			if _, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):]); signOf[m.flag] != "" {
-				text = m.text + " (values with the same sign)"
+				used = addNew(used, signOf[m.flag])
 			}
 		}
+		if len(used) > 0 {
+			where = ", values with " + strings.Join(used, " or ")
+		}
 		if shown > 0 {
-			lines = append(lines, fmt.Sprintf("%s (%s): %s; %s", m.flag, display.Count(shown, "row"), text, m.remedy))
+			lines = append(lines, fmt.Sprintf("%s (%s%s): %s; %s", m.flag, display.Count(shown, "row"), where, m.text, m.remedy))
 		}
 	}
 	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }

@@ -10,14 +10,14 @@ import (
 	"example.org/lockstep/lockstep/internal/sampling"
 )
 
-// Summary returns the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".
+// Summary returns the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 failed".
 func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	n := map[plan.Verdict]int{}
 	for _, o := range outcomes {
 		n[o.Verdict]++
 	}
 	total, atMost := total(run, outcomes)
-	text := fmt.Sprintf("%s%s: %d valid, %d invalid, %d unknown", atMost, display.Count(total, "task"), n[plan.Valid],
+	text := fmt.Sprintf("%s%s: %d valid, %d invalid, %d failed", atMost, display.Count(total, "task"), n[plan.Valid],
 		n[plan.Invalid], n[plan.Unknown])
 	if missing := total - len(outcomes); missing > 0 {
 		text += fmt.Sprintf(", %d not run", missing)
@@ -54,7 +54,7 @@ func Counts(run plan.Run, outcomes []plan.Outcome) (all []Count) {
 	}
 	tasks, _ := total(run, outcomes)
 	for _, c := range []Count{{string(plan.Valid), n[plan.Valid]}, {string(plan.Invalid), n[plan.Invalid]},
-		{string(plan.Unknown), n[plan.Unknown]}, {"not run", tasks - len(outcomes)},
+		{plan.Unknown.Word(), n[plan.Unknown]}, {"not run", tasks - len(outcomes)},
 		{"with flags", Flagged(outcomes)}} {
 		if c.N > 0 {
 			all = append(all, c)

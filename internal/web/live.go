@@ -109,7 +109,7 @@ func (l *runInfo) view(now time.Time) liveView {
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
 		if n := l.state.Count(verdict); n > 0 {
-			v.Counts = append(v.Counts, report.Count{What: string(verdict), N: n})
+			v.Counts = append(v.Counts, report.Count{What: verdict.Word(), N: n})
 		}
 	}
 	for _, o := range slices.Backward(l.latest) {

@@ -72,7 +72,7 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	if p99.NA != "" || p99.Number == 0 {
 		t.Fatalf("the latency is %+v", p99)
 	}
-	for _, want := range []string{`<data value="` + number + `">`, "1 task: 1 valid, 0 invalid, 0 unknown",
+	for _, want := range []string{`<data value="` + number + `">`, "1 task: 1 valid, 0 invalid, 0 failed",
 		"&lt;/script&gt;", "🐇", "its copy on this host"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the run's page does not hold %q:\n%s", want, text)
@@ -312,7 +312,7 @@ func TestSchedulesAreShownPausedAndRun(t *testing.T) {
 	for _, path := range []string{"/schedules", "/schedules/nightly"} {
 		text := l.get(path, nil)
 		sound(t, path, text)
-		if !strings.Contains(text, "done: 3 valid, 1 invalid, 0 unknown") || strings.Contains(text, "<button") {
+		if !strings.Contains(text, "done: 3 valid, 1 invalid, 0 failed") || strings.Contains(text, "<button") {
 			t.Errorf("%s does not show what came of the last slot, or offers a button to anybody:\n%s", path, text)
 		}
 	}

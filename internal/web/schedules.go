@@ -152,5 +152,5 @@ func (e entryView) CameOf() string {
 	if tasks.Total() == 0 {
 		return string(e.Entry.State)
 	}
-	return fmt.Sprintf("%s: %d valid, %d invalid, %d unknown", e.Entry.State, tasks.Valid, tasks.Invalid, tasks.Unknown)
+	return fmt.Sprintf("%s: %d valid, %d invalid, %d failed", e.Entry.State, tasks.Valid, tasks.Invalid, tasks.Unknown)
 }

@@ -192,7 +192,7 @@ func checkLinks(t *testing.T, deb string) {
 }
 
 // quickRuns is in the output of "ctl run quick.cue", whose 10 tasks all are valid.
-const quickRuns = "10 tasks: 10 valid, 0 invalid, 0 unknown"
+const quickRuns = "10 tasks: 10 valid, 0 invalid, 0 failed"
 
 // runImage runs quick.cue in the files of the image, as its user and with its environment.
 func runImage(t *testing.T, layout string) {
