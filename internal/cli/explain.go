@@ -44,6 +44,11 @@ options of every driver.`,
 			if text, remedy := report.Meaning(plan.Flag(name)); text != "" {
 				print("flag %s: %s; %s", name, text, remedy)
 			}
+			for _, state := range report.States {
+				if state[0] == name {
+					print("%s: %s", name, state[1])
+				}
+			}
 			if f, is := matrix.Explain(name); is {
 				text := ""
 				if f.Default != "" {
@@ -65,11 +70,14 @@ options of every driver.`,
 	return c
 }
 
-// explained returns the names of all values and flags.
+// explained returns the names of all values, flags and states of rows.
 func explained() []string {
 	names := valueNames()
 	for _, f := range plan.Flags() {
 		names = append(names, string(f))
+	}
+	for _, state := range report.States {
+		names = append(names, state[0])
 	}
 	return names
 }

@@ -158,6 +158,11 @@ func TestReferenceOfFlags(t *testing.T) {
 		}
 		text += fmt.Sprintf("| `%s` | %s | %s | %s |\n", f, meaning, remedy, used)
 	}
+	text += "\nThe same column has these words for a whole row. A note below the table gives the reason.\n\n" +
+		"| word | meaning |\n|---|---|\n"
+	for _, state := range report.States {
+		text += fmt.Sprintf("| `%s` | %s |\n", state[0], state[1])
+	}
 	compareReference(t, "flags.md", text)
 }
 

@@ -282,6 +282,14 @@ var meanings = []struct {
 	{plan.Clipped, "samples exceeded the histogram range of one hour", "publish at a rate that the broker can serve"},
 }
 
+// States are the words for a whole row in the column of flags, with their meanings.
+var States = [][2]string{
+	{"failed", "there are no usable numbers: an error ended the task, or a part of its record is missing"},
+	{"invalid", "the broker violated a guarantee that its driver declares"},
+	{"n/a", "the broker or its driver does not support the combination"},
+	{"not run", "the task has no outcome; run it with ctl run --resume"},
+}
+
 // Meaning explains a flag and returns the remedy; both are empty if it is unknown.
 func Meaning(f plan.Flag) (text, remedy string) {
 	if i := flagOrder(f); i < len(meanings) {
