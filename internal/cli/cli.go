@@ -12,10 +12,12 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
+	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +58,16 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-func init() { cobra.AddTemplateFunc("wrapped", wrapped) }
+func init() {
+	cobra.AddTemplateFuncs(template.FuncMap{"wrapped": wrapped, "defaultFirst": defaultFirst})
+}
+
+var variableThenDefault = regexp.MustCompile(`(\[\$\w+\])(\s+)(\(default\s[^)]*\))`)
+
+// defaultFirst moves the defaults in the help of flags before the environment variables. pflag appends them.
+func defaultFirst(usages string) string {
+	return variableThenDefault.ReplaceAllString(usages, "$3$2$1")
+}
 
 // wrapped wraps the paragraphs and the items of lists in a help text at 100 columns. Paragraphs with indented lines
 // stay as they are.
@@ -91,7 +102,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.Version = version()
 	root.Flags().Bool("version", false, "print the version") // -v is --verbose
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 | defaultFirst "))
 	root.SetHelpTemplate("{{with or .Long .Short}}{{wrapped .}}\n\n{{end}}{{.UsageString}}")
 	err := root.ExecuteContext(ctx)
 	if err == nil {

@@ -108,7 +108,8 @@ func document(t *testing.T, b *strings.Builder, program string, path []string) {
 		before, after, _ := strings.Cut(shorter, "\nFlags:\n")
 		text = before + "\nFlags:\n      connection flags\n" + after
 	}
-	text = regexp.MustCompile(`\nFlags:\n(\n|$)|\nUse "[^\n]*" for more information about a command.\n`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`\nFlags:\n(\n|$)`).ReplaceAllString(text, "\n")
+	text = regexp.MustCompile(`\nUse "[^\n]*" for more information about a command.\n`).ReplaceAllString(text, "")
 	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(text))
 	_, list, any := strings.Cut(out, "Available Commands:\n")
 	if any {
