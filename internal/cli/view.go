@@ -200,7 +200,7 @@ var metricColumns = []struct {
 	of, what string
 	rank     int
 }{
-	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msgs", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4},
+	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msg", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4},
 	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 

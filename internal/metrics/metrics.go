@@ -212,9 +212,9 @@ func (c *controllerCollector) storage(ctx context.Context, s sheet) error {
 	if err != nil {
 		return err
 	}
-	s.gauge("record_bytes", "Bytes that the streams of runs hold on the control plane.", float64(used))
+	s.gauge("record_bytes", "Size of the streams of runs on the control plane, in bytes.", float64(used))
 	s.gauge("record_limit_bytes",
-		"Bytes that they may hold. Beyond them the oldest copied run is deleted; without one no further run begins.",
+		"Maximum of lockstep_record_bytes. Above it the oldest copied run is deleted; without one no further run starts.",
 		float64(limit))
 	return nil
 }

@@ -24,7 +24,7 @@ type Driver struct{}
 func (Driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:   "loopback",
-		Doc:    "A broker in the memory of this process, without a network: the floor of every metric, with faults on demand. Agents in different processes do not meet in it.",
+		Doc:    "A broker in the memory of the agent, without a network: it shows the limits of the load generator, and can lose messages. All agents of a cell must be in one process.",
 		Schema: schema,
 		Metrics: drivers.SharedMetrics(
 			drivers.MetricConsumers, drivers.MetricQueues, drivers.MetricQueueDepth, drivers.MetricUnacked),

@@ -16,7 +16,7 @@ var schema string
 func (driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "nats",
-		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on servers of yours or on one embedded in the agent.",
+		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on your servers or on one embedded in the agent.",
 		Schema:  schema + kit.Schema,
 		Example: `url: "nats://127.0.0.1:4222"`,
 		Metrics: drivers.SharedMetrics(
