@@ -32,7 +32,7 @@ func outcome(c plan.Cell, repetition int, values map[string]plan.Value) plan.Out
 func study() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r1", Name: "async-vs-sync", Repeat: 3, Axes: []string{"broker", "mode", "threads", "latency"}}
 	var outcomes []plan.Outcome
-	labels := map[string]string{"nats": "R1 Memory, confirm: in memory of one server", "rabbit": "quorum, confirm: written to disk by the majority"}
+	labels := map[string]string{"nats": "memory storage, 1 replica, confirm: in memory of one server", "rabbit": "quorum, confirm: written to disk by the majority"}
 	for _, broker := range []string{"nats", "rabbit"} {
 		for _, mode := range []string{"fire-and-forget", "confirm-window", "confirm-each", "connection-per-message"} {
 			for _, threads := range []int{1, 5} {

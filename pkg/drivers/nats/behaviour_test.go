@@ -303,15 +303,15 @@ func TestRetentionOfStreams(t *testing.T) {
 		fanOut    bool
 		automatic bool
 	}{
-		`{"embedded": true}`: {"R1 Memory, confirm: in memory of one server", true, true, true},
+		`{"embedded": true}`: {"memory storage, 1 replica, confirm: in memory of one server", true, true, true},
 		`{"embedded": true, "retention": "limits"}`: {
-			"R1 Memory, limits retention, confirm: in memory of one server", true, true, true},
+			"memory storage, 1 replica, limits retention, confirm: in memory of one server", true, true, true},
 		`{"embedded": true, "retention": "limits", "maxBytes": 1}`: {
-			"R1 Memory, limits retention, confirm: in memory of one server", false, true, true},
+			"memory storage, 1 replica, limits retention, confirm: in memory of one server", false, true, true},
 		`{"embedded": true, "retention": "limits", "maxBytes": 1, "discard": "new"}`: {
-			"R1 Memory, limits retention, confirm: in memory of one server", true, true, true},
+			"memory storage, 1 replica, limits retention, confirm: in memory of one server", true, true, true},
 		`{"embedded": true, "retention": "workqueue", "maxBytes": 1}`: {
-			"R1 Memory, work queue, confirm: in memory of one server", true, false, false},
+			"memory storage, 1 replica, work queue, confirm: in memory of one server", true, false, false},
 	} {
 		d := declare(schematest.Fill(t, driver{}, options), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Consumers: 1})
 		if d.Label != want.label || d.Guarantees.ConfirmedKept != want.kept ||

@@ -101,7 +101,10 @@ func rejections(o *options, use drivers.Use) []string {
 // label describes what a confirm means. This depends on storage, replicas and sync.
 func label(o *options, use drivers.Use) string {
 	file := o.file(use.Persistent)
-	kind := fmt.Sprintf("R%d %s", o.Replicas, o.storage(use.Persistent))
+	kind := fmt.Sprintf("%s storage, %d replicas", strings.ToLower(o.storage(use.Persistent).String()), o.Replicas)
+	if o.Replicas == 1 {
+		kind = strings.TrimSuffix(kind, "s")
+	}
 	switch {
 	case use.Consumers == 0 || o.Retention == retentionInterest:
 	case o.Retention == retentionLimits:
