@@ -255,7 +255,7 @@ func TestMatrixBindings(t *testing.T) {
 		}
 	}
 	head := report.Build(r.plan, r.outcomes)[0].Head
-	if want := []string{"Consumers", "Bindings/Queue", "Memory", "of it metadata", "Erlang processes", "CPU", "Consume msg/s",
+	if want := []string{"Consumers", "Bindings/Queue", "Memory", "Metadata memory", "Erlang processes", "CPU", "Consume msg/s",
 		"Declaration", "To first delivery"}; !slices.Equal(head, want) {
 		t.Errorf("the table has the columns %q, want those of the study: %q", head, want)
 	}
