@@ -555,7 +555,9 @@ func (s *site) run(r *http.Request) (view, error) {
 		v.Summary, v.Flagged = report.Summary(v.Plan, outcomes), report.Flagged(outcomes)
 		v.Problems, v.Limits = report.Failures(v.Plan, outcomes), report.Limitations(v.Plan, outcomes)
 		v.Warnings = report.Warnings(v.Plan, outcomes)
-		v.Tables = shortened(report.Build(v.Plan, outcomes))
+		if len(outcomes) > 0 || v.over() { // else every row would be "not run"
+			v.Tables = shortened(report.Build(v.Plan, outcomes))
+		}
 		v.Facts = report.Facts(v.Plan, outcomes)
 		if v.over() { // tasks that have not run yet are a problem only after the end
 			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
