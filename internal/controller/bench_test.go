@@ -21,12 +21,12 @@ func BenchmarkBetweenTasks(b *testing.B) {
 		count uint64
 	}{{"small", 100}, {"10000-messages", 10000}} {
 		b.Run(wait.name, func(b *testing.B) {
-			l := newLab(b, "a1", "a2", "a3", "a4")
+			l := newLocalFleet(b, "a1", "a2", "a3", "a4")
 			cells := make([]func(*plan.Cell), b.N+2)
 			for i := range cells {
 				cells[i] = func(c *plan.Cell) { c.Workload.Publishers.Count = wait.count }
 			}
-			run := aRun(cells...)
+			run := newRun(cells...)
 			b.ResetTimer()
 			w := l.run(run, nil, nil)
 			b.StopTimer()
@@ -34,11 +34,11 @@ func BenchmarkBetweenTasks(b *testing.B) {
 			var ended time.Time
 			for _, o := range w.outcomes() {
 				if o.Verdict != plan.Valid {
-					b.Fatalf("%s: %v", o.Task, o.Reasons)
+					b.Fatalf("task %s: got verdict %s, want valid: %v", o.Task, o.Verdict, o.Reasons)
 				}
-				began, last := span(b, filepath.Join(w.root, run.ID, "tasks", o.Task, "snapshots.jsonl"))
+				begin, last := span(b, filepath.Join(w.root, run.ID, "tasks", o.Task, "snapshots.jsonl"))
 				if !ended.IsZero() {
-					gaps = append(gaps, began.Sub(ended))
+					gaps = append(gaps, begin.Sub(ended))
 				}
 				ended = last
 			}
@@ -50,7 +50,7 @@ func BenchmarkBetweenTasks(b *testing.B) {
 }
 
 // span returns the intended send time of a task's first message, and the time of its last event.
-func span(b *testing.B, file string) (began, last time.Time) {
+func span(b *testing.B, file string) (begin, last time.Time) {
 	f, err := os.Open(file)
 	if err != nil {
 		b.Fatal(err)
@@ -66,10 +66,10 @@ func span(b *testing.B, file string) (began, last time.Time) {
 		if s.Epoch.IsZero() {
 			continue
 		}
-		began = s.Epoch
+		begin = s.Epoch
 		if at := s.Epoch.Add(time.Duration(max(s.LastDelivery, s.LastConfirm))); at.After(last) {
 			last = at
 		}
 	}
-	return began, last
+	return begin, last
 }

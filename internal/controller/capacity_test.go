@@ -10,23 +10,23 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-func aSearch() plan.Search {
+func newSearch() plan.Search {
 	return plan.Search{For: plan.SearchRate, From: 1000, Max: 10_000_000, Within: 0.02,
 		Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
 }
 
-// system answers a trial. n is the number of earlier trials.
-type system func(m trial, n int) plan.Answer
+// responder returns the answer to a trial. n is the number of earlier trials.
+type responder func(m trial, n int) plan.Answer
 
-func holds(ok bool) plan.Answer {
+func answerOf(ok bool) plan.Answer {
 	if ok {
 		return plan.AnswerHeld
 	}
 	return plan.AnswerFailed
 }
 
-// chase runs a search on a system.
-func chase(t *testing.T, s plan.Search, of system) (plan.SearchResult, []plan.Step) {
+// runSearch runs a search. respond returns the answers to its trials.
+func runSearch(t *testing.T, s plan.Search, respond responder) (plan.SearchResult, []plan.Step) {
 	t.Helper()
 	var steps []plan.Step
 	for {
@@ -35,12 +35,12 @@ func chase(t *testing.T, s plan.Search, of system) (plan.SearchResult, []plan.St
 			break
 		}
 		if m.rate <= 0 || m.rate > s.Max || m.rate < min(s.From, 1)*lowestPart || math.IsNaN(m.rate) {
-			t.Fatalf("step %d is at %v", len(steps)+1, m.rate)
+			t.Fatalf("rate of step %d: got %v, want more than 0, at most %v", len(steps)+1, m.rate, s.Max)
 		}
 		if len(steps) > s.Steps {
-			t.Fatalf("%d steps and no end", len(steps))
+			t.Fatalf("the search has not ended after %d steps, want at most %d", len(steps), s.Steps)
 		}
-		steps = append(steps, plan.Step{Rate: m.rate, Kind: m.kind, Answer: of(m, len(steps)),
+		steps = append(steps, plan.Step{Rate: m.rate, Kind: m.kind, Answer: respond(m, len(steps)),
 			Why: "p99 is 1 s, not < 50ms"})
 	}
 	return newCapacitySearch(s, steps).result(), steps
@@ -55,8 +55,8 @@ func count(steps []plan.Step, kind plan.StepKind) (n int) {
 	return n
 }
 
-// bound returns the maximum number of steps of a search for a sharp limit between the first rate and the maximum.
-func bound(s plan.Search, limit float64) int {
+// maxSteps returns the maximum number of steps of a search for a sharp limit between the first rate and the maximum.
+func maxSteps(s plan.Search, limit float64) int {
 	bracket := int(math.Ceil(math.Log2(limit/s.From))) + 2
 	bisect := int(math.Ceil(math.Log2(math.Ln2/math.Log1p(s.Within)))) + 1
 	return bracket + bisect + 2 + s.Repeats
@@ -66,21 +66,22 @@ func bound(s plan.Search, limit float64) int {
 func TestSearchFindsASharpLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		s := aSearch()
+		s := newSearch()
 		s.Within = []float64{0.001, 0.01, 0.02, 0.1, 1}[random.IntN(5)]
 		s.From = math.Exp(random.Float64() * 10)
 		limit := s.From * math.Exp(random.Float64()*6)
-		r, steps := chase(t, s, func(m trial, _ int) plan.Answer { return holds(m.rate <= limit) })
+		r, steps := runSearch(t, s, func(m trial, _ int) plan.Answer { return answerOf(m.rate <= limit) })
 		if r.Verified != 3 || r.Capacity > limit || r.Fails <= limit || r.Fails/r.Capacity-1 > s.Within*1.0001 ||
 			r.Why != "" {
-			t.Fatalf("limit %v from %v within %v: %+v", limit, s.From, s.Within, r)
+			t.Fatalf("limit %v from %v within %v: got %+v, want the limit in the interval, 3 verifications", limit,
+				s.From, s.Within, r)
 		}
-		if highest := bound(s, limit); len(steps) > highest {
-			t.Fatalf("limit %v from %v within %v: %d steps, want at most %d", limit, s.From, s.Within, len(steps),
-				highest)
+		if want := maxSteps(s, limit); len(steps) > want {
+			t.Fatalf("limit %v from %v within %v: got %d steps, want at most %d", limit, s.From, s.Within, len(steps),
+				want)
 		}
 		if n := count(steps, plan.StepVerify); n != 3 {
-			t.Fatalf("%d verifications", n)
+			t.Fatalf("got %d verifications, want 3", n)
 		}
 	}
 }
@@ -98,7 +99,8 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"far below the first rate", 1.5, nil, 1.4, 1.5, 3, ""},
 		{"never holds", 0, nil, 0, 0, 0, "no rate is sustained, down to 1/s: p99 is 1 s"},
 		{"above the maximum", 1e12, nil, 1e7, 1e7, 3, "10,000,000/s is sustained, the maximum rate of the search"},
-		{"maximum below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the maximum rate of the search"},
+		{"maximum below the first rate", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3,
+			"the maximum rate of the search"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3,
 			"was reached before the required precision"},
 		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0,
@@ -107,70 +109,76 @@ func TestSearchAtTheEdges(t *testing.T) {
 			"the limit of 11 steps was reached before the failure at 1/s was verified"},
 		{"first rate below one", 3, func(s *plan.Search) { s.From = 0.1 }, 2.9, 3, 3, ""},
 	} {
-		s := aSearch()
+		s := newSearch()
 		if x.change != nil {
 			x.change(&s)
 		}
-		r, steps := chase(t, s, func(m trial, _ int) plan.Answer { return holds(m.rate <= x.limit) })
+		r, steps := runSearch(t, s, func(m trial, _ int) plan.Answer { return answerOf(m.rate <= x.limit) })
 		if none := strings.HasPrefix(r.Why, "no rate is sustained"); r.Sure != (none || r.Verified > 0) {
-			t.Errorf("%s: sure: %v, %+v", x.name, r.Sure, r)
+			t.Errorf("%s: sure: got %v, want %v: %+v", x.name, r.Sure, none || r.Verified > 0, r)
 		}
 		if r.Capacity < x.capacity || r.Capacity > x.more || r.Verified != x.verified ||
 			!strings.Contains(r.Why, x.why) || (r.Why == "") != (x.why == "") {
-			t.Errorf("%s: %+v after %d steps", x.name, r, len(steps))
+			t.Errorf("%s: got %+v after %d steps, want capacity %v to %v, %d verifications, %q", x.name, r, len(steps),
+				x.capacity, x.more, x.verified, x.why)
 		}
 	}
 }
 
 // One accidental failure, at any trial, lowers the result by at most the required interval, and the interval contains
 // the limit.
-func TestSearchForgivesOneAccident(t *testing.T) {
+func TestSearchToleratesOneAccidentalFailure(t *testing.T) {
 	const limit = 20_000
-	sharp := func(m trial, _ int) plan.Answer { return holds(m.rate <= limit) }
-	_, steps := chase(t, aSearch(), sharp)
+	sharp := func(m trial, _ int) plan.Answer { return answerOf(m.rate <= limit) }
+	_, steps := runSearch(t, newSearch(), sharp)
 	for accident := range steps {
-		r, _ := chase(t, aSearch(), func(m trial, n int) plan.Answer { return holds(m.rate <= limit && n != accident) })
+		r, _ := runSearch(t, newSearch(), func(m trial, n int) plan.Answer {
+			return answerOf(m.rate <= limit &&
+				n != accident)
+		})
 		failed := 0
 		if steps[accident].Kind == plan.StepVerify {
 			failed = 1
 		}
 		if !r.Sure || r.Verified != 3 || r.Verifications != 3+failed || r.Capacity < limit/1.02 || r.Capacity > limit ||
 			r.Fails <= limit {
-			t.Errorf("an accident at step %d of %d gives %+v", accident+1, len(steps), r)
+			t.Errorf("accidental failure of step %d of %d: got %+v, want a sure result that contains %d", accident+1,
+				len(steps), r, limit)
 		}
 	}
 }
 
 // With a noisy, gradual limit, the result is verified. It is a rate that nearly always holds, and not far below that.
-func TestSearchAtASoftKnee(t *testing.T) {
+func TestSearchWithAGradualLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	ends := 0
 	for range 500 {
 		// always holds up to 18,000, half of the time at 20,000, rarely at 22,000
-		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
-			return holds(random.Float64() < 1/(1+math.Exp((m.rate-20_000)/300)))
+		r, _ := runSearch(t, newSearch(), func(m trial, _ int) plan.Answer {
+			return answerOf(random.Float64() < 1/(1+math.Exp((m.rate-20_000)/300)))
 		})
 		if r.Verified < 3 {
 			continue
 		}
 		ends++
 		if r.Capacity < 17_000 || r.Capacity > 21_500 {
-			t.Errorf("the capacity is %v", r.Capacity)
+			t.Errorf("capacity: got %v, want 17,000 to 21,500", r.Capacity)
 		}
 	}
 	if ends < 490 {
-		t.Errorf("only %d of 500 searches were verified", ends)
+		t.Errorf("verified searches: got %d of 500, want at least 490", ends)
 	}
 }
 
-// A rate that holds only for a short time is not the capacity: the search continues below it with long steps.
-func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
-	for _, sustained := range []float64{19_500, 17_000, 10_000, 900, 3} {
-		r, steps := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
-			return holds(m.rate <= sustained || m.rate <= 20_000 && !m.full)
+// A rate that is sustained only for a short time is not the capacity: the search continues below it with long steps.
+func TestSearchRetreatsFromShortLivedRates(t *testing.T) {
+	for _, lasting := range []float64{19_500, 17_000, 10_000, 900, 3} {
+		r, steps := runSearch(t, newSearch(), func(m trial, _ int) plan.Answer {
+			return answerOf(m.rate <= lasting || m.rate <= 20_000 && !m.full)
 		})
-		if r.Verified != 3 || r.Capacity > sustained || r.Capacity < sustained/1.02 || len(steps) > 60 {
-			t.Errorf("sustained %v: %+v after %d steps", sustained, r, len(steps))
+		if r.Verified != 3 || r.Capacity > lasting || r.Capacity < lasting/1.02 || len(steps) > 60 {
+			t.Errorf("sustainable rate %v: got %+v after %d steps, want a capacity just below it", lasting, r,
+				len(steps))
 		}
 	}
 }
@@ -181,7 +189,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.Answer(plan.SharedHost), plan.AnswerUnknown}
 	for range 1500 {
-		s := aSearch()
+		s := newSearch()
 		s.Steps = 1 + random.IntN(200)
 		s.Repeats = 1 + random.IntN(10)
 		s.Within = math.Pow(10, -3*random.Float64())
@@ -190,7 +198,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 			weights[i] = random.Float64()
 		}
 		weights[3] *= 0.1
-		r, steps := chase(t, s, func(trial, int) plan.Answer {
+		r, steps := runSearch(t, s, func(trial, int) plan.Answer {
 			x := random.Float64() * (weights[0] + weights[1] + weights[2] + weights[3])
 			for i, w := range weights {
 				if x -= w; x < 0 {
@@ -200,7 +208,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 			return plan.AnswerHeld
 		})
 		if len(steps) > s.Steps {
-			t.Fatalf("%d steps of %d", len(steps), s.Steps)
+			t.Fatalf("got %d steps, want at most %d", len(steps), s.Steps)
 		}
 		held, failed := 0, 0 // verifications at the end
 		for i := len(steps) - 1; i >= 0 && steps[i].Kind == plan.StepVerify && steps[i].Rate == r.Capacity; i-- {
@@ -212,7 +220,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 			}
 		}
 		if r.Capacity > 0 && r.Sure && (held != s.Repeats || failed > 1) || r.Verified > r.Verifications {
-			t.Fatalf("%+v, but of the last verifications %d held and %d failed: %+v", r, held, failed, steps)
+			t.Fatalf("got %+v although %d of the last verifications held and %d failed: %+v", r, held, failed, steps)
 		}
 		failures := 0
 		for _, step := range steps {
@@ -221,19 +229,19 @@ func TestSearchAlwaysEnds(t *testing.T) {
 			}
 		}
 		if r.Fails > 0 && failures < 2 {
-			t.Fatalf("%+v: the upper end failed in %d trials: %+v", r, failures, steps)
+			t.Fatalf("failed trials at the upper end: got %d, want at least 2: %+v: %+v", failures, r, steps)
 		}
 		if r.Why == "" && (r.Verified < s.Repeats || r.Fails == 0) {
-			t.Fatalf("%+v is incomplete, without a reason", r)
+			t.Fatalf("got %+v, which is incomplete without a reason", r)
 		}
 	}
 }
 
 // A limit of the load generator is never reported as the limit of the broker.
-func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
+func TestSearchReportsLimitsOfTheLoadGenerator(t *testing.T) {
 	for _, flag := range []plan.Flag{plan.ClientBound, plan.SharedHost, plan.HostBusy} {
 		limit := plan.Answer(flag)
-		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
+		r, _ := runSearch(t, newSearch(), func(m trial, _ int) plan.Answer {
 			if m.rate > 180_000 {
 				return limit
 			}
@@ -241,46 +249,46 @@ func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
 		})
 		if string(r.Bound) != string(limit) || r.Fails != 0 || r.Verified != 3 ||
 			!strings.HasPrefix(r.Why, string(limit)) || !strings.Contains(r.Why, "capacity is at least 17") {
-			t.Errorf("%s: %+v", limit, r)
+			t.Errorf("limit %s: got %+v, want it as the bound, a capacity of about 180,000, 3 verifications", limit, r)
 		}
 	}
 }
 
 // A short limit of the load generator, at any step, does not change the result.
-func TestSearchForgivesAMomentOfTheGenerator(t *testing.T) {
+func TestSearchToleratesAShortLimitOfTheLoadGenerator(t *testing.T) {
 	for moment := range 15 {
-		r, _ := chase(t, aSearch(), func(m trial, n int) plan.Answer {
+		r, _ := runSearch(t, newSearch(), func(m trial, n int) plan.Answer {
 			if n == moment {
 				return plan.Answer(plan.ClientBound)
 			}
-			return holds(m.rate <= 20_000)
+			return answerOf(m.rate <= 20_000)
 		})
 		if r.Verified != 3 || r.Bound != "" || r.Capacity < 20_000/1.02 || r.Capacity > 20_000 {
-			t.Errorf("client-bound at step %d gives %+v", moment+1, r)
+			t.Errorf("client-bound at step %d: got %+v, want a capacity of about 20,000 without a bound", moment+1, r)
 		}
 	}
 }
 
 // A step without usable numbers is repeated once. A second one ends the search.
 func TestSearchRepeatsAStepWithoutAnswer(t *testing.T) {
-	limit := func(m trial) plan.Answer { return holds(m.rate <= 5000) }
-	r, steps := chase(t, aSearch(), func(m trial, n int) plan.Answer {
+	limit := func(m trial) plan.Answer { return answerOf(m.rate <= 5000) }
+	r, steps := runSearch(t, newSearch(), func(m trial, n int) plan.Answer {
 		if n == 4 {
 			return plan.AnswerUnknown
 		}
 		return limit(m)
 	})
 	if r.Verified != 3 || steps[5].Rate != steps[4].Rate || steps[5].Kind != steps[4].Kind {
-		t.Errorf("%+v", r)
+		t.Errorf("one step without numbers: got %+v, %+v, want the step repeated, 3 verifications", r, steps)
 	}
-	r, steps = chase(t, aSearch(), func(m trial, n int) plan.Answer {
+	r, steps = runSearch(t, newSearch(), func(m trial, n int) plan.Answer {
 		if n >= 4 {
 			return plan.AnswerUnknown
 		}
 		return limit(m)
 	})
 	if len(steps) != 6 || r.Verified != 0 || !strings.Contains(r.Why, "returned no usable numbers, twice") {
-		t.Errorf("%d steps, %+v", len(steps), r)
+		t.Errorf("two steps without numbers: got %d steps, %+v, want 6, no verification, and the reason", len(steps), r)
 	}
 }
 
@@ -293,9 +301,9 @@ func TestSearchIntervalContainsTheLimitDespiteAccidents(t *testing.T) {
 		contained, sure, trials, logError := 0, 0, 0, 0.0
 		for range searches {
 			limit := 15_000 + random.Float64()*10_000
-			r, steps := chase(t, aSearch(), func(m trial,
+			r, steps := runSearch(t, newSearch(), func(m trial,
 				_ int) plan.Answer {
-				return holds(m.rate <= limit && random.Float64() >= p)
+				return answerOf(m.rate <= limit && random.Float64() >= p)
 			})
 			trials += len(steps)
 			if r.Capacity > 0 {
@@ -308,11 +316,12 @@ func TestSearchIntervalContainsTheLimitDespiteAccidents(t *testing.T) {
 				contained++
 			}
 		}
-		t.Logf("accidents in %.0f %% of trials: %.1f %% sure, %.1f %% contain the limit, capacity off by %+.1f %% in the mean, %.1f trials", 100*p,
+		t.Logf("accidental failures in %.0f %% of trials: %.1f %% sure, %.1f %% contain the limit, "+
+			"mean error of the capacity %+.1f %%, %.1f trials", 100*p,
 			100*float64(sure)/searches, 100*float64(contained)/searches, 100*(math.Exp(logError/searches)-1),
 			float64(trials)/searches)
 		if contained < searches*9/10 {
-			t.Errorf("accidents in %.0f %% of trials: %d of %d intervals contain the limit, want 90 %% of them", 100*p,
+			t.Errorf("accidental failures in %.0f %% of trials: limit in %d of %d intervals, want at least 90 %%", 100*p,
 				contained, searches)
 		}
 	}

@@ -18,12 +18,12 @@ import (
 func TestCeilings(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cache", "ceilings.json")
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.stop()
-	l.wg.Wait()
+	l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+	l.cancelController()
+	l.controllers.Wait()
 	l.config.Ceilings = controller.OpenCeilings(path, "")
-	l.control()
-	l.await(4)
+	l.startController()
+	l.awaitAgents(4)
 	mode := func(mode string) func(*plan.Cell) {
 		return func(c *plan.Cell) {
 			c.Broker.Driver, c.Workload.Publishers.Mode, c.Workload.Publishers.Count = "counted", mode, 10
@@ -31,7 +31,7 @@ func TestCeilings(t *testing.T) {
 	}
 	ceilings := func(changes ...func(*plan.Cell)) []plan.Ceiling {
 		t.Helper()
-		w := l.run(aRun(changes...), nil, nil)
+		w := l.run(newRun(changes...), nil, nil)
 		r, err := runs.Open(w.root, w.id)
 		if err != nil {
 			t.Fatal(err)
@@ -40,11 +40,11 @@ func TestCeilings(t *testing.T) {
 	}
 	got := ceilings(nil, mode("confirm-each"), mode("confirm-each"), mode("fire-and-forget"))
 	if len(got) != 2 || got[0].Limits == nil || got[1].Limits == nil || got[0].Limits.Rate <= 0 {
-		t.Fatalf("ceilings %+v, want those of two modes", got)
+		t.Fatalf("ceilings: got %+v, want those of two modes", got)
 	}
 	want := plan.LoadShape{Mode: "confirm-each", Size: 100, Nodes: 2, Threads: 1}
 	if got[0].Load != want || got[1].Load.Mode != "fire-and-forget" {
-		t.Errorf("loads %+v and %+v, want %+v and the same in fire-and-forget", got[0].Load, got[1].Load, want)
+		t.Errorf("loads: got %+v and %+v, want %+v and the same in fire-and-forget", got[0].Load, got[1].Load, want)
 	}
 
 	type limits struct {
@@ -57,7 +57,7 @@ func TestCeilings(t *testing.T) {
 		err = json.Unmarshal(data, &stored)
 	}
 	if err != nil || len(stored) != 2 {
-		t.Fatalf("stored %s: %v", data, err)
+		t.Fatalf("stored ceilings: got %s, error %v, want two", data, err)
 	}
 	for key := range stored {
 		stored[key] = limits{plan.Limits{Rate: 7}, time.Now()}
@@ -68,22 +68,22 @@ func TestCeilings(t *testing.T) {
 	}
 	got = ceilings(mode("confirm-each"), mode("confirm-batch"))
 	if len(got) != 2 || got[0].Limits == nil || got[0].Limits.Rate != 7 {
-		t.Errorf("a second run has %+v, want the stored ceiling of 7 msg/s", got)
+		t.Errorf("same load in a second run: got %+v, want the stored ceiling of 7 msg/s", got)
 	}
 	if got[1].Limits == nil || got[1].Limits.Rate == 7 {
-		t.Errorf("a second run has %+v for another load, want a new ceiling", got[1])
+		t.Errorf("another load in a second run: got %+v, want a new ceiling", got[1])
 	}
 
-	// a file that cannot be read is replaced, and a ceiling that cannot be measured is stated as such
+	// an unreadable file is replaced, and a ceiling that cannot be measured has no limits
 	if err := os.WriteFile(path, []byte("not JSON"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got = ceilings(both(mode("confirm-each"), func(c *plan.Cell) { c.Workload.Publishers.Threads = 2 }),
-		both(mode("confirm-each"), func(c *plan.Cell) { c.Workload.Message.Size = 1 }))
+	got = ceilings(allOf(mode("confirm-each"), func(c *plan.Cell) { c.Workload.Publishers.Threads = 2 }),
+		allOf(mode("confirm-each"), func(c *plan.Cell) { c.Workload.Message.Size = 1 }))
 	if len(got) != 2 || got[0].Limits == nil || got[1].Limits != nil {
-		t.Errorf("ceilings %+v, want only the first", got)
+		t.Errorf("ceilings: got %+v, want limits only in the first", got)
 	}
 	if data, err = os.ReadFile(path); err != nil || !strings.HasPrefix(string(data), "{") {
-		t.Errorf("the file has %s, %v", data, err)
+		t.Errorf("file of ceilings: got %s, error %v, want JSON", data, err)
 	}
 }

@@ -15,25 +15,25 @@ import (
 
 func TestRunFromSubmissionToDirectory(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		run := aRun(nil, func(c *plan.Cell) { c.Workload.Message.Size = 300 })
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		run := newRun(nil, func(c *plan.Cell) { c.Workload.Message.Size = 300 })
 		w := l.run(run, nil, nil)
 		if w.end.Reason != wire.EndDone || w.end.Ran != 2 || w.end.Failed != 0 {
-			t.Errorf("the run ended with %+v", w.end)
+			t.Errorf("end of the run: got %+v, want reason %s, 2 tasks, 0 failed", w.end, wire.EndDone)
 		}
 		if got, want := w.kinds(), "accepted task outcome task outcome end"; got != want {
-			t.Errorf("the follower saw %q, want %q", got, want)
+			t.Errorf("events: got %q, want %q", got, want)
 		}
 		for _, o := range w.outcomes() {
 			if o.Verdict != plan.Valid {
-				t.Errorf("task %s is %s: %v", o.Task, o.Verdict, o.Reasons)
+				t.Errorf("task %s: got verdict %s, want valid: %v", o.Task, o.Verdict, o.Reasons)
 			}
 			if o.Ledger.Sent != 4000 || o.Ledger.Confirmed != 4000 || o.Ledger.Received != 4000 ||
 				o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 {
-				t.Errorf("the delivery accounting of %s is %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
+				t.Errorf("delivery accounting of %s: got %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
 			}
 			if len(o.Agents) != 4 || o.Agents[0].Agent != "a1" || o.Agents[3].Phase != plan.PhaseTeardown {
-				t.Errorf("the agents of %s are %+v", o.Task, o.Agents)
+				t.Errorf("agents of %s: got %+v, want a1 to a4 in phase %s", o.Task, o.Agents, plan.PhaseTeardown)
 			}
 		}
 		dir, err := runs.Open(w.root, run.ID)
@@ -42,74 +42,78 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 		}
 		stored, err := dir.Outcomes()
 		if err != nil || len(stored) != 2 {
-			t.Errorf("%d outcomes on disk, %v", len(stored), err)
+			t.Errorf("outcomes in the run directory: got %d, error %v, want 2", len(stored), err)
 		}
 	})
 }
 
-func TestTooFewAgentsIsSaidBeforeAnythingRuns(t *testing.T) {
+func TestTooFewAgentsAreReportedBeforeTheFirstTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2")
-		w := l.run(aRun(nil, nil), nil, nil)
+		l := newLocalFleet(t, "a1", "a2")
+		w := l.run(newRun(nil, nil), nil, nil)
 		if w.end.Reason != wire.EndNoAgents ||
 			!strings.Contains(w.end.Detail, "2 available (a1, a2), 4 required") {
-			t.Errorf("the run ended with %+v, want that 2 agents are there and 4 needed", w.end)
+			t.Errorf("end of the run: got %+v, want 2 agents available, 4 required", w.end)
 		}
 		if got := w.kinds(); got != "accepted end" {
-			t.Errorf("the follower saw %q: something ran", got)
+			t.Errorf("events: got %q, want \"accepted end\"", got)
 		}
 	})
 }
 
-func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
+func TestRunContinuesAfterALostAgent(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-		l.await(5)
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4", "a5")
+		l.awaitAgents(5)
 		small := func(c *plan.Cell) { c.Workload.Message.Size = 200 }
-		var killed, noticed time.Time
-		w := l.run(aRun(long, small), nil, func(p controller.Progress) {
+		var killed, reported time.Time
+		w := l.run(newRun(longCell, small), nil, func(p controller.Progress) {
 			switch {
 			case p.Kind == liveMetrics && killed.IsZero():
 				killed = time.Now()
-				l.kill("a2")
+				l.killAgent("a2")
 			case p.Kind == wire.AgentLost:
-				noticed = p.At
+				reported = p.At
 			}
 		})
-		// The time until the controller noticed, not until the follower did. The last heartbeat was at most one
-		// interval before the kill. The controller checks for silent agents at its own times.
-		const looks = wire.HeartbeatEvery / 2 // see silenceEvery
-		if took := noticed.Sub(killed); took > wire.LostAfter+looks || took < wire.LostAfter-wire.HeartbeatEvery {
-			t.Errorf("the loss was noticed after %v, want %v after the last heartbeat, and at most %v later", took,
-				wire.LostAfter, looks)
+		// The time of the event is that at which the controller detected the loss. The last heartbeat was at most one
+		// interval before the kill. The controller checks for silent agents in its own interval.
+		const interval = wire.HeartbeatEvery / 2 // see silenceEvery
+		if elapsed := reported.Sub(killed); elapsed > wire.LostAfter+interval ||
+			elapsed < wire.LostAfter-wire.HeartbeatEvery {
+			t.Errorf("time from the kill to the event: got %v, want %v after the last heartbeat, at most %v later",
+				elapsed, wire.LostAfter, interval)
 		}
 		all := w.outcomes()
 		if len(all) != 2 || w.end.Reason != wire.EndDone || w.end.Failed != 0 {
-			t.Fatalf("%d outcomes, end %+v: the run did not go on", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 2, no failed task", len(all), w.end)
 		}
-		if kindsOf(all[0].FailedAttempts) != "agent-lost" || all[0].Verdict != plan.Valid ||
+		if failureKinds(all[0].FailedAttempts) != "agent-lost" || all[0].Verdict != plan.Valid ||
 			all[0].Agents[1].Agent != "a3" {
-			t.Errorf("the first task is %s %v after %+v, with %+v: want it repeated once, without a2", all[0].Verdict,
-				all[0].Reasons, all[0].FailedAttempts, all[0].Agents)
+			t.Errorf("first task: got %s %v, failed attempts %+v, agents %+v, want it repeated once, without a2",
+				all[0].Verdict, all[0].Reasons, all[0].FailedAttempts, all[0].Agents)
 		}
 		o := firstAttempt(t, w, all[0].Task)
 		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, "; "), "a2") {
-			t.Errorf("the task is %s because of %q: want unknown, naming the agent", o.Verdict, o.Reasons)
+			t.Errorf("first attempt: got verdict %s, reasons %q, want unknown with the agent's name", o.Verdict,
+				o.Reasons)
 		}
 		if a := o.Agents[1]; !a.Lost || a.Agent != "a2" || a.Phase != plan.PhaseMeasure {
-			t.Errorf("the lost agent is recorded as %+v, want lost in measure", a)
+			t.Errorf("lost agent: got %+v, want a2 lost in measure", a)
 		}
 		if o.Ledger.Sent == 0 || o.Ledger.Received == 0 {
-			t.Errorf("what the others had measured is gone: %+v", o.Ledger)
+			t.Errorf("delivery accounting of the first attempt: got %+v, want the messages of the other agents",
+				o.Ledger)
 		}
 		if all[1].Verdict != plan.Valid || all[1].Agents[1].Agent != "a3" {
-			t.Errorf("the next task is %s %v with %+v", all[1].Verdict, all[1].Reasons, all[1].Agents)
+			t.Errorf("next task: got %s %v, agents %+v, want valid with a3", all[1].Verdict, all[1].Reasons,
+				all[1].Agents)
 		}
 	})
 }
 
 // firstAttempt returns the outcome of a task's only failed attempt.
-func firstAttempt(t *testing.T, w watched, task string) plan.Outcome {
+func firstAttempt(t *testing.T, w followedRun, task string) plan.Outcome {
 	t.Helper()
 	dir, err := runs.Open(w.root, w.id)
 	if err != nil {
@@ -117,70 +121,71 @@ func firstAttempt(t *testing.T, w watched, task string) plan.Outcome {
 	}
 	all, err := attemptsOf(dir, task)
 	if err != nil || len(all) != 1 {
-		t.Fatalf("%d attempts of task %s are kept besides the one that counts, %v: want one", len(all), task, err)
+		t.Fatalf("stored failed attempts of task %s: got %d, error %v, want 1", task, len(all), err)
 	}
 	return all[0]
 }
 
-func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
+func TestCellsWithoutAgentsFailAfterGrace(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		w := l.run(aRun(long, nil, nil), nil, func(p controller.Progress) {
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		w := l.run(newRun(longCell, nil, nil), nil, func(p controller.Progress) {
 			if p.Kind == wire.TaskStarted && p.N == 1 {
-				l.agents["a1"].stop() // an orderly leave during the cell
+				l.agents["a1"].stop() // an orderly stop during the cell
 			}
 		})
 		all := w.outcomes()
 		if len(all) != 3 || w.end.Reason != wire.EndDone || w.end.Failed != 3 {
-			t.Fatalf("%d outcomes and %+v: a cell without agents must fail, not hang", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 3 outcomes, 3 failed", len(all), w.end)
 		}
 		for _, o := range all[1:] {
 			if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 available") ||
 				!strings.Contains(text, "4 required") {
-				t.Errorf("the outcome is %s because of %q", o.Verdict, text)
+				t.Errorf("outcome: got verdict %s, reasons %q, want unknown with 3 available, 4 required", o.Verdict,
+					text)
 			}
 		}
 		if !strings.Contains(w.kinds(), "waiting") {
-			t.Errorf("no event that the run waits: %s", w.kinds())
+			t.Errorf("events: got %s, want waiting among them", w.kinds())
 		}
 	})
 }
 
-func TestBrokerThatIsNotThere(t *testing.T) {
+func TestUnreachableBrokerAtEachStep(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
 		const address = "amqp://me:hunter2@127.0.0.1:1"
 		broken := func(where string) func(*plan.Cell) {
 			return func(c *plan.Cell) {
-				c.Broker.Driver = "faulty"
+				c.Broker.Driver = "unreachable"
 				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where, "url": address})
 			}
 		}
-		w := l.run(aRun(broken("open"), broken("setup"), broken("consumer"), broken("publisher"), nil), nil, nil)
+		w := l.run(newRun(broken("open"), broken("setup"), broken("consumer"), broken("publisher"), nil), nil, nil)
 		all := w.outcomes()
 		if len(all) != 5 || w.end.Failed != 4 {
-			t.Fatalf("%d outcomes, end %+v", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 5, 4 failed", len(all), w.end)
 		}
 		for i, words := range []string{"open session on agent", "declare topology", "connect consumers on agent",
 			"connect publishers on agent"} {
 			text := strings.Join(all[i].Reasons, "; ")
 			if all[i].Verdict != plan.Unknown || !strings.Contains(text, words) ||
 				!strings.Contains(text, "127.0.0.1:1: connection refused") {
-				t.Errorf("task %d is %s because of %q, want %q, the address and the cause", i, all[i].Verdict, text,
-					words)
+				t.Errorf("task %d: got verdict %s, reasons %q, want unknown with %q, the address and the cause", i,
+					all[i].Verdict, text, words)
 			}
 		}
 		if all[4].Verdict != plan.Valid {
-			t.Errorf("the run did not go on after failures: %v", all[4].Reasons)
+			t.Errorf("task after failed ones: got verdict %s, want valid: %v", all[4].Verdict, all[4].Reasons)
 		}
-		if strings.Contains(everything(t, w.root), "hunter2") {
-			t.Error("the broker's password is in the run directory")
+		if strings.Contains(allText(t, w.root), "hunter2") {
+			t.Error("the run directory contains the broker's password")
 		}
-		if open := faultyAt(address).open.Load(); open != 0 {
-			t.Errorf("%d sessions were left open", open)
+		if open := unreachableAt(address).open.Load(); open != 0 {
+			t.Errorf("open sessions: got %d, want 0", open)
 		}
-		if n := faultyAt(address).teardowns.Load(); n != 3 {
-			t.Errorf("%d teardowns for the 3 tasks whose session could be opened", n)
+		if n := unreachableAt(address).teardowns.Load(); n != 3 {
+			t.Errorf("teardowns: got %d, want 3: tasks whose session could be opened", n)
 		}
 	})
 }

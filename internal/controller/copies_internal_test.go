@@ -18,19 +18,19 @@ func TestARunIsCopiedOnceAtATime(t *testing.T) {
 	k.leads.Store(true)
 	first := wire.RunState{Run: "r", State: wire.StateRunning, Seq: 1}
 	if begin, _ := k.begin(first); !begin {
-		t.Fatal("a run that is executed is not copied")
+		t.Fatal("begin of a running run: got false, want true")
 	}
 	again := wire.RunState{Run: "r", State: wire.StateRunning, Seq: 2, Submitted: time.Now()}
 	if begin, _ := k.begin(again); begin {
-		t.Error("a second copy of the run begins beside the first")
+		t.Error("begin of a second submission during the first copy: got true, want false")
 	}
 	k.end(t.Context(), first, nil)
 	if begin, _ := k.begin(again); !begin {
-		t.Error("the second submission is not copied after the first")
+		t.Error("begin of a second submission after the first copy: got false, want true")
 	}
 }
 
-// The state of copies does not grow with the number of runs that the control plane has ever had.
+// The state of copies does not grow with the total number of runs.
 func TestCopiesOfUnlistedRunsAreForgotten(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -54,7 +54,8 @@ func TestCopiesOfUnlistedRunsAreForgotten(t *testing.T) {
 		defer stop()
 		k.run(ctx) // the control plane lists no runs
 		if k.of["being copied"] == nil || len(k.of) != 1 {
-			t.Errorf("the runs %v have a state, want only the one that is being copied", slices.Collect(maps.Keys(k.of)))
+			t.Errorf("runs with a state: got %v, want only the one that is being copied",
+				slices.Collect(maps.Keys(k.of)))
 		}
 	})
 }

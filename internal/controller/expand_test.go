@@ -13,13 +13,13 @@ import (
 	_ "example.org/lockstep/lockstep/pkg/drivers/mongodb"
 )
 
-// The matrix of a schedule is expanded by the controller, which reads no file for it: a FIFO would block it for ever.
+// The controller reads no file when it expands the matrix of a schedule. Reading a FIFO would block it.
 func TestExpansionReadsNoFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for options, refusal := range map[string]string{
+	for options, wantErr := range map[string]string{
 		`{driver: "mongodb", options: {url: "mongodb://h:1/?tlsCAFile=%s"}}`:                            "tls: {ca, cert, key}",
 		`{driver: "mongodb", options: {url: "mongodb://h:1/", tls: {ca: %q, cert: %[1]q, key: %[1]q}}}`: "",
 	} {
@@ -40,11 +40,11 @@ tables: [{rows: ["broker"], values: ["lost"]}]
 		select {
 		case err = <-failed:
 		case <-ctx.Done():
-			t.Fatalf("%s: it is still being expanded", options)
+			t.Fatalf("%s: Expand did not return", options)
 		}
-		if cancel(); refusal == "" && err != nil || refusal != "" &&
-			(err == nil || !strings.Contains(err.Error(), refusal)) {
-			t.Errorf("%s: %v; want %q", options, err, refusal)
+		if cancel(); wantErr == "" && err != nil || wantErr != "" &&
+			(err == nil || !strings.Contains(err.Error(), wantErr)) {
+			t.Errorf("%s: got error %v, want %q", options, err, wantErr)
 		}
 	}
 }

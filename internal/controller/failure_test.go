@@ -22,12 +22,12 @@ func TestRetriedFailures(t *testing.T) {
 			Reasons: []string{"the task failed: no"}}, "no", plan.FailedConnect, "no"},
 		{"lost at the end", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedAgentLost,
 			Reasons: []string{"agent a lost"}}, "", plan.FailedAgentLost, "agent a lost"},
-		{"a broken guarantee", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no",
+		{"broken guarantee", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no",
 			"", ""},
-		{"no kind that is told apart", plan.Outcome{Verdict: plan.Unknown}, "no", "", ""},
+		{"without a kind of failure", plan.Outcome{Verdict: plan.Unknown}, "no", "", ""},
 	} {
 		if kind, why := failureOf(x.o, x.words); kind != x.kind || why != x.why {
-			t.Errorf("%s: %q because of %q, want %q because of %q", x.name, kind, why, x.kind, x.why)
+			t.Errorf("%s: got kind %q, reason %q, want %q, %q", x.name, kind, why, x.kind, x.why)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestAgentsAreNotLostDuringAnOutage(t *testing.T) {
 	const back = wire.LostAfter - 2*silenceEvery // from then to the first heartbeat
 	for _, answers := range []bool{false, true} {
 		for outage := wire.LostAfter/2 + 2*silenceEvery; outage < 15*time.Second; outage += 300 * time.Millisecond {
-			t.Run(fmt.Sprintf("%v, answered in the end: %v", outage, answers), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v, request answered at the end: %v", outage, answers), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(slog.New(slog.DiscardHandler))
 					begin := time.Now().Add(time.Second)
@@ -43,12 +43,12 @@ func TestAgentsAreNotLostDuringAnOutage(t *testing.T) {
 					}
 					time.Sleep(time.Second + outage + back)
 					if !f.has("a1") {
-						t.Errorf("lost %v after the outage", back)
+						t.Errorf("%v after the outage: a1 is lost", back)
 					}
 					f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 					time.Sleep(wire.LostAfter - back + silenceEvery)
 					if f.has("silent") || !f.has("a1") {
-						t.Errorf("the silent one is there: %v, the other: %v", f.has("silent"), f.has("a1"))
+						t.Errorf("listed agents: got silent %v, a1 %v, want false, true", f.has("silent"), f.has("a1"))
 					}
 				})
 			})
@@ -67,13 +67,13 @@ func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 		f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 		time.Sleep(2 * wire.LostAfter)
 		if f.has("a1") {
-			t.Error("an agent that was silent for twice the time is not lost")
+			t.Error("an agent without heartbeats for twice LostAfter is not lost")
 		}
 	})
 }
 
 // TestLogLinesOfAnAgentAreLimited proves that an agent with another process in each heartbeat, or one that joins and
-// leaves all the time, cannot fill the log.
+// leaves repeatedly, cannot fill the log.
 func TestLogLinesOfAnAgentAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -88,13 +88,13 @@ func TestLogLinesOfAnAgentAreLimited(t *testing.T) {
 		flood()
 		f.heartbeat(wire.Heartbeat{Agent: "a3", Host: "h", Instance: "i"})
 		if lines("a1") != maxLines || lines("a2") != maxLines || lines("a3") != 1 {
-			t.Errorf("the agents have %d, %d and %d lines, want %d, %[4]d and 1", lines("a1"), lines("a2"), lines("a3"),
-				maxLines)
+			t.Errorf("log lines of the agents: got %d, %d, %d, want %d, %[4]d, 1", lines("a1"), lines("a2"),
+				lines("a3"), maxLines)
 		}
 		time.Sleep(time.Minute + time.Second)
 		flood()
 		if lines("a1") != 2*maxLines {
-			t.Errorf("after a minute it has %d lines, want %d", lines("a1"), 2*maxLines)
+			t.Errorf("log lines of a1 after another minute: got %d, want %d", lines("a1"), 2*maxLines)
 		}
 	})
 }

@@ -11,12 +11,13 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// stopped executes a run. Its first controller is stopped during the first attempt, and ends. Another one continues.
-func (l *lab) stopped(run plan.Run, then func()) watched {
-	l.leave()
+// runWithHandover executes a run. Its first controller is stopped during the first attempt. When it has ended, another
+// one is started.
+func (l *localFleet) runWithHandover(run plan.Run, then func()) followedRun {
+	l.stopController()
 	stop := make(chan struct{})
 	l.config.Stop = stop
-	l.control()
+	l.startController()
 	l.config.Stop = nil
 	asked := false
 	return l.run(run, nil, func(p controller.Progress) {
@@ -24,8 +25,8 @@ func (l *lab) stopped(run plan.Run, then func()) watched {
 			asked = true
 			close(stop)
 			then()
-			l.wg.Wait()
-			l.control()
+			l.controllers.Wait()
+			l.startController()
 		}
 	})
 }
@@ -33,29 +34,30 @@ func (l *lab) stopped(run plan.Run, then func()) watched {
 // A controller that is stopped finishes the task in flight, starts no other, and hands over.
 func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		w := l.stopped(aRun(long, long), func() {})
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		w := l.runWithHandover(newRun(longCell, longCell), func() {})
 		if got, want := w.kinds(), "accepted task outcome taken-over task outcome end"; got != want {
-			t.Errorf("the follower saw %q, want %q", got, want)
+			t.Errorf("events: got %q, want %q", got, want)
 		}
 		for _, o := range w.outcomes() {
 			if o.Verdict != plan.Valid || len(o.FailedAttempts) > 0 {
-				t.Errorf("%s: %s %q after %+v", o.Task, o.Verdict, o.Reasons, o.FailedAttempts)
+				t.Errorf("task %s: got %s %q, failed attempts %+v, want valid, none", o.Task, o.Verdict, o.Reasons,
+					o.FailedAttempts)
 			}
 		}
 		for _, p := range w.events {
 			if p.Kind == wire.TakenOver && !strings.Contains(p.Detail, "no task was in flight") {
-				t.Errorf("the next controller took over: %s", p.Detail)
+				t.Errorf("takeover: got %q, want \"no task was in flight\"", p.Detail)
 			}
 		}
 	})
 }
 
-// It hands over a search between two steps.
+// A controller that is stopped hands over a search between two steps.
 func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		w := l.stopped(aRun(func(c *plan.Cell) {
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		w := l.runWithHandover(newRun(func(c *plan.Cell) {
 			c.Workload.Publishers.Count = 0
 			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000,
 				Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
@@ -63,10 +65,11 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 		o := w.outcomes()[0]
 		if started := strings.Count(w.kinds(), "task"); o.Search == nil || len(o.Search.Steps) < 2 ||
 			started != len(o.Search.Steps) || len(o.FailedAttempts) > 0 {
-			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.FailedAttempts)
+			t.Errorf("got %d started attempts, search %+v, failed attempts %+v, want one attempt per step, none failed",
+				started, o.Search, o.FailedAttempts)
 		}
 		if !strings.Contains(w.kinds(), "taken-over") {
-			t.Errorf("no takeover: %s", w.kinds())
+			t.Errorf("events: got %s, want a takeover", w.kinds())
 		}
 	})
 }
@@ -74,11 +77,11 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 // A controller that is stopped at once abandons the task in flight, and the next controller repeats it.
 func TestAControllerThatHandsOverCanBeStopped(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		w := l.stopped(aRun(long), func() { l.stop() })
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		w := l.runWithHandover(newRun(longCell), func() { l.cancelController() })
 		if got, want := w.kinds(), "accepted task interrupted taken-over task outcome end"; got != want ||
 			w.end.Reason != wire.EndDone {
-			t.Errorf("the follower saw %q, want %q; %+v", got, want, w.end)
+			t.Errorf("events: got %q, end %+v, want %q", got, w.end, want)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// foreigner returns a plain NATS connection to the lab's server.
-func (l *lab) foreigner() *nats.Conn {
+// natsConn returns a plain NATS connection to the lab's server.
+func (l *localFleet) natsConn() *nats.Conn {
 	l.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(l.server))
 	if err != nil {
@@ -29,35 +29,35 @@ func (l *lab) foreigner() *nats.Conn {
 }
 
 // jetstream returns the API of the lab's server.
-func (l *lab) jetstream() jetstream.JetStream {
+func (l *localFleet) jetstream() jetstream.JetStream {
 	l.t.Helper()
-	js, err := jetstream.New(l.foreigner())
+	js, err := jetstream.New(l.natsConn())
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return js
 }
 
-// within returns a context with a deadline. The timers of nats.Conn.RequestMsg cannot be used, because all tests in
-// virtual time share them.
-func within(t *testing.T, limit time.Duration) context.Context {
+// withDeadline returns a context with a deadline. The timers of nats.Conn.RequestMsg cannot be used, because all tests
+// in virtual time share them.
+func withDeadline(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestARunGoesOnAfterWhatTheControlPlaneRefused proves that a run continues after all its writes were rejected for some
+// TestRunContinuesAfterRejectedWrites proves that a run continues after all its writes were rejected for some
 // time between two tasks.
-func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
+func TestRunContinuesAfterRejectedWrites(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		js, err := jetstream.New(l.foreigner())
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		js, err := jetstream.New(l.natsConn())
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := aRun(nil, nil)
-		refuse := func(subject string) { // the stream then only stores this subject
+		run := newRun(nil, nil)
+		storeOnly := func(subject string) { // the stream rejects other subjects
 			s, err := js.Stream(t.Context(), "LOCKSTEP_EVENTS_"+run.ID)
 			if err == nil {
 				cfg := s.CachedInfo().Config
@@ -72,26 +72,26 @@ func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 		again := make(chan struct{})
 		w := l.run(run, nil, func(p controller.Progress) {
 			if p.Kind == controller.TaskEnded && p.N == 1 {
-				refuse("elsewhere")
+				storeOnly("elsewhere")
 				time.AfterFunc(4*time.Second, func() {
 					defer close(again)
-					refuse("lockstep.events." + run.ID + ".>")
+					storeOnly("lockstep.events." + run.ID + ".>")
 				})
 			}
 		})
 		<-again
-		wholly(t, run, w)
-		cleared(t, l)
+		checkAllValid(t, run, w)
+		awaitCleanup(t, l)
 	})
 }
 
-// TestARunIsNotStrandedByAForeignFence proves that a run continues after another client has blocked its record for the
-// leader, whose lease is valid.
-func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
+// TestRunContinuesAfterAForeignFence proves that a run continues after another client has written a fence to its
+// record, which blocks the leader although its lease is valid.
+func TestRunContinuesAfterAForeignFence(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		nc := l.foreigner()
-		run := aRun(nil, nil)
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		nc := l.natsConn()
+		run := newRun(nil, nil)
 		sent := false
 		w := l.run(run, nil, func(p controller.Progress) {
 			if sent || p.Kind != wire.TaskStarted {
@@ -100,25 +100,26 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 			sent = true
 			m := nats.NewMsg("lockstep.events." + run.ID + ".epoch")
 			m.Header.Set("Lockstep-Format", strconv.Itoa(plan.RecordFormat))
-			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
+			if _, err := nc.RequestMsgWithContext(withDeadline(t, 5*time.Second), m); err != nil {
 				t.Error(err)
 			}
 		})
-		wholly(t, run, w)
-		cleared(t, l)
+		checkAllValid(t, run, w)
+		awaitCleanup(t, l)
 	})
 }
 
-// wholly checks that every task of a run has one valid outcome.
-func wholly(t *testing.T, run plan.Run, w watched) {
+// checkAllValid checks that every task of a run has one valid outcome.
+func checkAllValid(t *testing.T, run plan.Run, w followedRun) {
 	t.Helper()
 	all := w.outcomes()
 	if w.end.Reason != wire.EndDone || len(all) != len(run.Tasks()) {
-		t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
+		t.Fatalf("got %d outcomes, end %+v, events %s, want %d outcomes", len(all), w.end, w.kinds(), len(run.Tasks()))
 	}
 	for i, o := range all {
 		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid {
-			t.Errorf("outcome %d is of %s: %s %v", i, o.Task, o.Verdict, o.Reasons)
+			t.Errorf("outcome %d: got task %s, %s %v, want task %s, valid", i, o.Task, o.Verdict, o.Reasons,
+				run.Tasks()[i].ID)
 		}
 	}
 }
@@ -126,15 +127,15 @@ func wholly(t *testing.T, run plan.Run, w watched) {
 // TestACopyThatFailedIsRetried blocks the folder of copies for some time.
 func TestACopyThatFailedIsRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		l.stop()
-		l.wg.Wait()
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		l.cancelController()
+		l.controllers.Wait()
 		l.config.Copies = filepath.Join(t.TempDir(), "runs")
 		if err := os.WriteFile(l.config.Copies, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l.control()
-		run := aRun(nil)
+		l.startController()
+		run := newRun(nil)
 		l.run(run, nil, nil)
 		time.Sleep(3 * time.Second) // it was tried by then
 		if err := os.Remove(l.config.Copies); err != nil {
@@ -146,7 +147,7 @@ func TestACopyThatFailedIsRetried(t *testing.T) {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the run was not copied again: %+v, %v", runs, err)
+				t.Fatalf("the run was not copied: got %+v, error %v", runs, err)
 			}
 		}
 	})

@@ -14,6 +14,6 @@ func TestHooksHaveNoAmbientCapabilities(t *testing.T) {
 	}
 	printed, err := runHook(t.Context(), []string{"grep", "CapAmb", "/proc/self/status"}, schedule.Notice{}, nil)
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(printed)), "\t0000000000000000") {
-		t.Errorf("a hook has the capabilities %q, %v: want none", printed, err)
+		t.Errorf("ambient capabilities of a hook: got %q, error %v, want none", printed, err)
 	}
 }

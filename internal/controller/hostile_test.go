@@ -16,7 +16,7 @@ import (
 
 // TestHostileSubmissionsAreRefused submits runs that would use unlimited memory or time.
 func TestHostileSubmissionsAreRefused(t *testing.T) {
-	good := func() plan.Workload {
+	valid := func() plan.Workload {
 		w := plan.Workload{Publishers: plan.Publishers{Nodes: 1, Threads: 1}}
 		w.Message.Size = 100
 		return w
@@ -56,17 +56,17 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"connect": func(_ *plan.Run, w *plan.Workload) { w.Connect = plan.Duration(1<<63 - 1) },
 		"drain":   func(_ *plan.Run, w *plan.Workload) { w.Drain.Timeout = plan.Duration(1<<63 - 1) },
 	} {
-		w := good()
+		w := valid()
 		r := plan.Run{ID: "r", Repeat: 1}
 		change(&r, &w)
 		r.Cells = []plan.Cell{{ID: "c", Workload: w}}
 		if err := check(&wire.Submission{Run: r}); err == nil {
-			t.Errorf("%s: was taken", name)
+			t.Errorf("%s: check: got no error", name)
 		}
 	}
 	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1,
-		Cells: []plan.Cell{{ID: "c", Workload: good()}}}}); err != nil {
-		t.Errorf("a good submission: %v", err)
+		Cells: []plan.Cell{{ID: "c", Workload: valid()}}}}); err != nil {
+		t.Errorf("valid submission: got error %v", err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 	o := judged(slog.New(slog.DiscardHandler), wire.MaxMessage, plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil,
 		judge.Facts{})
 	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
-		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
+		t.Errorf("outcome: got verdict %s, reasons %v, want unknown with %v", o.Verdict, o.Reasons, wire.ErrPanic)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestOutcomesFitIntoTheRecord(t *testing.T) {
 		o := judged(slog.New(slog.DiscardHandler), limit, plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, m,
 			judge.Facts{})
 		if got := !strings.Contains(strings.Join(o.Reasons, " "), "exceed the limit"); got != want {
-			t.Errorf("with a limit of %d bytes, the outcome is stored: %v, want %v; reasons %q", limit, got, want, o.Reasons)
+			t.Errorf("limit of %d bytes: outcome stored: got %v, want %v; reasons %q", limit, got, want, o.Reasons)
 		}
 	}
 }
@@ -104,15 +104,16 @@ func TestOutcomesFitIntoTheRecord(t *testing.T) {
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no agent is lost while others send heartbeats, for any duration
 		f := newFleet(slog.New(slog.DiscardHandler))
-		refused := 0
+		rejected := 0
 		for i := range 2 * maxMembers {
 			if text := f.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text,
 				"the maximum") {
-				refused++
+				rejected++
 			}
 		}
-		if n := len(f.list()); n > maxMembers || refused < maxMembers {
-			t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, maxMembers)
+		if n := len(f.list()); n > maxMembers || rejected < maxMembers {
+			t.Errorf("got %d listed agents, %d rejected, want at most %d listed, the others rejected", n, rejected,
+				maxMembers)
 		}
 		for i := range 3 * maxMembers { // one name with many processes
 			f.heartbeat(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
@@ -120,7 +121,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.previous) > maxMembers {
-			t.Errorf("%d previous agents are stored", len(f.previous))
+			t.Errorf("stored former agents: got %d, want at most %d", len(f.previous), maxMembers)
 		}
 	})
 }
@@ -133,12 +134,12 @@ func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
 			f.refuse(wire.Heartbeat{Agent: fmt.Sprint("flood-", i)}, "no")
 		}
 		if n := len(f.known()); n != maxRefused {
-			t.Errorf("%d refused agents are listed, want %d", n, maxRefused)
+			t.Errorf("listed rejected agents: got %d, want %d", n, maxRefused)
 		}
 		time.Sleep(refusedFor)
 		f.refuse(wire.Heartbeat{Agent: "late"}, "why not")
 		if left := f.known(); len(left) != 1 || left[0].Agent != "late" || left[0].Refused != "why not" {
-			t.Errorf("%v after %v are listed", left, refusedFor)
+			t.Errorf("listed rejected agents after %v: got %v, want only the late one", refusedFor, left)
 		}
 	})
 }

@@ -14,14 +14,14 @@ import (
 // A draining agent finishes its task normally, gets no other one, and leaves.
 func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-		l.await(5)
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4", "a5")
+		l.awaitAgents(5)
 		steady := func(c *plan.Cell) {
-			long(c)
+			longCell(c)
 			c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to be informed
 		}
 		drained := false
-		w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {
+		w := l.run(newRun(steady, nil), nil, func(p controller.Progress) {
 			if p.Kind == liveMetrics && !drained {
 				drained = true
 				l.agents["a2"].drain()
@@ -29,12 +29,13 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 		})
 		all := w.outcomes()
 		if len(all) != 2 || w.end.Reason != wire.EndDone {
-			t.Fatalf("%d outcomes and %+v: a task was lost", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 2", len(all), w.end)
 		}
 		for _, o := range all {
 			for _, a := range o.Agents {
 				if a.Lost || a.Phase != all[1].Agents[0].Phase {
-					t.Errorf("%s was lost or stopped in %s: %q", a.Agent, a.Phase, o.Reasons)
+					t.Errorf("agent %s: got lost %v, phase %s, want false, the last phase: %q", a.Agent, a.Lost,
+						a.Phase, o.Reasons)
 				}
 			}
 		}
@@ -42,7 +43,7 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 			return slices.ContainsFunc(o.Agents, func(a plan.AgentPart) bool { return a.Agent == "a2" })
 		}
 		if !with(all[0]) || with(all[1]) {
-			t.Errorf("a2 took part in the first task: %v, want true; in the second: %v, want false", with(all[0]),
+			t.Errorf("a2 in the first and second task: got %v, %v, want true, false", with(all[0]),
 				with(all[1]))
 		}
 		a := l.agents["a2"]
@@ -50,11 +51,11 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 		case err := <-a.done:
 			a.done <- err // for the end of the lab
 			if err != nil {
-				t.Errorf("it left with %v", err)
+				t.Errorf("Serve of the draining agent: got error %v, want nil", err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("it did not leave")
+			t.Fatal("the draining agent did not end")
 		}
-		l.await(4)
+		l.awaitAgents(4)
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// counted is the loopback driver with a list of declared topologies.
-type counted struct{ drivers.Driver }
+// countingDriver is the loopback driver with a list of declared topologies.
+type countingDriver struct{ drivers.Driver }
 
 var declared sync.Map // names of topologies
 
@@ -27,28 +27,28 @@ func init() {
 	if err != nil {
 		panic(err)
 	}
-	drivers.Register(counted{loopback})
+	drivers.Register(countingDriver{loopback})
 }
 
-func (c counted) Info() drivers.Info {
+func (c countingDriver) Info() drivers.Info {
 	info := c.Driver.Info()
 	info.Name = "counted"
 	return info
 }
 
-func (c counted) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (c countingDriver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	s, err := c.Driver.Open(ctx, options, env)
-	return countedSession{s}, err
+	return countingSession{s}, err
 }
 
-type countedSession struct{ drivers.Session }
+type countingSession struct{ drivers.Session }
 
-func (s countedSession) Setup(ctx context.Context, t drivers.Topology) error {
+func (s countingSession) Setup(ctx context.Context, t drivers.Topology) error {
 	declared.Store(t.Name, true)
 	return s.Session.Setup(ctx, t)
 }
 
-func (s countedSession) Teardown(ctx context.Context, t drivers.Topology) error {
+func (s countingSession) Teardown(ctx context.Context, t drivers.Topology) error {
 	err := s.Session.Teardown(ctx, t)
 	if err == nil {
 		declared.Delete(t.Name)
@@ -56,8 +56,8 @@ func (s countedSession) Teardown(ctx context.Context, t drivers.Topology) error 
 	return err
 }
 
-// stands returns the topologies that are declared for a run.
-func stands(run plan.Run) (names []string) {
+// declaredTopologies returns the topologies that are declared for a run.
+func declaredTopologies(run plan.Run) (names []string) {
 	declared.Range(func(name, _ any) bool {
 		if strings.Contains(name.(string), run.ID) {
 			names = append(names, name.(string))
@@ -67,12 +67,13 @@ func stands(run plan.Run) (names []string) {
 	return names
 }
 
-// The next leader finds no such run in the queue. The agents would work on it until its deadline, in half a minute.
-func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
+// The next leader finds no such run in the queue. Without its response, the agents would continue the attempt until its
+// deadline.
+func TestAgentsOfARemovedRunBecomeIdle(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		run := aRun(func(c *plan.Cell) {
-			long(c)
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		run := newRun(func(c *plan.Cell) {
+			longCell(c)
 			c.Broker.Driver = "counted"
 			c.Workload.Measure = plan.Duration(60 * time.Second)
 		})
@@ -91,42 +92,43 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 			}
 			return n
 		}
-		until(t, 20*time.Second, func() bool { return busy() == 4 && len(stands(run)) == 1 }, "the task did not begin")
-		l.crash()
-		l.unqueue(run.ID)
-		l.control()
-		until(t, 40*time.Second, func() bool { return busy() == 0 },
-			"agents still work on an attempt that no controller leads")
-		if left := stands(run); left != nil {
-			t.Errorf("%q is left at the broker", left)
+		waitFor(t, 20*time.Second, func() bool { return busy() == 4 && len(declaredTopologies(run)) == 1 },
+			"the task did not start on 4 agents")
+		l.crashController()
+		l.removeFromQueue(run.ID)
+		l.startController()
+		waitFor(t, 40*time.Second, func() bool { return busy() == 0 },
+			"agents continue an attempt that no controller leads")
+		if left := declaredTopologies(run); left != nil {
+			t.Errorf("topologies at the broker: got %q, want none", left)
 		}
-		if w := l.run(aRun(nil), nil, nil); w.end.Failed != 0 || w.end.Ran != 1 {
-			t.Errorf("the next run: %+v", w.end)
+		if w := l.run(newRun(nil), nil, nil); w.end.Failed != 0 || w.end.Ran != 1 {
+			t.Errorf("end of the next run: got %+v, want 1 task, 0 failed", w.end)
 		}
 	})
 }
 
-func until(t *testing.T, limit time.Duration, is func() bool, otherwise string) {
+func waitFor(t *testing.T, limit time.Duration, reached func() bool, failure string) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !is(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); !reached(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(otherwise)
+			t.Fatal(failure)
 		}
 	}
 }
 
 // A process that replaces a killed one at once is another agent of the task: the part of the killed one is lost, once.
-func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
+func TestRestartedAgentJoinsTheRun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		var old *labAgent
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		var old *localAgent
 		var again, lost int
-		w := l.run(aRun(long, nil), nil, func(p controller.Progress) {
+		w := l.run(newRun(longCell, nil), nil, func(p controller.Progress) {
 			switch {
 			case p.Kind == liveMetrics && old == nil:
 				old = l.agents["a2"]
-				l.kill("a2")
-				l.start("a2")
+				l.killAgent("a2")
+				l.startAgent("a2")
 			case p.Kind == wire.AgentLost:
 				lost++
 			}
@@ -134,11 +136,11 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 		select {
 		case <-old.done:
 		case <-time.After(30 * time.Second):
-			t.Error("the former process did not end")
+			t.Error("the replaced process did not end")
 		}
 		all := w.outcomes()
 		if len(all) != 2 || w.end.Reason != wire.EndDone || lost != 1 {
-			t.Fatalf("%d outcomes, %d agents lost, %+v; want 2 and 1", len(all), lost, w.end)
+			t.Fatalf("got %d outcomes, %d lost agents, end %+v, want 2, 1", len(all), lost, w.end)
 		}
 		first := firstAttempt(t, w, all[0].Task)
 		for _, a := range first.Agents {
@@ -146,27 +148,28 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 				again++
 			}
 			if a.Lost != (a.Agent == "a2") {
-				t.Errorf("agent %s of the first task: lost %v", a.Agent, a.Lost)
+				t.Errorf("agent %s of the first attempt: got lost %v, want %v", a.Agent, a.Lost, a.Agent == "a2")
 			}
 		}
 		if again != 1 || len(first.Agents) != 4 {
-			t.Errorf("the first attempt counts a2 %d times, and %d agents", again, len(first.Agents))
+			t.Errorf("first attempt: got a2 %d times, %d agents, want 1, 4", again, len(first.Agents))
 		}
-		if o := all[0]; o.Verdict != plan.Valid || kindsOf(o.FailedAttempts) != "agent-lost" {
-			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons,
-				o.FailedAttempts)
+		if o := all[0]; o.Verdict != plan.Valid || failureKinds(o.FailedAttempts) != "agent-lost" {
+			t.Errorf("first task: got %s %v, failed attempts %+v, want it repeated with the new process", o.Verdict,
+				o.Reasons, o.FailedAttempts)
 		}
 		if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
-			t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)
+			t.Errorf("next task: got %s %v, agents %+v, want valid with the new process", o.Verdict, o.Reasons,
+				o.Agents)
 		}
 	})
 }
 
-// Two processes with the same name replace each other. The rejected one ends, and is listed with the reason.
+// Of two processes with the same name, the controller rejects the older one. It ends, and is listed with the reason.
 func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1")
-		first := l.await(1)[0].Instance
+		l := newLocalFleet(t, "a1")
+		first := l.awaitAgents(1)[0].Instance
 		conn := l.connect()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -179,24 +182,24 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		case err := <-a.done: // the replaced one sends heartbeats again
 			a.done <- nil
 			if err == nil || !strings.Contains(err.Error(), "duplicate agent name") {
-				t.Errorf("the refused process ended with %v", err)
+				t.Errorf("Serve of the rejected process: got error %v, want \"duplicate agent name\"", err)
 			}
 		case <-ctx.Done():
-			t.Fatal("neither was refused")
+			t.Fatal("no process was rejected")
 		}
-		agents := l.await(2)
+		agents := l.awaitAgents(2)
 		if agents[0].Refused != "" || agents[0].Instance == first {
-			t.Errorf("the one that is taken is listed as %+v", agents[0])
+			t.Errorf("accepted agent in the list: got %+v, want the new instance", agents[0])
 		}
 		if r := agents[1]; r.Agent != "a1" || !strings.Contains(r.Refused, "duplicate agent name") || r.Host == "" {
-			t.Errorf("the refused one is listed as %+v", r)
+			t.Errorf("rejected agent in the list: got %+v, want a1 with the reason and the host", r)
 		}
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the other one ended with %v", err)
+			t.Errorf("Serve of the accepted process: got error %v, want nil", err)
 		}
 		if w := fmt.Sprint(agents[1].Labels); w != "map[]" {
-			t.Errorf("labels %s of a refused agent are kept", w)
+			t.Errorf("labels of the rejected agent: got %s, want none", w)
 		}
 	})
 }

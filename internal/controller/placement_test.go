@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// there creates agents from texts like "a zone=1 role=load".
-func there(list ...string) (agents []wire.AgentInfo) {
+// agentsOf creates agents from texts such as "a zone=1 role=load".
+func agentsOf(list ...string) (agents []wire.AgentInfo) {
 	for _, text := range list {
 		words := strings.Fields(text)
 		a := wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: words[0]}}
@@ -52,20 +52,20 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		has  []wire.AgentInfo
 		want string // names in the order of roles, or the number of missing agents with their labels
 	}{
-		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
-		{"each side its own", roles(1, 1, b, a), there("x zone=a", "y zone=b"), "y x"},
-		{"the narrower side first", roles(1, 1, nil, a), there("x zone=a", "y"), "y x"},
-		{"both sides narrow", roles(1, 1, plan.Labels{"zone": "a"}, plan.Labels{"disk": "ssd"}),
-			there("x zone=a disk=ssd", "y zone=a"), "y x"},
-		{"an agent of several labels moves", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}),
-			there("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
-		{"both of an agent", colocated, there("x zone=a", "y role=load", "z role=load zone=a"), "z"},
-		{"groups", grouped, there("w", "x zone=a", "y zone=a", "z zone=b"), "z w x y"},
-		{"too few of a kind", roles(2, 1, a, b), there("x zone=a", "y zone=b", "z zone=b"), "1 zone=a"},
-		{"one that fits both", roles(1, 1, a, a), there("x zone=a", "y zone=b"), "1 zone=a"},
-		{"another value", roles(1, 0, a, nil), there("x zone=b"), "1 zone=a"},
-		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1 zone="},
-		{"observers take no load", roles(1, 0, nil, nil), there("x observer", "y"), "y"},
+		{"without labels, by name", roles(2, 1, nil, nil), agentsOf("x zone=a", "y", "z", "zz"), "x y z"},
+		{"different labels of publishers and consumers", roles(1, 1, b, a), agentsOf("x zone=a", "y zone=b"), "y x"},
+		{"labels of consumers only", roles(1, 1, nil, a), agentsOf("x zone=a", "y"), "y x"},
+		{"an agent that matches both", roles(1, 1, plan.Labels{"zone": "a"}, plan.Labels{"disk": "ssd"}),
+			agentsOf("x zone=a disk=ssd", "y zone=a"), "y x"},
+		{"an agent that is moved to another role", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}),
+			agentsOf("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
+		{"colocated", colocated, agentsOf("x zone=a", "y role=load", "z role=load zone=a"), "z"},
+		{"groups", grouped, agentsOf("w", "x zone=a", "y zone=a", "z zone=b"), "z w x y"},
+		{"too few agents with a label", roles(2, 1, a, b), agentsOf("x zone=a", "y zone=b", "z zone=b"), "1 zone=a"},
+		{"one agent for two roles", roles(1, 1, a, a), agentsOf("x zone=a", "y zone=b"), "1 zone=a"},
+		{"other value of a label", roles(1, 0, a, nil), agentsOf("x zone=b"), "1 zone=a"},
+		{"empty value of a label", roles(1, 0, plan.Labels{"zone": ""}, nil), agentsOf("x"), "1 zone="},
+		{"observers get no role", roles(1, 0, nil, nil), agentsOf("x observer", "y"), "y"},
 	} {
 		chosen, missing := assignRoles(c.work, c.has)
 		got := strings.Join(names(chosen), " ")
@@ -73,13 +73,13 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 			got += fmt.Sprintf("%d %s", role.Agents, role.On)
 		}
 		if got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
 // A placement is found if there is one, for any labels: the result is compared with an exhaustive search.
-func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
+func TestPlacementIsFoundIfThereIsOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	some := func() plan.Labels {
 		l := plan.Labels{}
@@ -98,7 +98,7 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 			w.Groups = append(w.Groups, plan.Group{Name: string(rune('g' + g)), Publishers: x.Publishers,
 				Consumers: x.Consumers})
 		}
-		agents := there(strings.Fields("p q r s t u v")[:r.IntN(8)]...)
+		agents := agentsOf(strings.Fields("p q r s t u v")[:r.IntN(8)]...)
 		for i := range agents {
 			for name, value := range some() {
 				if agents[i].Labels == nil {
@@ -108,15 +108,16 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 			}
 		}
 		chosen, missing := assignRoles(w, agents)
-		var needed []plan.Labels
+		var required []plan.Labels
 		for _, role := range w.Roles() {
 			for range role.Agents {
-				needed = append(needed, role.On)
+				required = append(required, role.On)
 			}
 		}
-		possible := placeable(needed, agents, 0)
+		possible := placeable(required, agents, 0)
 		if possible != (missing == nil) {
-			t.Fatalf("roles %v, agents %+v: %+v missing, and a choice exists: %v", w.Roles(), agents, missing, possible)
+			t.Fatalf("roles %v, agents %+v: got missing roles %+v, but a placement exists: %v", w.Roles(), agents,
+				missing, possible)
 		}
 		if missing != nil {
 			none++
@@ -125,50 +126,50 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 		found++
 		used := map[string]bool{}
 		for i, a := range chosen {
-			if used[a.Agent] || !needed[i].Within(a.Labels) {
-				t.Fatalf("roles %v: agent %d is %+v", w.Roles(), i, a)
+			if used[a.Agent] || !required[i].Within(a.Labels) {
+				t.Fatalf("roles %v: agent %d: got %+v, want an unused agent with the labels", w.Roles(), i, a)
 			}
 			used[a.Agent] = true
 		}
 	}
 	if found < 100 || none < 100 {
-		t.Errorf("%d with a choice and %d without: the test proves nothing", found, none)
+		t.Errorf("got %d cases with a placement, %d without, want at least 100 of each", found, none)
 	}
 }
 
-func placeable(needed []plan.Labels, agents []wire.AgentInfo, taken int) bool {
-	if len(needed) == 0 {
+func placeable(required []plan.Labels, agents []wire.AgentInfo, taken int) bool {
+	if len(required) == 0 {
 		return true
 	}
 	for i, a := range agents {
-		if taken&(1<<i) == 0 && needed[0].Within(a.Labels) && placeable(needed[1:], agents, taken|1<<i) {
+		if taken&(1<<i) == 0 && required[0].Within(a.Labels) && placeable(required[1:], agents, taken|1<<i) {
 			return true
 		}
 	}
 	return false
 }
 
-func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
+func TestShortageNamesMissingLabels(t *testing.T) {
 	cell := plan.Cell{Workload: roles(2, 1, plan.Labels{"zone": "a", "disk": "ssd"}, nil)}
-	got := shortage(cell, there("x zone=a", "y", "z observer")).Detail
+	got := shortage(cell, agentsOf("x zone=a", "y", "z observer")).Detail
 	want := "too few agents with matching labels: 2 available (x with zone=a, y without labels, z as observer); required: 2 for publishers with disk=ssd zone=a (0 available), 1 for consumers (2 available)"
 	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("shortage: got  %s\nwant %s", got, want)
 	}
 	var many []string
 	for range 100 {
 		many = append(many, "n")
 	}
-	if text := shortage(cell, there(many...)).Detail; len(text) > 1000 {
-		t.Errorf("a fleet of a hundred makes a message of %d bytes", len(text))
+	if text := shortage(cell, agentsOf(many...)).Detail; len(text) > 1000 {
+		t.Errorf("message for 100 agents: got %d bytes, want at most 1000", len(text))
 	}
 }
 
 // An observer gets no role.
 func TestAShortageDoesNotCountObservers(t *testing.T) {
-	end := shortage(plan.Cell{Workload: roles(1, 1, nil, nil)}, there("load-1", "obs-1 observer"))
+	end := shortage(plan.Cell{Workload: roles(1, 1, nil, nil)}, agentsOf("load-1", "obs-1 observer"))
 	const want = "too few agents: 1 available (load-1, obs-1 as observer), 2 required"
 	if end.Detail != want {
-		t.Errorf("got  %+v\nwant %s", end, want)
+		t.Errorf("shortage: got  %+v\nwant %s", end, want)
 	}
 }

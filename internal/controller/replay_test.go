@@ -28,9 +28,9 @@ import (
 // memoryInflux is an in-memory InfluxDB. Request n, from 1, gets the n-th status, and points are stored with status
 // 204. Status 0 is no response.
 type memoryInflux struct {
-	status func(n int64) int
-	delay  time.Duration // of each response
-	asked  atomic.Int64
+	status   func(n int64) int
+	delay    time.Duration // of each response
+	requests atomic.Int64
 
 	mu     sync.Mutex // two sinks may write at the same time
 	points map[string]bool
@@ -51,7 +51,7 @@ func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
-	status := m.status(m.asked.Add(1))
+	status := m.status(m.requests.Add(1))
 	switch status {
 	case 0:
 		<-r.Context().Done()
@@ -79,8 +79,8 @@ func (m *memoryInflux) open(t *testing.T, tune sink.Tuning, log io.Writer) *sink
 
 func always(status int) func(int64) int { return func(int64) int { return status } }
 
-// recorded returns an ended run, and a recorder whose sink has received its points.
-func recorded(t *testing.T, points *sink.Sink) *recorder {
+// newRecorder returns an ended run, and a recorder whose sink has received its points.
+func newRecorder(t *testing.T, points *sink.Sink) *recorder {
 	t.Helper()
 	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(),
@@ -113,13 +113,13 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 
 const recordedPoints = 8 // two events for each of three tasks, and two of the run
 
-// TestReplayWaitsToItsEnd proves that a replay waits as long as InfluxDB accepts points, longer than the end of a run
-// does, and writes each point once.
+// TestReplayWaitsToItsEnd proves that a replay continues as long as InfluxDB accepts points, and writes each point
+// once.
 func TestReplayWaitsToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := &memoryInflux{status: always(http.StatusNoContent)}
 		points := live.open(t, sink.Tuning{}, io.Discard)
-		f := recorded(t, points)
+		f := newRecorder(t, points)
 		points.Close(t.Context())
 
 		slow := &memoryInflux{status: func(n int64) int {
@@ -130,14 +130,16 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 		}}
 		to := slow.open(t, sink.Tuning{Batch: 1, Flush: time.Second, MaxPause: time.Second}, io.Discard)
 		for range 2 {
-			began := time.Now()
+			begin := time.Now()
 			d, err := Replay(t.Context(), f.dir, to, 30*time.Second)
 			if err != nil || d.Written != recordedPoints || d.Left != 0 || !d.Replayed ||
-				time.Since(began) < time.Minute {
-				t.Errorf("after %v delivered %+v, want all after more than a minute: %v", time.Since(began), d, err)
+				time.Since(begin) < time.Minute {
+				t.Errorf("replay: got %+v after %v, error %v, want all points after at least 1 minute", d,
+					time.Since(begin), err)
 			}
 			if !maps.Equal(slow.points, live.points) || len(live.points) != recordedPoints {
-				t.Errorf("the replay made %d points, the run %d, or others", len(slow.points), len(live.points))
+				t.Errorf("replayed points: got %d, want the same %d points as the run", len(slow.points),
+					len(live.points))
 			}
 		}
 	})
@@ -151,31 +153,32 @@ func TestReplayAtTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		status       func(n int64) int
 		tune         sink.Tuning
-		fallsShort   bool          // the run does not end
+		unfinished   bool          // the run does not end
 		resumed      bool          // an earlier process has followed the run
 		live, replay int64         // written points; -1: no replay
-		took         time.Duration // duration of the replay
+		duration     time.Duration // duration of the replay
 		log          []string      // the only messages
 	}{
-		"taken": {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
+		"all accepted": {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
 		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true,
-			took: time.Second, log: []string{"replay to InfluxDB complete"}},
+			duration: time.Second, log: []string{"replay to InfluxDB complete"}},
 		"queue full": {status: always(http.StatusNoContent), tune: sink.Tuning{Queue: 3}, live: 3,
-			replay: recordedPoints, took: 4 * time.Second,
+			replay: recordedPoints, duration: 4 * time.Second,
 			log: []string{dropped, "dropped=5 points=8", "queue full:5", command, "replay to InfluxDB complete"}},
-		"back in time": {status: func(n int64) int {
+		"unavailable, then available": {status: func(n int64) int {
 			if n < 3 {
 				return http.StatusServiceUnavailable
 			}
 			return http.StatusNoContent
-		}, replay: recordedPoints, took: 1250 * time.Millisecond, log: []string{dropped, command, "replay to InfluxDB complete"}},
-		"away": {status: always(http.StatusBadGateway), took: replayPatience,
+		}, replay: recordedPoints, duration: 1250 * time.Millisecond, log: []string{dropped, command,
+			"replay to InfluxDB complete"}},
+		"unavailable": {status: always(http.StatusBadGateway), duration: replayPatience,
 			log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
-		"silent": {status: always(0), took: replayPatience,
+		"no response": {status: always(0), duration: replayPatience,
 			log: []string{dropped, command, failed, "left=8", "no response"}},
-		"refused": {status: always(http.StatusUnauthorized), took: time.Second,
+		"rejected": {status: always(http.StatusUnauthorized), duration: time.Second,
 			log: []string{dropped, command, failed, "rejected: 401 Unauthorized:8"}},
-		"not at its end": {status: always(http.StatusBadGateway), fallsShort: true, replay: -1,
+		"run not ended": {status: always(http.StatusBadGateway), unfinished: true, replay: -1,
 			log: []string{dropped, command}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,13 +186,13 @@ func TestReplayAtTheEnd(t *testing.T) {
 				var log bytes.Buffer
 				db := &memoryInflux{status: c.status}
 				points := db.open(t, c.tune, &log)
-				f := recorded(t, points)
+				f := newRecorder(t, points)
 				f.resumed = c.resumed
 				d := points.Close(t.Context())
 				before := time.Now()
-				err := f.deliver(t.Context(), d, !c.fallsShort)
-				if took := time.Since(before); err != nil || took != c.took {
-					t.Errorf("the replay took %v, want %v: %v", took, c.took, err)
+				err := f.deliver(t.Context(), d, !c.unfinished)
+				if duration := time.Since(before); err != nil || duration != c.duration {
+					t.Errorf("duration of the replay: got %v, error %v, want %v", duration, err, c.duration)
 				}
 				want := []int64{c.live, c.replay}
 				if c.replay < 0 {
@@ -197,24 +200,24 @@ func TestReplayAtTheEnd(t *testing.T) {
 				}
 				all := f.dir.Deliveries()
 				if len(all) != len(want) {
-					t.Fatalf("%d deliveries, want %d: %+v", len(all), len(want), all)
+					t.Fatalf("got %d deliveries, want %d: %+v", len(all), len(want), all)
 				}
 				for i, d := range all {
 					if d.Replayed != (i == 1) || d.Points != recordedPoints || d.Written != want[i] ||
 						d.Written+d.Dropped+d.Left != d.Points || d.Replayed != (d.Dropped == 0 && i == 1) {
-						t.Errorf("delivery %d is %+v, want %d points written", i+1, d, want[i])
+						t.Errorf("delivery %d: got %+v, want %d points written", i+1, d, want[i])
 					}
 				}
 				if n := want[len(want)-1]; int64(len(db.points)) != n {
-					t.Errorf("InfluxDB has %d points, want %d: each once", len(db.points), n)
+					t.Errorf("points in InfluxDB: got %d, want %d", len(db.points), n)
 				}
 				for _, text := range c.log {
 					if !strings.Contains(log.String(), text) {
-						t.Errorf("the log has no %q:\n%s", text, &log)
+						t.Errorf("log: want %q, got\n%s", text, &log)
 					}
 				}
 				if len(c.log) == 0 && log.Len() > 0 {
-					t.Errorf("the log has\n%s", &log)
+					t.Errorf("log: want no messages, got\n%s", &log)
 				}
 			})
 		})
@@ -227,17 +230,17 @@ func TestReplayIsLimited(t *testing.T) {
 		var log bytes.Buffer
 		db := &memoryInflux{status: always(http.StatusNoContent), delay: 4 * time.Second}
 		points := db.open(t, sink.Tuning{Batch: 1, Queue: 4}, &log)
-		f := recorded(t, points)
+		f := newRecorder(t, points)
 		d := points.Close(t.Context())
 		before := time.Now()
 		if err := f.deliver(t.Context(), d, true); err != nil || time.Since(before) != replayTimeout {
-			t.Errorf("after %v: %v, want %v", time.Since(before), err, replayTimeout)
+			t.Errorf("duration of the replay: got %v, error %v, want %v", time.Since(before), err, replayTimeout)
 		}
 		if all := f.dir.Deliveries(); len(all) != 2 || all[1].Written != 7 || all[1].Left != 1 {
-			t.Errorf("delivered %+v, want seven points of the replay written, and one left", all)
+			t.Errorf("deliveries: got %+v, want 7 points of the replay written, 1 left", all)
 		}
 		if !strings.Contains(log.String(), "not complete after 30s") {
-			t.Errorf("the log is\n%s", &log)
+			t.Errorf("log: want \"not complete after 30s\", got\n%s", &log)
 		}
 	})
 }
@@ -252,12 +255,12 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 			return ctx
 		}
 	}
-	late := errors.New("replay not complete after 30s")
+	timeout := errors.New("replay not complete after 30s")
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *recorder) context.Context
 		cause   string
 	}{
-		"timeout":     {prepare: ended(late), cause: late.Error()},
+		"timeout":     {prepare: ended(timeout), cause: timeout.Error()},
 		"interrupted": {prepare: ended(nil), cause: "interrupted"},
 		"unreadable": {prepare: func(t *testing.T, f *recorder) context.Context {
 			timeline := filepath.Join(f.dir.Dir(), "timeline.jsonl")
@@ -271,19 +274,19 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := &memoryInflux{status: always(http.StatusNoContent)}
 				points := db.open(t, sink.Tuning{}, io.Discard)
-				f := recorded(t, points)
+				f := newRecorder(t, points)
 				points.Close(t.Context())
 				d, err := Replay(c.prepare(t, f), f.dir, points, time.Minute)
 				if err == nil || !d.Incomplete || d.Dropped > 0 || !strings.Contains(d.Cause, c.cause) {
-					t.Errorf("delivered %+v, want an incomplete replay: %v", d, err)
+					t.Errorf("replay: got %+v, error %v, want incomplete because of %q", d, err, c.cause)
 				}
 				all := f.dir.Deliveries()
 				if len(all) != 1 || !all[0].Incomplete || all[0].Cause != d.Cause {
-					t.Errorf("stored %+v, want the incomplete replay", all)
+					t.Errorf("stored deliveries: got %+v, want the incomplete replay", all)
 				}
 				text := report.Delivered("run-1", all)
 				if !strings.Contains(text, d.Cause+"; ") || !strings.HasSuffix(text, "; run: ctl runs replay run-1") {
-					t.Errorf("the summary is %q", text)
+					t.Errorf("summary: got %q, want the cause and the command", text)
 				}
 			})
 		})
@@ -296,7 +299,7 @@ func TestReplayAtTheEndIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{status: always(0)}
 		points := db.open(t, sink.Tuning{}, io.Discard)
-		f := recorded(t, points)
+		f := newRecorder(t, points)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f.watch = func(p Progress) {
@@ -307,11 +310,11 @@ func TestReplayAtTheEndIsInterrupted(t *testing.T) {
 		d := points.Close(t.Context())
 		before := time.Now()
 		if err := f.deliver(ctx, d, true); err != nil || time.Since(before) != time.Second {
-			t.Errorf("after %v: %v, want the end after 1 s", time.Since(before), err)
+			t.Errorf("duration of the replay: got %v, error %v, want 1 s, nil", time.Since(before), err)
 		}
 		all := f.dir.Deliveries()
 		if len(all) != 2 || all[1].Left == 0 || all[1].Cause != "interrupted" || all[1].Incomplete {
-			t.Errorf("delivered %+v, want a replay that was interrupted", all)
+			t.Errorf("deliveries: got %+v, want an interrupted replay", all)
 		}
 	})
 }
@@ -322,10 +325,10 @@ func TestReplayDuringTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{status: always(http.StatusNoContent)}
 		points := db.open(t, sink.Tuning{}, io.Discard)
-		f := recorded(t, points)
+		f := newRecorder(t, points)
 		time.Sleep(time.Minute)
 		if d, err := Replay(t.Context(), f.dir, points, time.Minute); err != nil || d.Written != recordedPoints {
-			t.Fatalf("delivered %+v, want all points so far: %v", d, err)
+			t.Fatalf("replay: got %+v, error %v, want %d points written", d, err, recordedPoints)
 		}
 		time.Sleep(time.Minute)
 		const more = 3
@@ -337,10 +340,10 @@ func TestReplayDuringTheRun(t *testing.T) {
 		}
 		want := fmt.Sprintf("InfluxDB: %d points written", recordedPoints+more)
 		if text := report.Delivered("run-1", f.dir.Deliveries()); !strings.HasPrefix(text, want) {
-			t.Errorf("the summary is %q, want %q", text, want)
+			t.Errorf("summary: got %q, want %q", text, want)
 		}
 		if len(db.points) != recordedPoints+more {
-			t.Errorf("InfluxDB has %d points, want %d", len(db.points), recordedPoints+more)
+			t.Errorf("points in InfluxDB: got %d, want %d", len(db.points), recordedPoints+more)
 		}
 	})
 }

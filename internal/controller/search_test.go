@@ -17,13 +17,13 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// A search that another controller continues after each step, or during each step, has the same steps and result as one
-// without a takeover.
-func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
+// A search whose controller crashes after each step, or during each step, has the same steps and result as one without
+// crashes.
+func TestSearchContinuesAfterATakeover(t *testing.T) {
 	var want *plan.SearchResult
-	wiretest.InVirtualTime(t, func(t *testing.T) { want = searchedBy(t, "", 0) })
+	wiretest.InVirtualTime(t, func(t *testing.T) { want = runDisturbedSearch(t, "", 0) })
 	if want.Capacity < 200 || !want.Sure || len(want.Steps) < 8 {
-		t.Fatalf("the search found %+v", want)
+		t.Fatalf("search without a crash: got %+v, want a sure capacity of at least 200, 8 steps", want)
 	}
 	for _, x := range []struct {
 		kind  wire.EventKind
@@ -31,10 +31,10 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	}{{wire.StepEnded, time.Second}, {wire.TaskStarted, 500 * time.Millisecond}} {
 		t.Run(string(x.kind), func(t *testing.T) {
 			wiretest.InVirtualTime(t, func(t *testing.T) {
-				got := searchedBy(t, x.kind, x.after)
+				got := runDisturbedSearch(t, x.kind, x.after)
 				// Attempts differ in agents, names and times, but not in the load and its results.
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Attempt", "Values")); diff != "" {
-					t.Errorf("the search differs from one without a takeover (-without +with):\n%s",
+					t.Errorf("the search differs from one without crashes (-without +with crashes):\n%s",
 						diff)
 				}
 			})
@@ -42,8 +42,8 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	}
 }
 
-// searching makes a cell that searches the capacity of a broker.
-func searching(c *plan.Cell) {
+// searchCell changes a cell to search the capacity of a broker.
+func searchCell(c *plan.Cell) {
 	loopbackOptions(c, map[string]any{"rate": 600})
 	c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
 	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 200, Max: 2000, Within: 0.1,
@@ -54,43 +54,44 @@ func searching(c *plan.Cell) {
 // result.
 func TestASearchEndsWithoutItsAgents(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		w := l.run(aRun(searching, searching), nil, func(p controller.Progress) {
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		w := l.run(newRun(searchCell, searchCell), nil, func(p controller.Progress) {
 			if p.Kind == wire.TaskStarted && strings.HasPrefix(p.Detail, "step 3:") {
 				l.agents["a1"].stop()
 			}
 		})
 		all := w.outcomes()
 		if len(all) != 2 {
-			t.Fatalf("%d outcomes and %+v", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 2", len(all), w.end)
 		}
 		if s := all[0].Search; s == nil || s.Sure || len(s.Steps) != 3 || !strings.Contains(s.Why, "3 available") {
-			t.Errorf("the search has %+v, want three steps and the shortage", s)
+			t.Errorf("search: got %+v, want three steps and the shortage of agents", s)
 		}
 		if text := strings.Join(all[1].Reasons, "; "); all[1].Search != nil || all[1].Verdict != plan.Unknown ||
 			!strings.Contains(text, "3 available") {
-			t.Errorf("the second search is %s because of %q, with %+v", all[1].Verdict, text, all[1].Search)
+			t.Errorf("second search: got %s, reasons %q, search %+v, want unknown, the shortage of agents, nil",
+				all[1].Verdict, text, all[1].Search)
 		}
 	})
 }
 
-// searchedBy executes a search. Its controller is crashed some time after an event of this kind in each step.
-func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.SearchResult {
-	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-	run := aRun(searching)
+// runDisturbedSearch executes a search. Its controller is crashed some time after an event of this kind in each step.
+func runDisturbedSearch(t *testing.T, kind wire.EventKind, after time.Duration) *plan.SearchResult {
+	l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+	run := newRun(searchCell)
 	run.Settle = plan.Duration(2 * time.Second)
-	events := messages(t, l.foreigner(), "lockstep.events."+run.ID+".event")
+	events := subscribe(t, l.natsConn(), "lockstep.events."+run.ID+".event")
 	l.submit(run)
-	done, begun := map[string]bool{}, 0
+	done, started := map[string]bool{}, 0
 	for {
 		var e wire.RunEvent
-		next(t, events, func(m *nats.Msg) bool {
+		awaitMessage(t, events, func(m *nats.Msg) bool {
 			e = wire.RunEvent{}
 			if err := json.Unmarshal(m.Data, &e); err != nil {
 				t.Error(err)
 			}
 			if e.Kind == wire.TaskStarted {
-				begun++
+				started++
 			}
 			return e.Kind == kind || e.Kind == wire.RunEnded
 		})
@@ -104,21 +105,22 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 		if !done[step] && len(done) < 20 {
 			done[step] = true
 			time.Sleep(after)
-			l.crash()
-			l.control()
+			l.crashController()
+			l.startController()
 		}
 	}
 	w := l.runInto(t.TempDir(), run, nil, nil) // nothing is left to execute: the record is read
 	o := w.outcomes()[0]
 	if o.Search == nil || kind != "" && len(done) < 8 {
-		t.Fatalf("%d steps with a takeover, and the outcome is %s: %q", len(done), o.Verdict, o.Reasons)
+		t.Fatalf("got %d steps with a crash, outcome %s: %q, want at least 8, a search", len(done), o.Verdict,
+			o.Reasons)
 	}
 	again := 0
 	if kind == wire.TaskStarted {
 		again = len(done)
 	}
-	if begun != len(o.Search.Steps)+again || len(o.FailedAttempts) != again {
-		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps),
+	if started != len(o.Search.Steps)+again || len(o.FailedAttempts) != again {
+		t.Errorf("got %d attempts for %d steps, %d failed, want %d failed", started, len(o.Search.Steps),
 			len(o.FailedAttempts), again)
 	}
 	return o.Search

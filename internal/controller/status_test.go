@@ -18,12 +18,12 @@ func TestAStuckLoopIsNamed(t *testing.T) {
 		wire.Progress(ctx, time.Minute)
 		time.Sleep(time.Minute + maxStall - 1)
 		if err := s.Stuck(); err != nil {
-			t.Errorf("within its time: %v", err)
+			t.Errorf("before the limit: got %v, want nil", err)
 		}
 		time.Sleep(time.Nanosecond)
 		if err := s.Stuck(); err == nil ||
 			!strings.Contains(err.Error(), "no progress for 30s longer than announced: runs") {
-			t.Errorf("after its time: %v", err)
+			t.Errorf("at the limit: got %v, want an error with the name of the loop", err)
 		}
 	})
 }

@@ -16,12 +16,12 @@ import (
 // has none. It can be resumed when there is space.
 func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		js, err := jetstream.New(l.foreigner())
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		js, err := jetstream.New(l.natsConn())
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := aRun(nil)
+		run := newRun(nil)
 		run.Repeat = 5
 		root := t.TempDir()
 		w := l.runInto(root, run, nil, func(p controller.Progress) {
@@ -41,14 +41,14 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 		if w.end.Reason != wire.EndFailed || !strings.Contains(w.end.Detail,
 			"the snapshots of a run may use 512.0 MiB") ||
 			!strings.Contains(w.end.Detail, "--record-limit") || !strings.Contains(w.end.Detail, "ctl run --resume") {
-			t.Errorf("the run ended with %+v", w.end)
+			t.Errorf("end of the run: got %+v, want failed with the limit and the fix", w.end)
 		}
 		if w.end.Ran < 2 || w.end.Ran >= 5 || len(w.outcomes()) != w.end.Ran || w.end.Failed > 0 {
-			t.Errorf("of %d executed tasks %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()),
-				w.end.Failed)
+			t.Errorf("got %d executed tasks, %d outcomes, %d failed, want 2 to 4, as many, 0", w.end.Ran,
+				len(w.outcomes()), w.end.Failed)
 		}
 		if !strings.HasSuffix(w.kinds(), string(wire.TaskInterrupted)+" "+string(wire.RunEnded)) {
-			t.Errorf("events %s: want that the task in flight was interrupted", w.kinds())
+			t.Errorf("events: got %s, want the task in flight interrupted", w.kinds())
 		}
 		var done []string
 		for _, o := range w.outcomes() {
@@ -56,16 +56,16 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 		}
 		if w = l.runInto(root, run, done, nil); w.end.Reason != wire.EndDone || w.end.Ran != 5-len(done) ||
 			w.end.Failed > 0 {
-			t.Errorf("resumed with space for snapshots, the run ended with %+v, of %d tasks", w.end, 5-len(done))
+			t.Errorf("resumed run: got end %+v, want done, %d tasks", w.end, 5-len(done))
 		}
 	})
 }
 
-// A run waits while 50 other runs have streams that are not copied, and reports it.
+// A run waits while 50 other runs have streams that are not copied. Its state names the reason.
 func TestARunWaitsForStorage(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		js, err := jetstream.New(l.foreigner())
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		js, err := jetstream.New(l.natsConn())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,9 +77,9 @@ func TestARunWaitsForStorage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		run := aRun(nil)
+		run := newRun(nil)
 		l.submit(run)
-		l.state(run.ID, func(s wire.RunState) bool {
+		l.awaitState(run.ID, func(s wire.RunState) bool {
 			return s.State == wire.StateQueued && strings.Contains(s.Waiting, "it has the streams of 50 runs") &&
 				strings.Contains(s.Waiting, "--dir")
 		})
@@ -87,10 +87,10 @@ func TestARunWaitsForStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w := l.follow(run)[0]; w.end.Reason != wire.EndDone || w.end.Failed > 0 {
-			t.Errorf("the run ended with %+v", w.end)
+			t.Errorf("end of the run: got %+v, want done, 0 failed", w.end)
 		}
-		if s := l.state(run.ID, wire.RunState.Over); s.Waiting != "" {
-			t.Errorf("an ended run waits for %s", s.Waiting)
+		if s := l.awaitState(run.ID, wire.RunState.Over); s.Waiting != "" {
+			t.Errorf("waiting of the ended run: got %q, want none", s.Waiting)
 		}
 	})
 }

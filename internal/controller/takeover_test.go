@@ -21,137 +21,139 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// deliberate is loopback with steps of one second, so that a test in virtual time can interrupt each step.
-type deliberate struct{ drivers.Driver }
+// slowSteps is loopback with steps of one second, so that a test in virtual time can interrupt each step.
+type slowSteps struct{ drivers.Driver }
 
 func init() {
 	loopback, err := drivers.Lookup("loopback")
 	if err != nil {
 		panic(err)
 	}
-	drivers.Register(deliberate{loopback})
+	drivers.Register(slowSteps{loopback})
 }
 
-const deliberation = time.Second
+const stepDuration = time.Second
 
-func (d deliberate) Info() drivers.Info {
+func (d slowSteps) Info() drivers.Info {
 	info := d.Driver.Info()
 	info.Name = "deliberate"
 	return info
 }
 
-func (d deliberate) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	time.Sleep(deliberation)
+func (d slowSteps) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	time.Sleep(stepDuration)
 	s, err := d.Driver.Open(ctx, options, env)
-	return deliberateSession{s}, err
+	return slowStepsSession{s}, err
 }
 
-type deliberateSession struct{ drivers.Session }
+type slowStepsSession struct{ drivers.Session }
 
-func (s deliberateSession) Setup(ctx context.Context, t drivers.Topology) error {
-	time.Sleep(deliberation)
+func (s slowStepsSession) Setup(ctx context.Context, t drivers.Topology) error {
+	time.Sleep(stepDuration)
 	return s.Session.Setup(ctx, t)
 }
 
-func (s deliberateSession) Teardown(ctx context.Context, t drivers.Topology) error {
-	time.Sleep(deliberation)
+func (s slowStepsSession) Teardown(ctx context.Context, t drivers.Topology) error {
+	time.Sleep(stepDuration)
 	return s.Session.Teardown(ctx, t)
 }
 
-func (s deliberateSession) Close() error {
-	time.Sleep(deliberation)
+func (s slowStepsSession) Close() error {
+	time.Sleep(stepDuration)
 	return s.Session.Close()
 }
 
-// TestAControllerKilledAnywhereIsReplaced crashes the controller just after an agent's report in the second task. No
+// TestTakeoverAtEachStep crashes the controller just after an agent's report in the second task. No
 // task is lost, the one in flight is repeated, and both attempts are in the record.
-func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
+func TestTakeoverAtEachStep(t *testing.T) {
 	t.Parallel()
-	for _, x := range []killing{
+	for _, x := range []crashPoint{
 		{"open", func(m *nats.Msg) bool { // during the setup; the contact before the first task has no subject
-			return arrival(wire.StepOpen)(m) && strings.Contains(string(m.Data), `"subject":`)
+			return isArrival(wire.StepOpen)(m) && strings.Contains(string(m.Data), `"subject":`)
 		}, 2},
 		{"measure", func(m *nats.Msg) bool {
 			return strings.Contains(m.Subject, ".snapshot.") && strings.Contains(string(m.Data), "lastSend")
 		}, 2},
-		{"stopped", arrival(wire.StepStart), 2},
-		{"finish", arrival(wire.StepFinish), 2},     // during the teardown
-		{"teardown", arrival(wire.StepTeardown), 2}, // while sessions are closed
-		{"done", arrival(wire.StepDone), 3},         // the second task was over, and the third one had started
+		{"stopped", isArrival(wire.StepStart), 2},
+		{"finish", isArrival(wire.StepFinish), 2},     // during the teardown
+		{"teardown", isArrival(wire.StepTeardown), 2}, // while sessions are closed
+		{"done", isArrival(wire.StepDone), 3},         // the second task was over, and the third one had started
 	} {
-		t.Run(x.name, func(t *testing.T) { wiretest.InVirtualTime(t, x.replaced) })
+		t.Run(x.name, func(t *testing.T) { wiretest.InVirtualTime(t, x.check) })
 	}
 }
 
-// killing is the place of a controller's crash.
-type killing struct {
-	name string
-	when func(*nats.Msg) bool // report of an agent in the second task
-	task int                  // in flight
+// crashPoint is the time of a controller's crash.
+type crashPoint struct {
+	name    string
+	matches func(*nats.Msg) bool // report of an agent in the second task
+	task    int                  // in flight
 }
 
-// replaced crashes the controller there.
-func (x killing) replaced(t *testing.T) {
-	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+// check crashes the controller at that time.
+func (x crashPoint) check(t *testing.T) {
+	l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 	slow := func(c *plan.Cell) { c.Broker.Driver = "deliberate" }
-	run := aRun(slow, func(c *plan.Cell) {
+	run := newRun(slow, func(c *plan.Cell) {
 		slow(c)
 		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500,
 			plan.Duration(2*time.Second)
 	}, slow)
 	second := run.Tasks()[1].ID
-	reports := messages(t, l.foreigner(), "lockstep.agent.>")
+	reports := subscribe(t, l.natsConn(), "lockstep.agent.>")
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		next(t, reports, func(m *nats.Msg) bool {
+		awaitMessage(t, reports, func(m *nats.Msg) bool {
 			return strings.Contains(string(m.Data), `"task":"`+second+`"`) &&
-				x.when(m)
+				x.matches(m)
 		})
-		time.Sleep(deliberation / 10)
-		l.crash()
-		l.control()
+		time.Sleep(stepDuration / 10)
+		l.crashController()
+		l.startController()
 	}()
 	defer func() { <-killed }()
 	w := l.run(run, nil, nil)
 	all := w.outcomes()
 	if w.end.Reason != wire.EndDone || w.end.Ran != 3 || w.end.Failed != 0 || len(all) != 3 {
-		t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
+		t.Fatalf("got %d outcomes, end %+v, events %s, want 3, done, 0 failed", len(all), w.end, w.kinds())
 	}
 	for i, o := range all {
 		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid ||
 			o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
-			t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
+			t.Errorf("outcome %d: got task %s, %s %v, %+v, want task %s, valid, all received", i, o.Task, o.Verdict,
+				o.Reasons, o.Ledger, run.Tasks()[i].ID)
 		}
 	}
 	if sent := all[1].Ledger.Sent; sent != 1000 { // 500 per second for 2 s
-		t.Errorf("the second task sent %d, want 1000", sent)
+		t.Errorf("sent by the second task: got %d, want 1000", sent)
 	}
 	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == wire.TakenOver })
 	if over < 0 {
-		t.Fatalf("no takeover: %s", w.kinds())
+		t.Fatalf("events: got %s, want a takeover", w.kinds())
 	}
 	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID ||
 		!strings.HasSuffix(e.Detail, " has taken over: the task in flight is repeated") {
-		t.Errorf("the takeover has the detail %q for task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
+		t.Errorf("takeover: got %q for task %q, want task %d repeated", e.Detail, e.Task.ID, x.task)
 	}
 	for i, o := range all {
 		if repeated := i == x.task-1; len(o.FailedAttempts) > 0 != repeated || repeated &&
 			(len(o.FailedAttempts) != 1 || o.FailedAttempts[0].Kind != plan.FailedInterrupted) {
-			t.Errorf("outcome %d names the attempts %+v before it", i, o.FailedAttempts)
+			t.Errorf("failed attempts of outcome %d: got %+v, want one interrupted only if it is repeated (%v)", i,
+				o.FailedAttempts, repeated)
 		}
 	}
-	cleared(t, l)
+	awaitCleanup(t, l)
 }
 
-func arrival(step wire.Step) func(*nats.Msg) bool {
+func isArrival(step wire.Step) func(*nats.Msg) bool {
 	return func(m *nats.Msg) bool {
 		return strings.Contains(m.Subject, ".arrive.") && strings.Contains(string(m.Data), `"step":"`+string(step)+`"`)
 	}
 }
 
-// cleared waits until only the record of an ended run is left.
-func cleared(t *testing.T, l *lab) {
+// awaitCleanup waits until the queue is empty and the only run has ended.
+func awaitCleanup(t *testing.T, l *localFleet) {
 	t.Helper()
 	js := l.jetstream()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -167,27 +169,27 @@ func cleared(t *testing.T, l *lab) {
 		}
 		folder, err := l.client.Runs(t.Context())
 		if err != nil || len(folder) != 1 {
-			t.Fatalf("the runs are %+v, %v", folder, err)
+			t.Fatalf("runs: got %+v, error %v, want 1", folder, err)
 		}
 		if r := folder[0]; left == "" && r.State == string(wire.EndDone) && r.Done == r.Tasks && !r.Ended.IsZero() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s is still there after the run has ended, whose state is %+v", left, folder[0])
+			t.Fatalf("queue after the end of the run: got %q, state %+v, want none, done", left, folder[0])
 		}
 	}
 }
 
 func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		l.stop()
-		l.wg.Wait()
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		l.cancelController()
+		l.controllers.Wait()
 		l.config.Copies = t.TempDir()
-		l.control()
-		run := aRun(nil)
+		l.startController()
+		run := newRun(nil)
 		if w := l.run(run, nil, nil); w.end.Ran != 1 {
-			t.Fatalf("%+v", w.end)
+			t.Fatalf("end of the run: got %+v, want 1 task", w.end)
 		}
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			folder, err := l.client.Runs(t.Context())
@@ -198,7 +200,7 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the run is not marked as copied: %+v", folder)
+				t.Fatalf("the run was not marked as copied: %+v", folder)
 			}
 		}
 		dir, err := runs.Open(l.config.Copies, run.ID)
@@ -206,83 +208,83 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
-			t.Errorf("the copy has %d outcomes, %v", len(all), err)
+			t.Errorf("outcomes in the copy: got %d, error %v, want 1", len(all), err)
 		}
 		for _, name := range []string{"tables.txt", "report.html"} {
 			if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
-				t.Errorf("the run is marked as copied without %s: %v", name, err)
+				t.Errorf("%s in the copy: got %d bytes, error %v, want some", name, len(text), err)
 			}
 		}
-		asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
-		a, err := l.client.History(t.Context(), asked)
+		query := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
+		a, err := l.client.History(t.Context(), query)
 		if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 ||
 			a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
-			t.Errorf("the controller's history answers %+v, %v", a, err)
+			t.Errorf("history of the controller: got %+v, error %v, want one point of the run", a, err)
 		}
 		if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil ||
 			!strings.Contains(err.Error(), `no cell id begins with "zzz"`) {
-			t.Errorf("for a cell that is not there it answers %v", err)
+			t.Errorf("history of an unknown cell: got error %v, want \"no cell id begins with\"", err)
 		}
 	})
 }
 
-// messages returns the future messages of a subject.
-func messages(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
+// subscribe returns a channel of the future messages of a subject.
+func subscribe(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
 	t.Helper()
 	all := make(chan *nats.Msg, 100_000)
 	if _, err := nc.ChanSubscribe(subject, all); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.FlushWithContext(within(t, 10*time.Second)); err != nil {
+	if err := nc.FlushWithContext(withDeadline(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// next waits for a matching message.
-func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.Msg {
+// awaitMessage waits for a matching message.
+func awaitMessage(t *testing.T, all <-chan *nats.Msg, matches func(*nats.Msg) bool) *nats.Msg {
 	t.Helper()
-	late := time.After(time.Minute)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case m := <-all:
-			if fits(m) {
+			if matches(m) {
 				return m
 			}
-		case <-late:
-			t.Fatal("no message came that fits")
+		case <-timeout:
+			t.Fatal("got no matching message within a minute")
 		}
 	}
 }
 
-// All agents of a run are lost, and then its controller crashes. The run still waits for other agents, and its state
-// reports it until they exist.
+// All agents of a run are lost, and then its controller crashes. The run continues to wait for other agents. Its state
+// contains the reason until they exist.
 func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t, "a1", "a2", "a3", "a4")
-		run := aRun(nil, long)
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		run := newRun(nil, longCell)
 		run.Grace = plan.Duration(2 * time.Minute)
 		l.submit(run)
-		epoch := l.inFlight(run.ID, run.Tasks()[1].ID, 0)
+		epoch := l.awaitInFlight(run.ID, run.Tasks()[1].ID, 0)
 		for _, a := range []string{"a1", "a2", "a3", "a4"} {
-			l.kill(a)
+			l.killAgent(a)
 		}
-		l.inFlight(run.ID, "", epoch-1)
+		l.awaitInFlight(run.ID, "", epoch-1)
 		short := func(s wire.RunState) bool {
 			return running(s) && s.Waiting == "too few agents: 0 available, 4 required"
 		}
-		epoch = l.state(run.ID, short).Epoch
+		epoch = l.awaitState(run.ID, short).Epoch
 		time.Sleep(10 * time.Second)
-		l.crash()
-		l.control()
+		l.crashController()
+		l.startController()
 		time.Sleep(20 * time.Second)
-		l.state(run.ID, func(s wire.RunState) bool { return short(s) && s.Epoch > epoch })
+		l.awaitState(run.ID, func(s wire.RunState) bool { return short(s) && s.Epoch > epoch })
 		for _, a := range []string{"b1", "b2", "b3", "b4"} {
-			l.start(a)
+			l.startAgent(a)
 		}
-		l.state(run.ID, func(s wire.RunState) bool { return s.InFlight == run.Tasks()[1].ID && s.Waiting == "" })
-		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 2 {
-			t.Errorf("the run ended as %+v", s)
+		l.awaitState(run.ID, func(s wire.RunState) bool { return s.InFlight == run.Tasks()[1].ID && s.Waiting == "" })
+		if s := l.awaitEnd(run.ID); s.State != string(wire.EndDone) || s.Done != 2 {
+			t.Errorf("state of the ended run: got %+v, want done, 2 tasks", s)
 		}
 	})
 }
@@ -290,16 +292,17 @@ func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 // A controller that takes over without copies fills its history from the control plane.
 func TestTheFirstTakeoverFillsTheHistory(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		l.run(aRun(nil), nil, nil)
-		l.leave()
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		l.run(newRun(nil), nil, nil)
+		l.stopController()
 		l.config.Copies = filepath.Join(t.TempDir(), "runs")
-		l.config.Log = slog.New(failing{l.log().Handler(), "cannot update the history; rebuild it with ctl history reindex",
-			func() { t.Error("the history was not filled") }})
-		l.control()
-		until(t, time.Minute, func() bool {
+		l.config.Log = slog.New(logHook{l.log().Handler(),
+			"cannot update the history; rebuild it with ctl history reindex",
+			func() { t.Error("the controller could not fill the history") }})
+		l.startController()
+		waitFor(t, time.Minute, func() bool {
 			a, err := l.client.History(t.Context(), plan.HistoryQuery{Value: "sent"})
 			return err == nil && a.Runs == 1
-		}, "the history has no run")
+		}, "the history contains no run")
 	})
 }

@@ -13,24 +13,24 @@ import (
 	"example.org/lockstep/lockstep/test/wiretest"
 )
 
-// stuck is the driver counted, whose first teardowns fail, as many as the option "stuck" says.
-type stuck struct{ drivers.Driver }
+// failingTeardown is countingDriver with failing teardowns: one for the first broker of a run, all for the second.
+type failingTeardown struct{ drivers.Driver }
 
 func init() {
 	loopback, err := drivers.Lookup("loopback")
 	if err != nil {
 		panic(err)
 	}
-	drivers.Register(stuck{counted{loopback}})
+	drivers.Register(failingTeardown{countingDriver{loopback}})
 }
 
-func (d stuck) Info() drivers.Info {
+func (d failingTeardown) Info() drivers.Info {
 	info := d.Driver.Info()
 	info.Name = "stuck"
 	return info
 }
 
-func (d stuck) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+func (d failingTeardown) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Name string }
 	if err := json.Unmarshal(options, &o); err != nil {
 		return nil, err
@@ -40,36 +40,37 @@ func (d stuck) Open(ctx context.Context, options json.RawMessage, env drivers.En
 		failures = &failuresAlways
 	}
 	s, err := d.Driver.Open(ctx, options, env)
-	return stuckSession{s, failures}, err
+	return failingTeardownSession{s, failures}, err
 }
 
-// The failed teardowns that are left to the brokers of the only run.
+// The numbers of teardowns that still fail, for the first and the second broker.
 var failuresOnce, failuresAlways atomic.Int64
 
-type stuckSession struct {
+type failingTeardownSession struct {
 	drivers.Session
 	failures *atomic.Int64
 }
 
-func (s stuckSession) Teardown(ctx context.Context, t drivers.Topology) error {
+func (s failingTeardownSession) Teardown(ctx context.Context, t drivers.Topology) error {
 	if s.failures.Add(-1) >= 0 {
 		return errors.New("the broker is busy")
 	}
 	return s.Session.Teardown(ctx, t)
 }
 
-// Another agent tears down if the first one fails. If several fail, the outcome names what may be left.
+// If the teardown of the first agent fails, another agent tears down. If several fail, the outcome names the objects
+// that may remain.
 func TestAnotherAgentTearsDown(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		failuresOnce.Store(1)
 		failuresAlways.Store(1000)
-		l := newLab(t, "a1", "a2", "a3", "a4")
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
 		on := func(c *plan.Cell) { c.Broker.Driver = "stuck" }
-		run := aRun(on, on)
+		run := newRun(on, on)
 		w := l.run(run, nil, nil)
 		all := w.outcomes()
 		if len(all) != 2 || w.end.Failed != 0 {
-			t.Fatalf("%d outcomes, end %+v", len(all), w.end)
+			t.Fatalf("got %d outcomes, end %+v, want 2, 0 failed", len(all), w.end)
 		}
 		failed := func(o plan.Outcome) (agents string, left bool) {
 			for _, e := range o.Events {
@@ -81,13 +82,15 @@ func TestAnotherAgentTearsDown(t *testing.T) {
 			return agents, left
 		}
 		if agents, left := failed(all[0]); agents != "a1 " || left {
-			t.Errorf("one failed teardown: it failed on %s, something is left: %v", agents, left)
+			t.Errorf("one failing teardown: got failures on agents %q, leftovers reported: %v, want \"a1 \", false",
+				agents, left)
 		}
 		if agents, left := failed(all[1]); agents != "a1 a2 a3 " || !left {
-			t.Errorf("each teardown fails: it failed on %s, something is left: %v", agents, left)
+			t.Errorf("all teardowns fail: got failures on agents %q, leftovers reported: %v, want \"a1 a2 a3 \", true",
+				agents, left)
 		}
-		if names := stands(run); len(names) != 1 {
-			t.Errorf("%q is left at the brokers, want only the topology of the second task", names)
+		if names := declaredTopologies(run); len(names) != 1 {
+			t.Errorf("topologies at the brokers: got %q, want only that of the second task", names)
 		}
 	})
 }

@@ -32,53 +32,54 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
-// hang is the time limit of waits: it ends a test that hangs.
-const hang = 2 * time.Minute
+// waitLimit is the time limit of waits: it ends a test that hangs.
+const waitLimit = 2 * time.Minute
 
-// lab is an embedded control plane with a controller and agents in this process.
-type lab struct {
-	t      testing.TB
-	cfg    wire.ServerConfig
-	server *wire.Server
-	client *wire.Client
-	store  *wire.Store // of the test itself
-	agents map[string]*labAgent
-	conns  []*wire.Conn
-	dir    string // of the agents
-	wg     sync.WaitGroup
-	stop   context.CancelFunc
-	points *sink.Sink // for the next run; nil: none
-	config controller.Config
-	clock  *handClock // of schedules; nil: the host's
-	leads  *wire.Conn // of the latest controller
+// localFleet is an embedded control plane with a controller and agents in this process.
+type localFleet struct {
+	t                testing.TB
+	cfg              wire.ServerConfig
+	server           *wire.Server
+	client           *wire.Client
+	store            *wire.Store // of the test itself
+	agents           map[string]*localAgent
+	conns            []*wire.Conn
+	dir              string // of the agents
+	controllers      sync.WaitGroup
+	cancelController context.CancelFunc
+	points           *sink.Sink // for the next run; nil: none
+	config           controller.Config
+	clock            *manualClock // of schedules; nil: the host's
+	leaderConn       *wire.Conn   // of the latest controller
 }
 
-type labAgent struct {
+type localAgent struct {
 	conn *wire.Conn
 	stop context.CancelFunc
 	done chan error
-	// drain makes it leave when it is idle.
+	// drain ends the agent when it is idle.
 	drain context.CancelFunc
 }
 
-func newLab(t testing.TB, agents ...string) *lab {
+func newLocalFleet(t testing.TB, agents ...string) *localFleet {
 	t.Helper()
-	return newLabOn(t, wire.ServerConfig{}, agents...)
+	return newLocalFleetOn(t, wire.ServerConfig{}, agents...)
 }
 
-// newLabOn is newLab with a configuration of the control plane. If it listens, it is used over the network.
-func newLabOn(t testing.TB, cfg wire.ServerConfig, agents ...string) *lab {
+// newLocalFleetOn is newLocalFleet with a configuration of the control plane. If the configuration has an address to
+// listen on, the connections use the network.
+func newLocalFleetOn(t testing.TB, cfg wire.ServerConfig, agents ...string) *localFleet {
 	t.Helper()
-	l := &lab{t: t, cfg: cfg, agents: map[string]*labAgent{}, dir: t.TempDir()}
-	l.open()
+	l := &localFleet{t: t, cfg: cfg, agents: map[string]*localAgent{}, dir: t.TempDir()}
+	l.startControlPlane()
 	for _, name := range agents {
-		l.start(name)
+		l.startAgent(name)
 	}
 	return l
 }
 
-// open starts the control plane and a controller.
-func (l *lab) open() {
+// startControlPlane starts the control plane and a controller.
+func (l *localFleet) startControlPlane() {
 	l.t.Helper()
 	cfg := l.cfg
 	cfg.Log = l.log()
@@ -92,43 +93,43 @@ func (l *lab) open() {
 		func(context.Context) (*wire.Conn, error) { return l.connect(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
-	l.control()
+	l.startController()
 }
 
-// control starts a controller. stop ends it, and wg waits for its end.
-func (l *lab) control() {
+// startController starts a controller. stop ends it, and wg waits for its end.
+func (l *localFleet) startController() {
 	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
+	l.cancelController = stop
 	conn := l.connect()
 	if err := wire.NewStore(conn, l.config.Store).Prepare(ctx); err != nil {
 		l.t.Fatal(err)
 	}
-	l.leads = conn
+	l.leaderConn = conn
 	cfg := l.config
 	cfg.Log = cmp.Or(cfg.Log, l.log())
-	l.wg.Go(func() {
+	l.controllers.Go(func() {
 		if err := controller.Serve(ctx, conn, cfg); err != nil && !conn.Closed() {
-			l.t.Errorf("controller: %v", err)
+			l.t.Errorf("serve the controller: %v", err)
 		}
 	})
 }
 
-// crash disconnects the controller at once, so that none of its later messages is received.
-func (l *lab) crash() {
-	l.leads.Close()
-	l.stop()
-	l.wg.Wait()
+// crashController disconnects the controller at once, so that none of its later messages is received.
+func (l *localFleet) crashController() {
+	l.leaderConn.Close()
+	l.cancelController()
+	l.controllers.Wait()
 }
 
-func (l *lab) log() *slog.Logger {
+func (l *localFleet) log() *slog.Logger {
 	if !testing.Verbose() {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-func (l *lab) connect() *wire.Conn {
+func (l *localFleet) connect() *wire.Conn {
 	l.t.Helper()
 	c, err := l.server.Connect(l.t.Context())
 	if l.cfg.Listen != "" {
@@ -142,19 +143,19 @@ func (l *lab) connect() *wire.Conn {
 	return c
 }
 
-func (l *lab) start(name string) {
+func (l *localFleet) startAgent(name string) {
 	l.t.Helper()
-	l.startWith(name, func(*agent.Config) {})
+	l.startAgentWith(name, func(*agent.Config) {})
 }
 
-// startWith starts an agent with a modified configuration.
-func (l *lab) startWith(name string, change func(*agent.Config)) {
+// startAgentWith starts an agent with a modified configuration.
+func (l *localFleet) startAgentWith(name string, change func(*agent.Config)) {
 	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	asked, drain := context.WithCancel(ctx)
-	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1), drain: drain}
+	drained, drain := context.WithCancel(ctx)
+	a := &localAgent{conn: l.connect(), stop: stop, done: make(chan error, 1), drain: drain}
 	l.agents[name] = a
-	cfg := agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()}
+	cfg := agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: drained.Done()}
 	change(&cfg)
 	if len(cfg.Observes) == 0 { // measurements of this host mean nothing in virtual time
 		cfg.Proc = filepath.Join(l.dir, "no-proc")
@@ -164,24 +165,24 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 	}()
 }
 
-// await returns the agents when there are n of them.
-func (l *lab) await(n int) []wire.AgentInfo {
+// awaitAgents waits until n agents are listed, and returns them.
+func (l *localFleet) awaitAgents(n int) []wire.AgentInfo {
 	l.t.Helper()
-	for deadline := time.Now().Add(hang); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(10 * time.Millisecond) {
 		agents, err := l.client.Agents(l.t.Context())
 		if err == nil && len(agents) == n {
 			return agents
 		}
 		if time.Now().After(deadline) {
-			l.t.Fatalf("agents are %+v, %v; want %d", agents, err, n)
+			l.t.Fatalf("agents after %v: got %+v, error %v, want %d", waitLimit, agents, err, n)
 		}
 	}
 }
 
-// unqueue removes a run from the queue without a trace.
-func (l *lab) unqueue(run string) {
+// removeFromQueue deletes a run's submission from the queue.
+func (l *localFleet) removeFromQueue(run string) {
 	l.t.Helper()
-	js, err := jetstream.New(l.foreigner())
+	js, err := jetstream.New(l.natsConn())
 	if err == nil {
 		var s jetstream.Stream
 		if s, err = js.Stream(l.t.Context(), "LOCKSTEP_QUEUE"); err == nil {
@@ -193,34 +194,34 @@ func (l *lab) unqueue(run string) {
 	}
 }
 
-// kill ends an agent without its goodbye: its connection is closed first, so that none of its later messages is
-// received.
-func (l *lab) kill(name string) {
+// killAgent ends an agent without its last heartbeat: its connection is closed first, so that none of its later
+// messages is received.
+func (l *localFleet) killAgent(name string) {
 	a := l.agents[name]
 	a.conn.Close()
 	a.stop()
 }
 
-func (l *lab) close() {
+func (l *localFleet) close() {
 	for name, a := range l.agents {
 		a.stop()
 		select {
 		case <-a.done:
-		case <-time.After(hang):
-			l.t.Errorf("agent %s did not stop", name)
+		case <-time.After(waitLimit):
+			l.t.Errorf("agent %s did not stop within %v", name, waitLimit)
 		}
 		a.conn.Close()
 	}
-	if l.stop != nil {
-		l.stop()
+	if l.cancelController != nil {
+		l.cancelController()
 	}
-	l.wg.Wait()
+	l.controllers.Wait()
 	for _, c := range l.conns {
 		c.Close()
 	}
 	l.server.Close()
 	if left, err := os.ReadDir(l.dir); err != nil || len(left) > 0 {
-		l.t.Errorf("agents left %v behind, %v", left, err)
+		l.t.Errorf("files in the folder of the agents: got %v, error %v, want none", left, err)
 	}
 }
 
@@ -232,8 +233,8 @@ func sinceBegin(p controller.Progress) time.Duration {
 	return time.Duration(p.Entry.Snapshot.At - p.Entry.Snapshot.Begin)
 }
 
-// watched is what a follower has received.
-type watched struct {
+// followedRun contains the events of a run, and its directory.
+type followedRun struct {
 	end    wire.End
 	events []controller.Progress
 	root   string
@@ -241,18 +242,18 @@ type watched struct {
 }
 
 // run submits a run and follows it to its end.
-func (l *lab) run(run plan.Run, done []string, watch func(controller.Progress)) watched {
+func (l *localFleet) run(run plan.Run, done []string, watch func(controller.Progress)) followedRun {
 	l.t.Helper()
 	return l.runInto(l.t.TempDir(), run, done, watch)
 }
 
-func (l *lab) runInto(root string, run plan.Run, done []string, watch func(controller.Progress)) watched {
+func (l *localFleet) runInto(root string, run plan.Run, done []string, watch func(controller.Progress)) followedRun {
 	l.t.Helper()
 	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, Done: done}); err != nil {
 		l.t.Fatal(err)
 	}
-	w := watched{root: root, id: run.ID}
-	ctx, cancel := context.WithTimeout(l.t.Context(), hang)
+	w := followedRun{root: root, id: run.ID}
+	ctx, cancel := context.WithTimeout(l.t.Context(), waitLimit)
 	defer cancel()
 	n := 0
 	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {
@@ -278,7 +279,7 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 }
 
 // outcomes returns the received outcomes in order.
-func (w watched) outcomes() (all []plan.Outcome) {
+func (w followedRun) outcomes() (all []plan.Outcome) {
 	for _, p := range w.events {
 		if p.Kind == controller.TaskEnded {
 			all = append(all, p.Outcome)
@@ -287,7 +288,7 @@ func (w watched) outcomes() (all []plan.Outcome) {
 	return all
 }
 
-func (w watched) kinds() string {
+func (w followedRun) kinds() string {
 	var words []string
 	for _, p := range w.events {
 		if p.Kind != liveMetrics {
@@ -297,8 +298,8 @@ func (w watched) kinds() string {
 	return strings.Join(words, " ")
 }
 
-// everything returns the text of all files in the run directory.
-func everything(t testing.TB, root string) string {
+// allText returns the text of all files in the run directory.
+func allText(t testing.TB, root string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
@@ -315,16 +316,16 @@ func everything(t testing.TB, root string) string {
 	return b.String()
 }
 
-var made int // number of runs
-var madeMu sync.Mutex
+var runCount int // number of runs
+var runCountMu sync.Mutex
 
-// aRun returns a run of cells over loopback. Each change modifies a short workload: 4,000 messages in 2 s, confirmed
+// newRun returns a run of cells over loopback. Each change modifies a short workload: 4,000 messages in 2 s, confirmed
 // after 1 ms.
-func aRun(changes ...func(*plan.Cell)) plan.Run {
-	madeMu.Lock()
-	made++
-	id := fmt.Sprintf("run%d", made)
-	madeMu.Unlock()
+func newRun(changes ...func(*plan.Cell)) plan.Run {
+	runCountMu.Lock()
+	runCount++
+	id := fmt.Sprintf("run%d", runCount)
+	runCountMu.Unlock()
 	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "test", Repeat: 1,
 		Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
@@ -337,8 +338,8 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 		w.Drain = plan.Drain{Idle: plan.Duration(500 * time.Millisecond), Timeout: plan.Duration(5 * time.Second)}
 		w.Connect = plan.Duration(2 * time.Second)
 		if !wiretest.Virtual() { // on a busy machine, the count and the last message end each step
-			w.Publishers.Rate, w.Measure, w.Connect = 0, plan.Duration(hang), plan.Duration(hang)
-			w.Drain = plan.Drain{Idle: plan.Duration(hang), Timeout: plan.Duration(hang)}
+			w.Publishers.Rate, w.Measure, w.Connect = 0, plan.Duration(waitLimit), plan.Duration(waitLimit)
+			w.Drain = plan.Drain{Idle: plan.Duration(waitLimit), Timeout: plan.Duration(waitLimit)}
 		}
 		n, _ := json.Marshal(i)
 		options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%s-%d", id, i), "confirmDelay": "1ms"})
@@ -356,8 +357,8 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 	return run
 }
 
-// long makes a cell that lasts until it is stopped.
-func long(c *plan.Cell) {
+// longCell changes a cell to last 20 s.
+func longCell(c *plan.Cell) {
 	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 100
 	c.Workload.Measure = plan.Duration(20 * time.Second)
 }
