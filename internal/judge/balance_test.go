@@ -10,8 +10,8 @@ import (
 	"example.org/lockstep/lockstep/internal/rules"
 )
 
-// dropping delivers 3 of 10 messages at once.
-func dropping(n int, sent time.Duration) (time.Duration, bool) {
+// deliverThreeOfTen delivers 3 of 10 messages at once.
+func deliverThreeOfTen(n int, sent time.Duration) (time.Duration, bool) {
 	return sent + time.Millisecond, n%10 < 3
 }
 
@@ -29,20 +29,20 @@ func TestBalance(t *testing.T) {
 		cut      bool
 		backlog  bool
 	}{
-		{"at once", nil, atOnce, false, false},
-		{"half a second late all the time", nil, after(500 * time.Millisecond), false, false},
+		{"at once", nil, deliverAtOnce, false, false},
+		{"constant delay of 0.5 s", nil, deliverAfter(500 * time.Millisecond), false, false},
 		{"half as fast", nil, slower(2), false, true},
 		{"a tenth slower", nil, slower(1.1), false, true},
 		{"5 % slower", nil, slower(1.05), false, true},
 		{"1 % slower", nil, slower(1.01), false, false},
-		{"nothing comes at all", nil, func(int, time.Duration) (time.Duration, bool) { return 0, false }, true, true},
-		{"one in a hundred is lost, the rest at once", nil, losing, false, false},
-		{"one in ten is lost, the rest at once", nil,
+		{"no deliveries", nil, func(int, time.Duration) (time.Duration, bool) { return 0, false }, true, true},
+		{"one of 100 lost, the others at once", nil, loseOnePercent, false, false},
+		{"one of 10 lost, the others at once", nil,
 			func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false,
 			true},
-		{"a queue that drops its head: 300 of 1,000 are received", nil, dropping, false, true},
+		{"a queue that drops its head: 300 of 1,000 are received", nil, deliverThreeOfTen, false, true},
 		{"a short measurement of such a queue", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) },
-			dropping, false, true},
+			deliverThreeOfTen, false, true},
 		{"1 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(1 / 0.91), false,
 			true},
 		{"1.5 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
@@ -51,14 +51,14 @@ func TestBalance(t *testing.T) {
 			false, true},
 		{"1.5 s, 1 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
 			slower(1.01), false, false},
-		{"1.5 s, half a second late all the time",
+		{"1.5 s, constant delay of 0.5 s",
 			func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
-			after(500 * time.Millisecond), false,
+			deliverAfter(500 * time.Millisecond), false,
 			false},
-		{"one in ten still queued when the drain is cut", nil,
+		{"one of 10 undrained", nil,
 			func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true,
 			true},
-		{"a receiver that stops after 5 s", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
+		{"consumers stop after 5 s", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, sent < 5*time.Second
 		}, true, true},
 		{"a pause of 300 ms in the middle", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
@@ -67,31 +67,31 @@ func TestBalance(t *testing.T) {
 			}
 			return sent + time.Millisecond, true
 		}, false, false},
-		{"messages on the wire of a slow network at the end, without warm-up",
+		{"messages in flight on a slow network at the end",
 			func(w *plan.Workload) { w.Network.Latency = plan.Duration(100 * time.Millisecond) },
-			after(100 * time.Millisecond), false,
+			deliverAfter(100 * time.Millisecond), false,
 			false},
 		{"a short measurement, half as fast", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) },
 			slower(2), false, true},
 		{"a short measurement, at once", func(w *plan.Workload) { w.Measure = plan.Duration(300 * time.Millisecond) },
-			atOnce, false, false},
+			deliverAtOnce, false, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(c.edit)
+			x := newTaskBuilder(c.edit)
 			x.begin = -2 * time.Second
 			x.task.Cell.Guarantees = plan.Guarantees{}
 			x.facts.DrainCut = c.cut
-			x.steady(1000, c.received)
+			x.steadyLoad(1000, c.received)
 			o := x.judge()
-			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
-			flagged(t, o, plan.Backlog, false, "publish.rate", "publish.p99", "lost")
-			if c.backlog && c.name != "nothing comes at all" {
-				na(t, o, "e2e.p99", NABacklog)
-				flagged(t, o, plan.Backlog, true, "e2e.p99")
+			checkFlag(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
+			checkFlag(t, o, plan.Backlog, false, "publish.rate", "publish.p99", "lost")
+			if c.backlog && c.name != "no deliveries" {
+				checkNA(t, o, "e2e.p99", NABacklog)
+				checkFlag(t, o, plan.Backlog, true, "e2e.p99")
 			}
 			if !c.backlog {
-				near(t, o, "e2e.p50", 0.002)
+				checkValue(t, o, "e2e.p50", 0.002)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestBalance(t *testing.T) {
 // TestBurstsAreNoBacklog proves that the saw-tooth of a publisher that sends bursts is no backlog, because its minima
 // do not rise.
 func TestBurstsAreNoBacklog(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) {
+	x := newTaskBuilder(func(w *plan.Workload) {
 		w.Publishers.MaxInFlight, w.Publishers.OnFull = 1000, "pause"
 	})
 	for second := -1; second < 10; second++ {
@@ -109,11 +109,11 @@ func TestBurstsAreNoBacklog(t *testing.T) {
 			x.receive(x.send(at), 0, at+100*time.Millisecond+time.Duration(i)*800*time.Microsecond)
 		}
 	}
-	flagged(t, x.judge(), plan.Backlog, false, "throughput")
+	checkFlag(t, x.judge(), plan.Backlog, false, "throughput")
 }
 
-// A backlog may be of the cell, a subscription or a queue: that of a single flow is detected.
-func TestOneFlowOfMany(t *testing.T) {
+// A backlog of a single subscription or queue is detected.
+func TestBacklogOfOneFlow(t *testing.T) {
 	for _, c := range []struct {
 		of      int
 		gets    float64 // share of its messages that one of the flows delivers
@@ -121,7 +121,7 @@ func TestOneFlowOfMany(t *testing.T) {
 	}{{2, 1, false}, {2, 0.99, false}, {2, 0.97, true}, {10, 0.8, true}, {20, 0.55, true}, {50, 0, true},
 		{50, 1, false}} {
 		for _, queues := range []bool{false, true} {
-			x := newWorld(func(w *plan.Workload) {
+			x := newTaskBuilder(func(w *plan.Workload) {
 				w.Topology.Subscriptions = c.of
 				if queues {
 					w.Topology.Subscriptions, w.Topology.Queues = 1, c.of
@@ -135,16 +135,16 @@ func TestOneFlowOfMany(t *testing.T) {
 				}
 				delivered := slices.Repeat([]int64{1000}, c.of)
 				delivered[c.of-1] = int64(1000 * c.gets)
-				x.second(second, published, delivered)
+				x.addSecond(second, published, delivered)
 			}
 			o := x.judge()
-			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
+			checkFlag(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
 			condition, _ := rules.ParseCondition("!backlog", x.task.Cell.Workload, nil)
 			if holds, _ := condition.Holds(o.Values); holds == c.backlog {
-				t.Errorf("!backlog is %v", holds)
+				t.Errorf("condition !backlog: got %v, want %v", holds, !c.backlog)
 			}
 			if t.Failed() {
-				t.Fatalf("%d flows, queues %v, of which one delivers %.0f %%", c.of, queues, 100*c.gets)
+				t.Fatalf("failed with %d flows, queues %v, one of which delivers %.0f %%", c.of, queues, 100*c.gets)
 			}
 		}
 	}
@@ -154,27 +154,30 @@ func TestOneFlowOfMany(t *testing.T) {
 // messages, are no imbalance, and that a subscription that stops is one.
 func TestFanOutIsBalancedBySubscription(t *testing.T) {
 	for _, stops := range []bool{false, true} {
-		x := newWorld(func(w *plan.Workload) { w.Topology.Subscriptions = 2 })
+		x := newTaskBuilder(func(w *plan.Workload) { w.Topology.Subscriptions = 2 })
 		x.facts.DrainCut = stops
-		x.steady(1000, atOnce)
+		x.steadyLoad(1000, deliverAtOnce)
 		for n := range x.next {
 			if at := time.Duration(n)*time.Millisecond - time.Second; !stops || at < 2*time.Second {
 				x.receive(n, 1, at+time.Millisecond)
 			}
 		}
 		o := x.judge()
-		flagged(t, o, plan.Backlog, stops, "throughput")
+		checkFlag(t, o, plan.Backlog, stops, "throughput")
 		if !stops {
-			near(t, o, "consume.rate", 2000)
+			checkValue(t, o, "consume.rate", 2000)
 		} else if o.Ledger.Undrained != 8000 {
-			t.Errorf("%d undrained, want the 8000 that subscription 1 did not get", o.Ledger.Undrained)
+			t.Errorf("got %d undrained, want 8000: those that subscription 1 did not receive", o.Ledger.Undrained)
 		}
 	}
 }
 
 func TestReturnedMessagesAreNoBacklog(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Mandatory = true })
-	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Mandatory = true })
+	x.steadyLoad(1000, func(n int, sent time.Duration) (time.Duration, bool) {
+		return sent + time.Millisecond,
+			n%4 != 0
+	})
 	for n := uint64(0); n < x.next; n += 4 {
 		x.set(record.SetReturned, 0).Add(n)
 		at := time.Duration(n)*time.Millisecond - time.Second
@@ -182,25 +185,25 @@ func TestReturnedMessagesAreNoBacklog(t *testing.T) {
 		x.rec.Window(int64(at), x.measured(at)).Publish(0, -1)
 	}
 	o := x.judge()
-	flagged(t, o, plan.Backlog, false, "throughput")
+	checkFlag(t, o, plan.Backlog, false, "throughput")
 	if o.Ledger.Unroutable != 2750 || o.Ledger.Lost != 0 {
-		t.Errorf("unroutable %d, lost %d; want 2750 and 0: what came back is not lost", o.Ledger.Unroutable,
+		t.Errorf("got %d unroutable, %d lost, want 2750, 0: returned messages are not lost", o.Ledger.Unroutable,
 			o.Ledger.Lost)
 	}
 }
 
-// TestMessagesOnTheirWayAreNoBacklog proves that messages in flight are no backlog. Without warm-up, a measurement
+// TestMessagesInFlightAreNoBacklog proves that messages in flight are no backlog. Without warm-up, a measurement
 // begins without any and ends with many, so consume rates are lower, but the backlog does not grow.
-func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
+func TestMessagesInFlightAreNoBacklog(t *testing.T) {
 	for _, measure := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
-		x := newWorld(func(w *plan.Workload) {
+		x := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Mode, w.Measure, w.Warmup = "fire-and-forget", plan.Duration(measure), 0
 		})
 		x.begin = 0
-		x.steady(1000, after(150*time.Millisecond))
+		x.steadyLoad(1000, deliverAfter(150*time.Millisecond))
 		o := x.judge()
-		flagged(t, o, plan.Backlog, false, "throughput")
-		near(t, o, "consume.rate", 1000*(1-0.15/measure.Seconds()))
+		checkFlag(t, o, plan.Backlog, false, "throughput")
+		checkValue(t, o, "consume.rate", 1000*(1-0.15/measure.Seconds()))
 	}
 }
 
@@ -210,62 +213,65 @@ func TestBacklogByCount(t *testing.T) {
 		received func(n int, sent time.Duration) (time.Duration, bool)
 		backlog  bool
 	}{
-		"at once": {atOnce, false},
-		"3 of 10": {dropping, true},
+		"at once": {deliverAtOnce, false},
+		"3 of 10": {deliverThreeOfTen, true},
 		"half":    {func(_ int, sent time.Duration) (time.Duration, bool) { return 2 * sent, true }, true},
-		"a fifth less, and deliveries go on in the second in which publishers end": {func(_ int,
+		"a fifth slower, with deliveries in the second in which publishers end": {func(_ int,
 			sent time.Duration) (time.Duration, bool) {
 			return sent * 5 / 4, true
 		}, true},
 		"9 of 10s": {func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 > 0 },
 			true},
 	} {
-		x := newWorld(func(w *plan.Workload) {
+		x := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Count, w.Warmup, w.Measure = 4200, 0, plan.Duration(4200*time.Millisecond)
 		})
 		x.task.Cell.Guarantees, x.begin = plan.Guarantees{}, 0
-		x.steady(1000, c.received)
+		x.steadyLoad(1000, c.received)
 		o := x.judge()
-		flagged(t, o, plan.Backlog, c.backlog, "throughput")
+		checkFlag(t, o, plan.Backlog, c.backlog, "throughput")
 		if name == "half" {
-			na(t, o, "e2e.p50", NABacklog)
-			near(t, o, "consume.rate", 500)
+			checkNA(t, o, "e2e.p50", NABacklog)
+			checkValue(t, o, "consume.rate", 500)
 		}
 		if t.Failed() {
-			t.Fatal(name)
+			t.Fatalf("case %q failed", name)
 		}
 	}
 }
 
 // TestRejectedMessagesAreABacklog proves that a full queue that rejects messages is a backlog.
 func TestRejectedMessagesAreABacklog(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, func(n int, sent time.Duration) (time.Duration, bool) {
+		return sent + time.Millisecond,
+			n%4 != 0
+	})
 	for n := uint64(0); n < x.next; n += 4 {
 		x.set(record.SetRejected, 0).Add(n)
 	}
-	flagged(t, x.judge(), plan.Backlog, true, "throughput")
+	checkFlag(t, x.judge(), plan.Backlog, true, "throughput")
 }
 
 // TestReceivedByAnotherConsumerIsNoBacklog proves that redeliveries to another consumer are no backlog, although more
 // messages are received than sent, and that they do not compensate for missing messages.
 func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 	for name, c := range map[string]struct {
-		missing, again int // of 100
-		backlog        bool
-	}{"again": {0, 10, false}, "missing": {10, 0, true}, "some of both": {10, 5, true}} {
-		x := newWorld(func(w *plan.Workload) { w.Consumers.Threads = 2 })
-		x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		missing, redelivered int // of 100
+		backlog              bool
+	}{"redelivered": {0, 10, false}, "missing": {10, 0, true}, "both": {10, 5, true}} {
+		x := newTaskBuilder(func(w *plan.Workload) { w.Consumers.Threads = 2 })
+		x.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, n%100 >= c.missing
 		})
 		for n := uint64(100); n < 1000; n++ {
-			if n%100 >= uint64(100-c.again) {
-				x.received(n, time.Duration(n)*10*time.Millisecond-990*time.Millisecond, true)
+			if n%100 >= uint64(100-c.redelivered) {
+				x.receiveMeasured(n, time.Duration(n)*10*time.Millisecond-990*time.Millisecond, true)
 			}
 		}
-		flagged(t, x.judge(), plan.Backlog, c.backlog, "throughput")
+		checkFlag(t, x.judge(), plan.Backlog, c.backlog, "throughput")
 		if t.Failed() {
-			t.Fatal(name)
+			t.Fatalf("case %q failed", name)
 		}
 	}
 }
@@ -276,42 +282,42 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 		received func(n int, sent time.Duration) (time.Duration, bool)
 		backlog  bool
 	}{
-		"at once":     {atOnce, false},
-		"20 ms later": {after(20 * time.Millisecond), false},
+		"at once":     {deliverAtOnce, false},
+		"20 ms later": {deliverAfter(20 * time.Millisecond), false},
 		"half as often": {func(_ int, sent time.Duration) (time.Duration, bool) { return max(sent, 2*sent), true },
 			true},
-		"nothing more": {func(_ int, sent time.Duration) (time.Duration, bool) {
+		"stopped": {func(_ int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, sent < 200*time.Millisecond
 		}, true},
 	} {
 		for _, measure := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond,
 			2500 * time.Millisecond} {
-			x := newWorld(func(w *plan.Workload) {
+			x := newTaskBuilder(func(w *plan.Workload) {
 				w.Warmup, w.Measure = plan.Duration(500*time.Millisecond), plan.Duration(measure)
 			})
 			x.task.Cell.Guarantees = plan.Guarantees{}
-			x.steady(1000, c.received)
+			x.steadyLoad(1000, c.received)
 			o := x.judge()
-			flagged(t, o, plan.Backlog, c.backlog, "throughput")
+			checkFlag(t, o, plan.Backlog, c.backlog, "throughput")
 			if t.Failed() {
-				t.Fatal(name, measure)
+				t.Fatalf("case %q failed with a measurement of %v", name, measure)
 			}
 		}
 	}
 }
 
-// TestBacklogWithoutATimeTogether covers an agent that was lost at once, so that there is no second in which all agents
+// TestBacklogWithoutOverlap covers an agent that was lost at once, so that there is no second in which all agents
 // ran.
-func TestBacklogWithoutATimeTogether(t *testing.T) {
+func TestBacklogWithoutOverlap(t *testing.T) {
 	for _, measure := range []time.Duration{time.Second, 10 * time.Second} {
 		for _, late := range []time.Duration{0, 3 * time.Second} {
-			x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(measure) })
-			x.steady(1000, atOnce)
+			x := newTaskBuilder(func(w *plan.Workload) { w.Measure = plan.Duration(measure) })
+			x.steadyLoad(1000, deliverAtOnce)
 			x.facts.Agents[1].Lost = true
 			x.last.Skew = late
 			o := x.judge()
-			verdict(t, o, plan.Unknown, "agent b lost")
-			flagged(t, o, plan.Backlog, false, "throughput")
+			checkVerdict(t, o, plan.Unknown, "agent b lost")
+			checkFlag(t, o, plan.Backlog, false, "throughput")
 		}
 	}
 }

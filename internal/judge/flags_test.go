@@ -11,13 +11,13 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// stationary is a cell with a constant load, except for the given effects.
-type stationary struct {
-	grows  float64 // share of the publish rate that one flow does not deliver
-	falls  float64 // decrease of the rate per second, as a fraction
-	skew   time.Duration
-	bound  time.Duration // of the clocks' difference
-	shares bool          // the agents have one clock
+// loadModel describes a cell with a constant load, except for these disturbances.
+type loadModel struct {
+	undelivered  float64 // share of the publish rate that one flow does not deliver
+	rateDecrease float64 // decrease of the rate per second, as a fraction
+	skew         time.Duration
+	bound        time.Duration // of the clocks' difference
+	oneClock     bool          // the agents have one clock
 }
 
 // outcome simulates a cell of random size. Arrivals are a Poisson process, uniform, or of noisy rate. Messages in
@@ -25,7 +25,7 @@ type stationary struct {
 // Latencies are lognormal, with variation between seconds. In half of the cells, variation between seconds is
 // autocorrelated (AR(1), 0.5). The utilisation of hosts is 75 %, publishers work half of the time, and the simulated
 // network is late by some microseconds.
-func (c stationary) outcome(r *rand.Rand) plan.Outcome {
+func (c loadModel) outcome(r *rand.Rand) plan.Outcome {
 	uniform := func(low, high float64) float64 { return math.Exp(math.Log(low) + r.Float64()*math.Log(high/low)) }
 	poisson := func(mean float64) float64 {
 		if mean > 1000 {
@@ -34,7 +34,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		return poissonCount(r, mean)
 	}
 	rate, measure := uniform(50, 50_000), int(uniform(1, 30))
-	if c != (stationary{}) {
+	if c != (loadModel{}) {
 		measure = 10
 	}
 	subscriptions, queues := 1, 1
@@ -46,7 +46,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	}
 	flows := subscriptions * queues
 	each := rate / float64(queues)
-	x := newWorld(func(w *plan.Workload) {
+	x := newTaskBuilder(func(w *plan.Workload) {
 		w.Measure, w.Topology.Subscriptions, w.Topology.Queues = plan.Duration(time.Duration(measure)*time.Second),
 			subscriptions, queues
 		if w.Publishers.Rate = rate; r.IntN(3) == 0 {
@@ -54,7 +54,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		}
 		w.Network.Latency = plan.Duration(time.Duration(r.IntN(3)) * time.Millisecond)
 	})
-	if !c.shares {
+	if !c.oneClock {
 		x.facts.Agents[1].Clock = "clock-2"
 	}
 	correlation := 0.5 * float64(r.IntN(2))
@@ -67,13 +67,13 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		}
 	}
 	rateNoise, latencyNoise, levelNoise := noisy(), noisy(), noisy()
-	arrivals, way, noise := r.IntN(3), r.IntN(3), uniform(0.002, 0.1)
+	arrivals, levels, noise := r.IntN(3), r.IntN(3), uniform(0.002, 0.1)
 	delay, batch := uniform(0.0005, 0.2), uniform(1, max(2, each/5))
 	level := make([]float64, flows)
 	median, varies, shape := uniform(0.0002, 0.2), uniform(0.005, 0.1), uniform(0.1, 1)
 	for second := -2; second < measure; second++ {
 		published := make([]int64, queues)
-		factor, together, waiting := 1-c.falls*float64(max(0, second)), 1+noise*rateNoise(),
+		factor, together, waiting := 1-c.rateDecrease*float64(max(0, second)), 1+noise*rateNoise(),
 			max(0.1, 1+0.3*levelNoise())
 		for q := range published {
 			switch arrivals {
@@ -88,19 +88,19 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		delivered := make([]int64, flows)
 		for f := range delivered {
 			left := poisson(each * delay * waiting)
-			switch way {
+			switch levels {
 			case 1: // geometric with mean 4
 				left += math.Floor(math.Log(r.Float64()) / math.Log(0.8))
 			case 2:
 				left += math.Floor(batch * r.Float64())
 			}
 			if f == flows-1 {
-				left += c.grows * each * float64(second+3)
+				left += c.undelivered * each * float64(second+3)
 			}
 			delivered[f] = max(0, int64(level[f]+float64(published[f%queues])-left))
 			level[f] += float64(published[f%queues] - delivered[f])
 		}
-		x.second(second, published, delivered)
+		x.addSecond(second, published, delivered)
 		w := x.rec.Window(int64(second)*int64(time.Second), second >= 0)
 		middle := median * (1 + varies*latencyNoise())
 		for i := range 20 {
@@ -125,7 +125,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 			Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64(),
 				HostCPU: 2 + r.Float64(), HostCores: 4, LocalBroker: r.IntN(2) == 0}}
 		part.Busiest = record.PublisherTimes{Active: at, Waited: int64(float64(at) * (0.5 + 0.5*r.Float64()))}
-		if !c.shares && i == 1 {
+		if !c.oneClock && i == 1 {
 			part.Clock = "clock-2"
 			for second := range measure + 1 {
 				part.Clocks = append(part.Clocks, record.ClockSample{At: int64(second) * 1e9, Reference: "clock-1",
@@ -138,8 +138,8 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	return Judge(x.task, x.merge, x.facts)
 }
 
-// raised returns the number of cells per flag in which any value has the flag.
-func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
+// flagCounts returns the number of cells per flag in which any value has the flag.
+func (c loadModel) flagCounts(cells int, seed uint64) map[plan.Flag]int {
 	r, counts := rand.New(rand.NewPCG(seed, 16)), map[plan.Flag]int{}
 	for range cells {
 		var flags []plan.Flag
@@ -159,14 +159,15 @@ func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
 // maximum before the load was proven to be steady: TestNotSteady has the power of this proof.
 func TestFlagsHaveAnErrorBudget(t *testing.T) {
 	const cells = 1000
-	counts := stationary{shares: true}.raised(cells/2, 1)
-	for f, n := range (stationary{}).raised(cells/2, 2) {
+	counts := loadModel{oneClock: true}.flagCounts(cells/2, 1)
+	for f, n := range (loadModel{}).flagCounts(cells/2, 2) {
 		counts[f] += n
 	}
-	t.Logf("flags of %d stationary cells: %v", cells, counts)
+	t.Logf("flags in %d stationary cells: %v", cells, counts)
 	for _, f := range plan.Flags() {
 		if float64(counts[f]) > falseFlags*cells {
-			t.Errorf("%s is raised in %d of %d stationary cells", f, counts[f], cells)
+			t.Errorf("flag %s: got it in %d of %d stationary cells, want at most %v", f, counts[f], cells,
+				falseFlags*cells)
 		}
 	}
 }
@@ -175,14 +176,14 @@ func TestFlagsHaveAnErrorBudget(t *testing.T) {
 // flag.
 func TestFlagsAreRaised(t *testing.T) {
 	const cells = 100
-	for f, planted := range map[plan.Flag]stationary{
-		plan.Backlog:     {grows: 0.2, shares: true},
-		plan.Drifting:    {falls: 0.05, shares: true},
-		plan.Skewed:      {skew: 2500 * time.Millisecond, shares: true},
+	for f, disturbance := range map[plan.Flag]loadModel{
+		plan.Backlog:     {undelivered: 0.2, oneClock: true},
+		plan.Drifting:    {rateDecrease: 0.05, oneClock: true},
+		plan.Skewed:      {skew: 2500 * time.Millisecond, oneClock: true},
 		plan.ClockUnsafe: {bound: time.Second},
 	} {
-		if n := planted.raised(cells, 3)[f]; n < cells*9/10 {
-			t.Errorf("%s is raised in %d of %d cells with %+v", f, n, cells, planted)
+		if n := disturbance.flagCounts(cells, 3)[f]; n < cells*9/10 {
+			t.Errorf("flag %s: got it in %d of %d cells with %+v, want at least 90 %%", f, n, cells, disturbance)
 		}
 	}
 }

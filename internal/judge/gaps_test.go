@@ -10,12 +10,12 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-func gap(owner int, from, to, waited int64) record.Gap {
+func newGap(owner int, from, to, waited int64) record.Gap {
 	return record.Gap{Kind: record.GapConfirm, Owner: owner, From: from, To: to, Waited: waited}
 }
 
-func open(owner int, from, to, waited int64) record.Gap {
-	g := gap(owner, from, to, waited)
+func openGap(owner int, from, to, waited int64) record.Gap {
+	g := newGap(owner, from, to, waited)
 	g.Open = true
 	return g
 }
@@ -26,47 +26,47 @@ func TestOutagesOfAllOwners(t *testing.T) {
 		owners int
 		want   []outage
 	}{
-		"one owner":           {[]record.Gap{gap(0, 10, 50, 10)}, 1, []outage{{10, 50, false}}},
-		"one of two has none": {[]record.Gap{gap(0, 10, 50, 10)}, 2, nil},
-		"overlap": {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2,
+		"one owner":                {[]record.Gap{newGap(0, 10, 50, 10)}, 1, []outage{{10, 50, false}}},
+		"gap of one of two owners": {[]record.Gap{newGap(0, 10, 50, 10)}, 2, nil},
+		"overlap": {[]record.Gap{newGap(0, 10, 50, 10), newGap(1, 20, 60, 20)}, 2,
 			[]outage{{20, 50, false}}},
-		"apart": {[]record.Gap{gap(0, 10, 50, 10), gap(1, 50, 60, 50)}, 2, nil},
-		"something came between": {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)},
+		"no overlap": {[]record.Gap{newGap(0, 10, 50, 10), newGap(1, 50, 60, 50)}, 2, nil},
+		"two successive gaps": {[]record.Gap{newGap(0, 10, 30, 10), newGap(0, 30, 50, 30), newGap(1, 0, 60, 0)},
 			2, []outage{{10, 30, false}, {30, 50, false}}},
-		"one waits later": {[]record.Gap{gap(0, 10, 50, 25)}, 1, []outage{{25, 50, false}}},
-		"the first that waits counts": {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2,
+		"wait begins within the gap": {[]record.Gap{newGap(0, 10, 50, 25)}, 1, []outage{{25, 50, false}}},
+		"first of two waits": {[]record.Gap{newGap(0, 10, 50, 50), newGap(1, 5, 55, 30)}, 2,
 			[]outage{{30, 50, false}}},
-		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2,
+		"wait begins before the overlap": {[]record.Gap{newGap(0, 40, 50, 50), newGap(1, 5, 55, 10)}, 2,
 			[]outage{{40, 50, false}}},
-		"nobody waits": {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 55)}, 2, nil},
-		"open at the end": {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2,
+		"no waits": {[]record.Gap{newGap(0, 10, 50, 50), newGap(1, 5, 55, 55)}, 2, nil},
+		"open at the end": {[]record.Gap{openGap(0, 10, 100, 10), openGap(1, 20, 101, 20)}, 2,
 			[]outage{{20, 100, true}}},
-		"closed while idle": {[]record.Gap{open(0, 10, 100, 100), open(1, 20, 101, 101)}, 2, nil},
-		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1,
+		"closed while idle": {[]record.Gap{openGap(0, 10, 100, 100), openGap(1, 20, 101, 101)}, 2, nil},
+		"with an open gap of no length": {[]record.Gap{newGap(0, 10, 50, 10), openGap(0, 50, 50, 50)}, 1,
 			[]outage{{10, 50, false}}},
 	} {
 		if got := outages(c.gaps, c.owners); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-// pausedBroker is a steady cell of two publishers and two consumers. The broker pauses from 4 s to 5 s.
-func pausedBroker(gaps ...record.Gap) *world {
-	x := newWorld(func(w *plan.Workload) {
+// newPausedBroker is a steady cell of two publishers and two consumers. The broker pauses from 4 s to 5 s.
+func newPausedBroker(gaps ...record.Gap) *taskBuilder {
+	x := newTaskBuilder(func(w *plan.Workload) {
 		w.Publishers.Threads, w.Consumers.Threads = 2, 2
 		w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "rabbit", At: plan.Duration(4 * time.Second),
 			For: plan.Duration(time.Second), On: "all", Share: 1}}
 	})
-	x.steady(100, atOnce)
+	x.steadyLoad(100, deliverAtOnce)
 	x.last.Gaps = gaps
 	f := x.task.Cell.Workload.Faults[0]
 	x.last.Events = []record.Event{{At: 4e9, Kind: record.EventFault, Detail: f.Detail("process 7"), Nanos: 1e9}}
 	return x
 }
 
-// both returns the gaps of two owners of each kind for this period, and those at the end.
-func both(from, to int64) []record.Gap {
+// gapsOfTwoOwners returns a gap of each kind for each of two owners in this period, and their open gaps at the end.
+func gapsOfTwoOwners(from, to int64) []record.Gap {
 	var gaps []record.Gap
 	for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 		for owner := range 2 {
@@ -79,53 +79,53 @@ func both(from, to int64) []record.Gap {
 }
 
 func TestGapsAndRecovery(t *testing.T) {
-	o := pausedBroker(both(3_990e6, 5_250e6)...).judge()
+	o := newPausedBroker(gapsOfTwoOwners(3_990e6, 5_250e6)...).judge()
 	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.delivery": 1.26, "recovery.confirm": 0.25,
 		"recovery.delivery": 0.25} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 1e-9 {
-			t.Errorf("%s is %+v, want %v", name, v, want)
+			t.Errorf("%s: got %+v, want %v", name, v, want)
 		}
 	}
 	if o.Verdict != plan.Valid {
-		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
+		t.Errorf("got verdict %s, want valid: %v", o.Verdict, o.Reasons)
 	}
 
-	o = pausedBroker(both(3_990e6, 4_000e6)...).judge()
+	o = newPausedBroker(gapsOfTwoOwners(3_990e6, 4_000e6)...).judge()
 	for _, name := range []string{"gap.confirm", "gap.delivery", "recovery.confirm", "recovery.delivery"} {
 		if v := o.Values[name]; v.NA != "< 20 ms" && v.NA != "< 60 ms" {
-			t.Errorf("%s is %+v, want it shorter than what is kept", name, v)
+			t.Errorf("%s: got %+v, want below the threshold", name, v)
 		}
 	}
 
-	gaps := both(3_990e6, 4_000e6)
+	gaps := gapsOfTwoOwners(3_990e6, 4_000e6)
 	for i := range gaps {
 		if gaps[i].Open {
 			gaps[i].From, gaps[i].Waited = 4_500e6, 4_500e6
 		}
 	}
-	o = pausedBroker(gaps...).judge()
+	o = newPausedBroker(gaps...).judge()
 	if v := o.Values["gap.delivery"]; math.Abs(v.Number-5.5) > 1e-9 { // to the end of the measurement, not of the drain
-		t.Errorf("gap that never ended is %+v, want the 5.5 s of it that are in the measurement", v)
+		t.Errorf("gap that did not end: got %+v, want 5.5 s: the part in the measurement", v)
 	}
 	if v := o.Values["recovery.confirm"]; v.NA != naNotRecovered {
-		t.Errorf("recovery is %+v, want that there was none", v)
+		t.Errorf("recovery.confirm: got %+v, want %q", v, naNotRecovered)
 	}
 
-	o = pausedBroker(both(3_990e6, 5_250e6)[1:]...).judge()
+	o = newPausedBroker(gapsOfTwoOwners(3_990e6, 5_250e6)[1:]...).judge()
 	if v := o.Values["gap.confirm"]; v.NA != "< 20 ms" { // one of the two had none
-		t.Errorf("gap of one of two publishers is %+v", v)
+		t.Errorf("gap of one of two publishers: got %+v, want below the threshold", v)
 	}
-	o = pausedBroker(both(3_990e6, 5_250e6)[2:]...).judge()
+	o = newPausedBroker(gapsOfTwoOwners(3_990e6, 5_250e6)[2:]...).judge()
 	if v := o.Values["gap.confirm"]; v.NA != naOwnerMissing {
-		t.Errorf("gap without the record of a publisher is %+v", v)
+		t.Errorf("gap without the record of a publisher: got %+v, want %q", v, naOwnerMissing)
 	}
 }
 
 // Publishers whose messages were all confirmed and received before the fault ended have no recovery: neither a time of
 // 0 nor "never".
 func TestNothingToRecover(t *testing.T) {
-	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
-		x := pausedBroker(gap(0, 4_500e6, 4_500e6, 4_500e6))
+	for name, missing := range map[string]bool{"all received": false, "one missing": true} {
+		x := newPausedBroker(newGap(0, 4_500e6, 4_500e6, 4_500e6))
 		x.merge, x.log = record.NewMerged(), record.NewCollector(x.task.Cell.Workload.Measure.D())
 		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastDelivery = x.log.Recorder(),
 			x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
@@ -135,8 +135,8 @@ func TestNothingToRecover(t *testing.T) {
 		}
 		x.last.Gaps = nil
 		for owner := range 2 {
-			x.last.Gaps = append(x.last.Gaps, open(owner, 4_450e6, 12e9, 12e9))
-			delivery := open(owner, 4_450e6, 12e9, 4_450e6)
+			x.last.Gaps = append(x.last.Gaps, openGap(owner, 4_450e6, 12e9, 12e9))
+			delivery := openGap(owner, 4_450e6, 12e9, 4_450e6)
 			delivery.Kind = record.GapDelivery
 			x.last.Gaps = append(x.last.Gaps, delivery)
 		}
@@ -147,7 +147,7 @@ func TestNothingToRecover(t *testing.T) {
 		o := x.judge()
 		for value, why := range want {
 			if v := o.Values[value]; v.NA != why {
-				t.Errorf("%s: %s is %+v, want %q", name, value, v, why)
+				t.Errorf("%s: %s: got %+v, want %q", name, value, v, why)
 			}
 		}
 	}
@@ -155,23 +155,23 @@ func TestNothingToRecover(t *testing.T) {
 
 // Gaps below the threshold of any owner are unknown for all: shorter recorded gaps are not reported.
 func TestGapsBelowTheThreshold(t *testing.T) {
-	gaps := both(3_990e6, 5_250e6)
+	gaps := gapsOfTwoOwners(3_990e6, 5_250e6)
 	gaps[1].Min = 2e9
-	o := pausedBroker(gaps...).judge()
+	o := newPausedBroker(gaps...).judge()
 	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms",
 		"gap.delivery": ""} {
 		if v := o.Values[name]; v.NA != want {
-			t.Errorf("%s is %+v, want %q", name, v, want)
+			t.Errorf("%s: got %+v, want %q", name, v, want)
 		}
 	}
 }
 
 func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
-	x := pausedBroker(both(1, 2)...)
+	x := newPausedBroker(gapsOfTwoOwners(1, 2)...)
 	x.last.Events = nil
 	if o := x.judge(); o.Verdict != plan.Unknown ||
 		!slices.Contains(o.Reasons, "the fault pause rabbit at 4s for 1s did not happen") {
-		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
+		t.Errorf("got verdict %s, want unknown because of the fault: %v", o.Verdict, o.Reasons)
 	}
 }
 
@@ -184,22 +184,22 @@ func TestFaultsBreakNoGuarantee(t *testing.T) {
 		duplicate  bool
 		want       plan.Verdict
 	}{
-		"duplicates behind a cut": {plan.Fault{Kind: plan.FaultCut, On: "all", Share: 1}, true, true,
+		"duplicates after a cut": {plan.Fault{Kind: plan.FaultCut, On: "all", Share: 1}, true, true,
 			plan.Valid},
-		"duplicates behind a stall": {plan.Fault{Kind: plan.FaultStall, On: "all", Share: 1}, true, true,
+		"duplicates after a stall": {plan.Fault{Kind: plan.FaultStall, On: "all", Share: 1}, true, true,
 			plan.Invalid},
-		"transient loss behind a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, false,
+		"transient loss after a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, false,
 			false, plan.Valid},
-		"persistent loss behind a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, true,
+		"persistent loss after a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, true,
 			false, plan.Invalid},
-		"transient loss behind a freeze": {plan.Fault{Kind: plan.FaultPause, Target: "x", On: "all", Share: 1}, false,
+		"transient loss after a pause": {plan.Fault{Kind: plan.FaultPause, Target: "x", On: "all", Share: 1}, false,
 			false, plan.Invalid},
 	} {
-		x := newWorld(func(w *plan.Workload) {
+		x := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Persistent = c.persistent
 			w.Faults = []plan.Fault{c.fault}
 		})
-		x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		x.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, c.duplicate || n != 500
 		})
 		if c.duplicate {
@@ -207,7 +207,7 @@ func TestFaultsBreakNoGuarantee(t *testing.T) {
 		}
 		x.last.Events = []record.Event{{At: 1, Kind: record.EventFault, Detail: c.fault.Detail("done"), Nanos: 1e9}}
 		if o := x.judge(); o.Verdict != c.want {
-			t.Errorf("%s: %s %v, want %s", name, o.Verdict, o.Reasons, c.want)
+			t.Errorf("%s: got verdict %s, want %s: %v", name, o.Verdict, c.want, o.Reasons)
 		}
 	}
 }
@@ -218,8 +218,8 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		clocks bool // the clocks were compared
 		want   float64
-	}{"known": {true, 0.25}, "not known": {false, 0}} {
-		x := pausedBroker(both(3_990e6, 5_250e6)...)
+	}{"clocks compared": {true, 0.25}, "clocks not compared": {false, 0}} {
+		x := newPausedBroker(gapsOfTwoOwners(3_990e6, 5_250e6)...)
 		x.task.Cell.Workload.Measure = plan.Duration(40 * time.Second)
 		events := x.last.Events
 		x.last.Events = nil
@@ -240,10 +240,10 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 		o := x.judge()
 		v := o.Values["recovery.confirm"]
 		if c.clocks && (v.NA != "" || math.Abs(v.Number-c.want) > 1e-9 || math.Abs(v.Bound-300e-6) > 1e-9) {
-			t.Errorf("%s: %+v, want %v s ± 300 µs", name, v, c.want)
+			t.Errorf("%s: recovery.confirm: got %+v, want %v s ± 300 µs", name, v, c.want)
 		}
 		if unsafe := slices.Contains(o.Values["gap.confirm"].Flags, plan.ClockUnsafe); unsafe == c.clocks {
-			t.Errorf("%s: gap.confirm %+v", name, o.Values["gap.confirm"])
+			t.Errorf("%s: gap.confirm: got %+v, want clock-unsafe %v", name, o.Values["gap.confirm"], !c.clocks)
 		}
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// pair is a task of two groups, each recorded like a world of its own: bulk on agents a and b, small on c and d.
-type pair struct {
+// groupPair is a task of two groups, each with its own taskBuilder: bulk on agents a and b, small on c and d.
+type groupPair struct {
 	task        plan.Task
 	facts       Facts
-	bulk, small *world
+	bulk, small *taskBuilder
 }
 
-func newPair() *pair {
-	x := &pair{}
-	x.bulk = newWorld(func(w *plan.Workload) { w.Message.Size = 10_000 })
-	x.small = newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+func newGroupPair() *groupPair {
+	x := &groupPair{}
+	x.bulk = newTaskBuilder(func(w *plan.Workload) { w.Message.Size = 10_000 })
+	x.small = newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.task = x.bulk.task
-	for i, g := range []*world{x.bulk, x.small} {
+	for i, g := range []*taskBuilder{x.bulk, x.small} {
 		w, name := g.task.Cell.Workload, []string{"bulk", "small"}[i]
 		x.task.Cell.Workload.Groups = append(x.task.Cell.Workload.Groups,
 			plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
@@ -40,9 +40,9 @@ func newPair() *pair {
 	return x
 }
 
-func (x *pair) merge() *record.Merged {
+func (x *groupPair) merge() *record.Merged {
 	m := record.NewMerged()
-	for group, g := range map[string]*world{"bulk": x.bulk, "small": x.small} {
+	for group, g := range map[string]*taskBuilder{"bulk": x.bulk, "small": x.small} {
 		s := g.snapshot()
 		s.Group, s.Agent = group, map[string]string{"bulk": "a", "small": "c"}[group]
 		m.Add(s)
@@ -51,27 +51,28 @@ func (x *pair) merge() *record.Merged {
 	return m
 }
 
-func (x *pair) judge() plan.Outcome { return Judge(x.task, x.merge(), x.facts) }
+func (x *groupPair) judge() plan.Outcome { return Judge(x.task, x.merge(), x.facts) }
 
 func TestGroupsAddUp(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, atOnce)
-	x.small.steady(100, atOnce)
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
 	o := x.judge()
 	if o.Verdict != plan.Valid || len(o.Warnings) > 0 {
-		t.Errorf("%s %q %q", o.Verdict, o.Reasons, o.Warnings)
+		t.Errorf("got verdict %s, reasons %q, warnings %q, want valid, no warnings", o.Verdict, o.Reasons, o.Warnings)
 	}
 	bulk, small := o.Groups[0], o.Groups[1]
 	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 ||
 		o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
-		t.Errorf("ledgers %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
+		t.Errorf("ledgers: got bulk %+v, small %+v, cell %+v, want 11,000, 1100, 12,100 sent", bulk.Ledger,
+			small.Ledger, o.Ledger)
 	}
 	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000,
 		"small/publish.rate": 100, "consume.rate": 1100, "throughput": 1100,
 		"sent": 12_100, "small/received": 1100, "small/publish.max": 0.001} {
 		v, has := o.Value(name)
 		if !has || v.NA != "" || math.Abs(v.Number-want) > 0.02*want {
-			t.Errorf("%s is %+v, want %v", name, v, want)
+			t.Errorf("%s: got %+v, want %v", name, v, want)
 		}
 	}
 	// Two populations have no common quantile. A value that no group has is n/a in the cell for the same reason.
@@ -79,13 +80,13 @@ func TestGroupsAddUp(t *testing.T) {
 		"publish.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
 		each := bulk.Values[name].NA == "" && small.Values[name].NA == ""
 		if v := o.Values[name]; v.NA != why || each != (why == naEachGroup) {
-			t.Errorf("the cell's %s is %+v, want %q; both groups have a number: %v", name, v, why, each)
+			t.Errorf("%s of the cell: got %+v, want %q; both groups have a number: %v", name, v, why, each)
 		}
 	}
 	for _, v := range plan.Values() {
 		if _, in := bulk.Values[v.Name]; in {
 			if _, whole := o.Values[v.Name]; !whole {
-				t.Errorf("the cell has no %s, which its groups have", v.Name)
+				t.Errorf("value %s is missing in the cell, but its groups have it", v.Name)
 			}
 		}
 	}
@@ -93,20 +94,21 @@ func TestGroupsAddUp(t *testing.T) {
 
 // TestLossOfOneGroup proves that loss in one group makes the cell invalid, with the group in the reason.
 func TestLossOfOneGroup(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, atOnce)
-	x.small.steady(100, func(n int, at time.Duration) (time.Duration, bool) { return at, n != 500 })
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, func(n int, at time.Duration) (time.Duration, bool) { return at, n != 500 })
 	o := x.judge()
 	if o.Verdict != plan.Invalid || !reflect.DeepEqual(o.Reasons, prefixed("group small: ", o.Groups[1].Reasons)) ||
 		!strings.Contains(o.Reasons[0], "1 message that the broker had confirmed was lost") {
-		t.Errorf("%s because of %q", o.Verdict, o.Reasons)
+		t.Errorf("got verdict %s, reasons %q, want invalid with the group", o.Verdict, o.Reasons)
 	}
 	if o.Groups[0].Verdict != plan.Valid || o.Groups[1].Verdict != plan.Invalid || o.Ledger.Lost != 1 ||
 		o.Groups[0].Ledger.Lost != 0 {
-		t.Errorf("bulk %s, small %s, lost %d", o.Groups[0].Verdict, o.Groups[1].Verdict, o.Ledger.Lost)
+		t.Errorf("got bulk %s, small %s, %d lost, want valid, invalid, 1", o.Groups[0].Verdict, o.Groups[1].Verdict,
+			o.Ledger.Lost)
 	}
 	if v := o.Values["lost"]; v.Number != 1 {
-		t.Errorf("lost %+v", v)
+		t.Errorf("lost: got %+v, want 1", v)
 	}
 }
 
@@ -120,44 +122,44 @@ func prefixed(prefix string, all []string) (out []string) {
 // TestBacklogOfOneGroup proves that a backlog hides the end-to-end latency of its group and of the cell, but not that
 // of the other group.
 func TestBacklogOfOneGroup(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) {
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, func(n int, at time.Duration) (time.Duration, bool) {
 		return at + time.Duration(n)*time.Millisecond/2, true
 	})
-	x.small.steady(100, atOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
 	o := x.judge()
 	for name, backlog := range map[string]bool{"e2e.p99": true, "bulk/e2e.p99": true, "small/e2e.p99": false} {
 		if v, _ := o.Value(name); (v.NA == NABacklog) != backlog || slices.Contains(v.Flags, plan.Backlog) != backlog {
-			t.Errorf("%s is %+v, backlog %v wanted", name, v, backlog)
+			t.Errorf("%s: got %+v, want backlog %v", name, v, backlog)
 		}
 	}
 	if v := o.Values["throughput"]; !slices.Contains(v.Flags, plan.Backlog) {
-		t.Errorf("throughput %+v", v)
+		t.Errorf("throughput: got %+v, want flag backlog", v)
 	}
 }
 
 // TestFlagsOfOneGroup proves that flags of a group are flags of the cell, also for values that each group has
 // separately.
 func TestFlagsOfOneGroup(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, atOnce)
-	x.small.steady(100, atOnce)
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
 	x.small.count(0, record.PortsExhausted, 1)
 	o := x.judge()
 	for name, want := range map[string]bool{"publish.p99": true, "publish.rate": true, "small/publish.p99": true,
 		"bulk/publish.p99": false} {
 		if v, _ := o.Value(name); slices.Contains(v.Flags, plan.ClientBound) != want {
-			t.Errorf("%s is %+v, client-bound %v wanted", name, v, want)
+			t.Errorf("%s: got %+v, want client-bound %v", name, v, want)
 		}
 	}
 	if v := o.Values["publish.p99"]; v.NA != naEachGroup {
-		t.Errorf("the cell's publish.p99 is %+v", v)
+		t.Errorf("publish.p99 of the cell: got %+v, want %q", v, naEachGroup)
 	}
 }
 
-// TestGroupsHaveOneTime proves that summed rates use the seconds in which the agents of all groups ran.
-func TestGroupsHaveOneTime(t *testing.T) {
-	x := newPair()
+// TestGroupsShareTheMeasuredTime proves that summed rates use the seconds in which the agents of all groups ran.
+func TestGroupsShareTheMeasuredTime(t *testing.T) {
+	x := newGroupPair()
 	x.small.last.Skew = 5 * time.Second // 3 s after warm-up
 	for second := range 10 {
 		at := time.Duration(second) * time.Second
@@ -168,54 +170,54 @@ func TestGroupsHaveOneTime(t *testing.T) {
 	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000,
 		"small/publish.rate": 100} {
 		if v, _ := o.Value(name); v.NA != "" || v.Number != want {
-			t.Errorf("%s is %+v, want %v", name, v, want)
+			t.Errorf("%s: got %+v, want %v", name, v, want)
 		}
 	}
 	if o.Measured.D() != 7*time.Second {
-		t.Errorf("rates are per %v, want 7s", o.Measured.D())
+		t.Errorf("time of the rates: got %v, want 7s", o.Measured.D())
 	}
 }
 
 // TestModesOfGroups proves that a value that one group cannot have is only that of the other group.
 func TestModesOfGroups(t *testing.T) {
-	x := newPair()
+	x := newGroupPair()
 	x.task.Cell.Workload.Groups[0].Publishers.Mode, x.bulk.task.Cell.Workload.Publishers.Mode = "fire-and-forget",
 		"fire-and-forget"
-	x.bulk.steady(1000, atOnce)
-	x.small.steady(100, atOnce)
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
 	o := x.judge()
 	if v := o.Values["confirm.rate"]; v.NA != "" || v.Number != 100 {
-		t.Errorf("confirm rate %+v, want small's", v)
+		t.Errorf("confirm.rate: got %+v, want 100: that of small", v)
 	}
 	if v := o.Groups[0].Values["publish.p99"]; v.NA != NAFireAndForget {
-		t.Errorf("bulk's publish p99 %+v", v)
+		t.Errorf("publish.p99 of bulk: got %+v, want %q", v, NAFireAndForget)
 	}
 	if v := o.Values["publish.p99"]; v.NA != "" {
-		t.Errorf("publish p99 %+v, want small's", v)
+		t.Errorf("publish.p99: got %+v, want that of small", v)
 	}
 }
 
 // TestCountsOfGroups proves that rates of groups whose counts end at different times are not summed, but counts are.
 func TestCountsOfGroups(t *testing.T) {
 	for ends, together := range map[time.Duration]bool{time.Second: false, 9900 * time.Millisecond: true} {
-		x := newPair()
+		x := newGroupPair()
 		x.task.Cell.Workload.Groups[0].Publishers.Count, x.bulk.task.Cell.Workload.Publishers.Count = 1000, 1000
 		for n := range 1000 {
 			at := time.Duration(n+1) * ends / 1000
 			x.bulk.receive(x.bulk.send(at), 0, at)
 		}
-		x.small.steady(100, atOnce)
+		x.small.steadyLoad(100, deliverAtOnce)
 		o := x.judge()
 		for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate", "publish.bytes", "throughput"} {
 			if v := o.Values[name]; (v.NA == "") != together || !together && v.NA != naEachGroup {
-				t.Errorf("bulk ends after %v: %s is %+v", ends, name, v)
+				t.Errorf("bulk ends after %v: %s: got %+v, want a number %v", ends, name, v, together)
 			}
 		}
 		if v, want := o.Groups[0].Values["publish.rate"], 1000/ends.Seconds(); math.Abs(v.Number-want) > 0.01*want {
-			t.Errorf("bulk's publish rate is %+v, want %v", v, want)
+			t.Errorf("publish.rate of bulk: got %+v, want %v", v, want)
 		}
 		if v := o.Values["sent"]; v.Number != 2100 {
-			t.Errorf("sent %+v, want 2100", v)
+			t.Errorf("sent: got %+v, want 2100", v)
 		}
 	}
 }
@@ -223,32 +225,32 @@ func TestCountsOfGroups(t *testing.T) {
 // TestLostAgentOfOneGroup proves that messages are unknown only in the lost agent's group. Without any record the
 // verdict is unknown, too.
 func TestLostAgentOfOneGroup(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) { return at, n < 10_000 })
-	x.small.steady(100, atOnce)
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, func(n int, at time.Duration) (time.Duration, bool) { return at, n < 10_000 })
+	x.small.steadyLoad(100, deliverAtOnce)
 	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase, x.facts.Failure = true, plan.PhaseMeasure,
 		"agent b was lost in measure"
 	o := x.judge()
 	if o.Verdict != plan.Unknown || o.Groups[0].Ledger.Unknown != 1000 || o.Groups[1].Ledger.Unknown != 0 {
-		t.Errorf("%s, %+v", o.Verdict, o.Groups)
+		t.Errorf("got verdict %s, groups %+v, want unknown, 1000 unknown in bulk", o.Verdict, o.Groups)
 	}
-	flagged(t, o, plan.Degraded, true, "publish.rate", "start.skew") // start.skew is of the whole cell
+	checkFlag(t, o, plan.Degraded, true, "publish.rate", "start.skew") // start.skew is of the whole cell
 	text := strings.Join(o.Reasons, "; ")
 	if strings.Count(text, "the task failed: agent b was lost") != 1 ||
 		!strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {
-		t.Errorf("reasons %q", o.Reasons)
+		t.Errorf("reasons: got %q, want the failure once, and only group bulk", o.Reasons)
 	}
 	if empty := Judge(x.task, record.NewMerged(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown ||
 		len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
-		t.Errorf("%+v", empty)
+		t.Errorf("without a record: got %+v, want unknown, 1 reason, 2 groups", empty)
 	}
 }
 
 // TestMetricsOfGroups proves that metrics of the whole broker appear once, and metrics of queues per group.
 func TestMetricsOfGroups(t *testing.T) {
-	x := newPair()
-	x.bulk.steady(1000, atOnce)
-	x.small.steady(100, atOnce)
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
 	m := x.merge()
 	for i, group := range []string{"bulk", "small"} {
 		for s := range 10 {
@@ -263,13 +265,13 @@ func TestMetricsOfGroups(t *testing.T) {
 	for name, want := range map[string]float64{"broker.memory.mean": 1000, "bulk/broker.memory.mean": 1000,
 		"bulk/broker.queue_depth.mean": 10, "small/broker.queue_depth.max": 20} {
 		if v, _ := o.Value(name); v.NA != "" || math.Abs(v.Number-want) > 1e-6 {
-			t.Errorf("%s is %+v, want %v", name, v, want)
+			t.Errorf("%s: got %+v, want %v", name, v, want)
 		}
 	}
 	if v := o.Values["broker.queue_depth.mean"]; v.NA != naEachGroup {
-		t.Errorf("the cell's queue depth is %+v", v)
+		t.Errorf("broker.queue_depth.mean of the cell: got %+v, want %q", v, naEachGroup)
 	}
 	if len(o.Warnings) > 0 {
-		t.Errorf("warnings %q", o.Warnings)
+		t.Errorf("warnings: got %q, want none", o.Warnings)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // A measurement of 10 s has two full intervals of 4 s. The last 2 s do not count.
 func TestHighestOfFullIntervals(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
+	x.steadyLoad(100, deliverAtOnce)
 	later := x.log.Recorder()
 	at := func(second int, latency time.Duration, n int) {
 		w := later.Window(int64(time.Duration(second)*time.Second), true)
@@ -24,17 +24,17 @@ func TestHighestOfFullIntervals(t *testing.T) {
 	at(9, time.Second, 1000)       // after the last full interval
 	later.Flush()
 	o := x.judge()
-	near(t, o, "publish.p95.highest", 0.07)
-	near(t, o, "publish.p50.highest", 0.07)
+	checkValue(t, o, "publish.p95.highest", 0.07)
+	checkValue(t, o, "publish.p50.highest", 0.07)
 	if whole := o.Values["publish.p95"].Number; whole < 0.9 {
-		t.Errorf("publish.p95 of the whole is %v, want the second of the tail", whole)
+		t.Errorf("publish.p95 of the whole measurement: got %v, want at least 0.9 s", whole)
 	}
 }
 
 // Messages of a stall that lasts into the drain belong to the measurement, and to its worst interval.
 func TestHighestOfAStallAtTheEnd(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(5 * time.Second) })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Interval = plan.Duration(5 * time.Second) })
+	x.steadyLoad(100, deliverAtOnce)
 	late := x.log.Recorder()
 	w := late.Window(int64(13*time.Second), true)
 	for range 500 {
@@ -42,29 +42,30 @@ func TestHighestOfAStallAtTheEnd(t *testing.T) {
 	}
 	late.Flush()
 	o := x.judge()
-	near(t, o, "publish.p95.highest", 4)
+	checkValue(t, o, "publish.p95.highest", 4)
 	if whole := o.Values["publish.p95"].Number; o.Values["publish.p95.highest"].Number < whole*0.999 {
-		t.Errorf("the highest p95 of intervals that are all of the measurement is below %v, that of the whole", whole)
+		t.Errorf("publish.p95.highest: got %v, want at least %v: publish.p95 of the whole measurement",
+			o.Values["publish.p95.highest"].Number, whole)
 	}
 }
 
 func TestNoFullInterval(t *testing.T) {
-	x := newWorld(nil) // one minute
-	x.steady(100, atOnce)
+	x := newTaskBuilder(nil) // one minute
+	x.steadyLoad(100, deliverAtOnce)
 	o := x.judge()
-	na(t, o, "publish.p95.highest", naNoInterval)
-	x = newWorld(func(w *plan.Workload) {
+	checkNA(t, o, "publish.p95.highest", naNoInterval)
+	x = newTaskBuilder(func(w *plan.Workload) {
 		w.Publishers.Mode, w.Interval = "fire-and-forget",
 			plan.Duration(time.Second)
 	})
-	x.steady(100, atOnce)
-	na(t, x.judge(), "publish.p95.highest", NAFireAndForget)
+	x.steadyLoad(100, deliverAtOnce)
+	checkNA(t, x.judge(), "publish.p95.highest", NAFireAndForget)
 }
 
 // Flags of a latency also apply to its worst interval, which may be the only value in a table.
-func TestHighestCarryTheFlags(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
-	x.steady(100, atOnce)
+func TestHighestQuantilesHaveTheFlags(t *testing.T) {
+	x := newTaskBuilder(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
+	x.steadyLoad(100, deliverAtOnce)
 	x.count(time.Second, record.PortsExhausted, 1)
-	flagged(t, x.judge(), plan.ClientBound, true, "publish.p95", "publish.p95.highest", "e2e.p95.highest")
+	checkFlag(t, x.judge(), plan.ClientBound, true, "publish.p95", "publish.p95.highest", "e2e.p95.highest")
 }

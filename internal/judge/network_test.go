@@ -14,8 +14,8 @@ import (
 // than 5 % and 100 µs.
 func TestAchievedLatency(t *testing.T) {
 	for _, x := range []struct {
-		asked, delay time.Duration // one way
-		off          bool
+		configured, delay time.Duration // one way
+		off               bool
 	}{
 		{time.Millisecond, 40 * time.Microsecond, false},
 		{time.Millisecond, 60 * time.Microsecond, true},
@@ -24,7 +24,7 @@ func TestAchievedLatency(t *testing.T) {
 		{0, 60 * time.Microsecond, true},
 		{0, 0, false},
 	} {
-		w := newWorld(func(w *plan.Workload) { w.Network.Latency = plan.Duration(x.asked) })
+		w := newTaskBuilder(func(w *plan.Workload) { w.Network.Latency = plan.Duration(x.configured) })
 		w.receive(w.send(0), 0, 0)
 		w.sample(record.Publish, time.Millisecond)
 		for range 99 {
@@ -32,17 +32,18 @@ func TestAchievedLatency(t *testing.T) {
 		}
 		w.sample(record.NetworkDelay, 10*time.Millisecond)
 		o := w.judge()
-		p50, want := o.Values["network.latency.p50"], (x.asked + 2*x.delay).Seconds()
+		p50, want := o.Values["network.latency.p50"], (x.configured + 2*x.delay).Seconds()
 		if p50.NA != "" || math.Abs(p50.Number-want) > 0.001*want {
-			t.Errorf("asked for %v, delayed by %v: p50 is %+v, want %v", x.asked, x.delay, p50, want)
+			t.Errorf("latency %v, delay %v: network.latency.p50: got %+v, want %v", x.configured, x.delay, p50, want)
 		}
 		if off := slices.Contains(o.Values["publish.p50"].Flags, plan.LatencyOff); off != x.off {
-			t.Errorf("asked for %v, delayed by %v: flagged %v", x.asked, x.delay, off)
+			t.Errorf("latency %v, delay %v: flag %s: got %v, want %v", x.configured, x.delay, plan.LatencyOff, off,
+				x.off)
 		}
 	}
-	w := newWorld(nil)
+	w := newTaskBuilder(nil)
 	w.receive(w.send(0), 0, 0)
 	if v := w.judge().Values["network.latency.p50"]; v.NA != NANoNetwork {
-		t.Errorf("without a network: %+v", v)
+		t.Errorf("without a network: got %+v, want %q", v, NANoNetwork)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // agents one after the other has that rate, for any number of agents.
 func TestRatesOfTheOverlapByCount(t *testing.T) {
 	for _, agents := range []int{1, 2, 4, 8} {
-		x := newWorld(func(w *plan.Workload) {
+		x := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Mode, w.Warmup = agents, 1000, "confirm-each", 0
 		})
 		for i := range agents {
@@ -26,17 +26,17 @@ func TestRatesOfTheOverlapByCount(t *testing.T) {
 		}
 		o := Judge(x.task, x.merge, x.facts)
 		for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate"} {
-			near(t, o, name, 1000)
+			checkValue(t, o, name, 1000)
 		}
 		if o.Measured.D() != time.Second {
-			t.Errorf("%d agents: measured %v, want the second in which all ran", agents, o.Measured)
+			t.Errorf("%d agents: measured time: got %v, want 1 s: that in which all ran", agents, o.Measured)
 		}
 	}
 }
 
 // Agents that end within 2 % of the time ran together to the end, which is no full second.
 func TestAgentsByCountEndTogether(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 230, 0 })
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 230, 0 })
 	for i, end := range []time.Duration{2270 * time.Millisecond, 2300 * time.Millisecond} {
 		var windows []record.Window
 		for second, n := range []int64{100, 100, 30} {
@@ -49,14 +49,14 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 			LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end + 200*time.Millisecond)})
 	}
 	o := Judge(x.task, x.merge, x.facts)
-	near(t, o, "publish.rate", 460/2.3)
-	near(t, o, "consume.rate", 460/2.5)
+	checkValue(t, o, "publish.rate", 460/2.3)
+	checkValue(t, o, "consume.rate", 460/2.5)
 }
 
 // If agents end in different seconds, one of them in its first, there is no full second in which all ran. Rates are
 // then n/a with a separate reason.
 func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 100, 0 })
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 100, 0 })
 	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
 		w := record.Window{Measured: true, Length: int64(time.Second)}
 		w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
@@ -64,20 +64,20 @@ func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 			LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end)})
 	}
 	o := Judge(x.task, x.merge, x.facts)
-	na(t, o, "publish.rate", NAApart)
-	na(t, o, "consume.bytes", NAApart)
-	na(t, o, "throughput", NAApart)
+	checkNA(t, o, "publish.rate", NAApart)
+	checkNA(t, o, "consume.bytes", NAApart)
+	checkNA(t, o, "throughput", NAApart)
 }
 
 // Every agent starts some microseconds late. Within the cell's limit, that costs no second of the measurement.
 func TestSkewWithinTheLimit(t *testing.T) {
 	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true,
 		21 * time.Millisecond: false} {
-		x := newWorld(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
+		x := newTaskBuilder(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
 		x.last.Skew = late
 		x.count(0, record.Sent, 300)
 		if v := x.judge().Values["publish.rate"]; (v.NA == "") != measured || measured && v.Number != 300 {
-			t.Errorf("%v late: %+v", late, v)
+			t.Errorf("start %v late: publish.rate: got %+v, want measured %v", late, v, measured)
 		}
 	}
 }
@@ -90,13 +90,13 @@ func TestRatesOfTheOverlap(t *testing.T) {
 		measured time.Duration
 		rate     float64
 	}{
-		"all the time":                            {0, 0, 10 * time.Second, 300},
-		"late, within warm-up":                    {1900 * time.Millisecond, 0, 10 * time.Second, 300},
-		"late by 1.2 s of the measurement":        {3200 * time.Millisecond, 0, 8 * time.Second, 300},
-		"lost after 6.5 s: the sixth is not sure": {0, 6500 * time.Millisecond, 5 * time.Second, 300},
-		"late and lost at once":                   {9 * time.Second, 6500 * time.Millisecond, 0, 0},
+		"full time":                        {0, 0, 10 * time.Second, 300},
+		"late, within warm-up":             {1900 * time.Millisecond, 0, 10 * time.Second, 300},
+		"late by 1.2 s of the measurement": {3200 * time.Millisecond, 0, 8 * time.Second, 300},
+		"lost after 6.5 s":                 {0, 6500 * time.Millisecond, 5 * time.Second, 300},
+		"late start after the loss":        {9 * time.Second, 6500 * time.Millisecond, 0, 0},
 	} {
-		x := newWorld(nil)
+		x := newTaskBuilder(nil)
 		x.facts.Agents[1].Lost = c.lost > 0
 		x.last.Skew = c.skew
 		for second := range 10 { // 300 per second while all run, otherwise 100
@@ -112,13 +112,13 @@ func TestRatesOfTheOverlap(t *testing.T) {
 		o := x.judge()
 		if c.rate == 0 {
 			if v := o.Values["publish.rate"]; v.NA != NANotMeasured {
-				t.Errorf("%s: %+v, want it not measured", name, v)
+				t.Errorf("%s: got %+v, want not measured", name, v)
 			}
 			continue
 		}
-		near(t, o, "publish.rate", c.rate)
+		checkValue(t, o, "publish.rate", c.rate)
 		if o.Measured.D() != c.measured {
-			t.Errorf("%s: rates are per %v, want %v", name, o.Measured.D(), c.measured)
+			t.Errorf("%s: measured time: got %v, want %v", name, o.Measured.D(), c.measured)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// seenBy adds ten seconds of an observer's samples of a node.
-func (x *world) seenBy(agent, place, node string, change func(second int, h *record.HostSample)) {
+// addObserver adds ten seconds of an observer's samples of a node.
+func (x *taskBuilder) addObserver(agent, place, node string, change func(second int, h *record.HostSample)) {
 	for second := range 11 {
 		at := int64(second) * int64(time.Second)
 		h := record.HostSample{At: at, Broker: x.task.Cell.Broker.Name, Place: place, Node: node, HasBroker: true,
@@ -22,13 +22,13 @@ func (x *world) seenBy(agent, place, node string, change func(second int, h *rec
 }
 
 func TestObserversOfAClusterAreAddedUp(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.task.Cell.Broker.Name = "observed"
-	x.steady(10, atOnce)
-	x.seenBy("one", "host-1", "port:1", nil)
-	x.seenBy("again", "host-1", "port:1", nil) // the same process
-	x.seenBy("other", "host-1", "port:2", nil) // another process on the same host, with the same network
-	x.seenBy("two", "host-2", "port:1", func(second int, h *record.HostSample) {
+	x.steadyLoad(10, deliverAtOnce)
+	x.addObserver("one", "host-1", "port:1", nil)
+	x.addObserver("second", "host-1", "port:1", nil) // the same process
+	x.addObserver("other", "host-1", "port:2", nil)  // another process on the same host, with the same network
+	x.addObserver("two", "host-2", "port:1", func(second int, h *record.HostSample) {
 		if second == 3 {
 			h.HasBroker = false // restarted
 			h.DiskWrite = 0
@@ -41,40 +41,40 @@ func TestObserversOfAClusterAreAddedUp(t *testing.T) {
 	for name, want := range map[string]float64{"broker.cpu.p50": 3, "broker.rss.max": 30, "broker.disk.write.p50": 300,
 		"broker.disk.write.max": 1100,
 		"broker.disk.read.max":  0, "broker.net.in.mean": 2000, "broker.net.out.max": 4000} {
-		near(t, o, name, want)
+		checkValue(t, o, name, want)
 	}
 	if v := o.Values["agent.cpu"]; v.NA != NANotMeasured {
-		t.Errorf("agent.cpu is %+v: observers are no agents of the load", v)
+		t.Errorf("agent.cpu: got %+v, want not measured: observers generate no load", v)
 	}
 }
 
 func TestMetricsWithoutAnObserver(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.task.Cell.Broker.Name = "observed"
-	x.steady(10, atOnce)
-	x.seenBy("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.NoDisk = "no right" })
+	x.steadyLoad(10, deliverAtOnce)
+	x.addObserver("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.NoDisk = "no right" })
 	o := x.judge()
-	near(t, o, "broker.rss.mean", 10)
+	checkValue(t, o, "broker.rss.mean", 10)
 	if v := o.Values["broker.disk.write.mean"]; v.NA != "no right" {
-		t.Errorf("%+v: want the reason", v)
+		t.Errorf("broker.disk.write.mean: got %+v, want the reason", v)
 	}
 
 	x.facts.Events = []plan.Event{{Agent: "two", Kind: EventNotObserved,
-		Detail: NotObserved("observed", "two", "the agent is away")}}
+		Detail: NotObserved("observed", "two", "the agent is missing")}}
 	o = x.judge()
 	if v := o.Values["broker.rss.mean"]; v.NA != NANotObserved {
-		t.Errorf("%+v: a node that nobody saw is missing", v)
+		t.Errorf("broker.rss.mean with a missing observer: got %+v, want %q", v, NANotObserved)
 	}
 	if n := len(o.Warnings); n == 0 ||
-		o.Warnings[n-1] != "not observed: broker observed by agent two: the agent is away" {
-		t.Errorf("warnings %q do not say what is not observed", o.Warnings)
+		o.Warnings[n-1] != "not observed: broker observed by agent two: the agent is missing" {
+		t.Errorf("warnings: got %q, want the missing observer in the last one", o.Warnings)
 	}
 
-	y := newWorld(nil)
+	y := newTaskBuilder(nil)
 	y.task.Cell.Broker.Name = "observed"
-	y.steady(10, atOnce)
-	y.seenBy("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.HasBroker = false })
+	y.steadyLoad(10, deliverAtOnce)
+	y.addObserver("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.HasBroker = false })
 	if v := y.judge().Values["broker.cpu.mean"]; v.NA != NANotFound {
-		t.Errorf("%+v: the process was not there", v)
+		t.Errorf("broker.cpu.mean without a process: got %+v, want %q", v, NANotFound)
 	}
 }

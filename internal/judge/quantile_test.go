@@ -36,10 +36,11 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 			v := distribution{h, h}.quantile(q.Q)
 			if (v.NA == NAFewSamples) != (c.ms == 0) || v.Over > 0 != c.over ||
 				math.Abs(v.Number*1000-c.ms) > 0.001*c.ms {
-				t.Errorf("%s of %d samples is %+v, want %g ms, a bound: %v", q.Name, c.n, v, c.ms, c.over)
+				t.Errorf("%s of %d samples: got %+v, want %g ms, a bound %v", q.Name, c.n, v, c.ms, c.over)
 			}
 			if sample := time.Duration(h.Quantile(q.Q)).Seconds(); c.over && v.Sample != sample {
-				t.Errorf("%s of %d samples: %g s of the samples, want %g", q.Name, c.n, v.Sample, sample)
+				t.Errorf("%s of %d samples: quantile of the samples: got %g s, want %g s", q.Name, c.n, v.Sample,
+					sample)
 			}
 		}
 	}
@@ -67,12 +68,13 @@ func TestBoundsOfQuantilesCover(t *testing.T) {
 				}
 			}
 			if enough := float64(n)*(1-q.Q) > 9.999; bounds != cells && !enough || bounds > 0 && enough {
-				t.Errorf("%d samples: %s is a bound in %d of %d cells", n, q.Name, bounds, cells)
+				t.Errorf("%d samples: got a bound of %s in %d of %d cells, want in all or none", n, q.Name, bounds,
+					cells)
 			}
 			// 93.2 % is 3.7 standard deviations below 95 %.
 			if bounds > 0 && below < cells*932/1000 {
-				t.Errorf("%d samples: the bound of %s is below the truth in %.1f %%", n, q.Name,
-					100*float64(below)/cells)
+				t.Errorf("%d samples: bound of %s below the ground truth: got %.1f %% of cells, want at least 93.2 %%",
+					n, q.Name, 100*float64(below)/cells)
 			}
 		}
 	}

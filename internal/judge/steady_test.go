@@ -10,22 +10,23 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// warming is a load whose real behaviour is known: rate and latency by time, without noise.
-type warming struct {
+// warmupModel describes a load with a known rate and latency by time, and noise.
+type warmupModel struct {
 	name  string
 	rate  func(t float64) float64 // messages per second
 	delay func(t float64) float64 // seconds; nil: constant
 	noise float64                 // relative standard deviation of rate and latency, independently
 	count bool                    // rates are counts of a Poisson process
 
-	from  int     // the steady part begins here
-	by    int     // nine in ten loads are steady by then
-	found float64 // minimum share of loads that are steady within a minute
-	wrong float64 // maximum share of loads that are steady too early: before a long enough steady part
+	steadyFrom  int     // the steady part begins here
+	steadyBy    int     // nine in ten loads are steady by then
+	minFound    float64 // minimum share of loads that are steady within a minute
+	maxTooEarly float64 // maximum share of loads that are steady too early: before a long enough steady part
 }
 
-// watch checks a load each second for a minute. It returns the time at which it is steady, or 0 and the reason why not.
-func (w warming) watch(random *rand.Rand) (found int, why string) {
+// untilSteady checks a load each second for a minute. It returns the time at which it is steady, or 0 and the reason
+// why not.
+func (w warmupModel) untilSteady(random *rand.Rand) (found int, why string) {
 	var seconds []Second
 	for t := range 60 {
 		at := float64(t) + 0.5
@@ -84,58 +85,66 @@ func step(at, before, after float64) func(float64) float64 {
 // steady.
 func TestNotSteady(t *testing.T) {
 	const loads = 300
-	for _, w := range []warming{
-		{name: "steady", rate: constant(10_000), by: 6, found: 1},
-		{name: "steady, noise of 1 %", rate: constant(10_000), noise: 0.01, by: 12, found: 1},
-		{name: "steady, noise of 10 %", rate: constant(10_000), noise: 0.1, by: 45, found: 0.9},
-		{name: "approach within 3 s", rate: approach(2000, 10_000, 1), noise: 0.01, from: 2, by: 16, found: 1,
-			wrong: 0.05},
-		{name: "approach within 12 s", rate: approach(2000, 10_000, 4), noise: 0.01, from: 10, by: 30, found: 1,
-			wrong: 0.05},
-		{name: "latency falls", rate: constant(10_000), delay: approach(0.1, 0.01, 2), noise: 0.02, from: 5, by: 24,
-			found: 1, wrong: 0.05},
-		{name: "step at once", rate: step(4, 3000, 10_000), noise: 0.005, from: 4, by: 12, found: 1, wrong: 0.01},
-		{name: "1 a second", rate: constant(1), by: 34, found: 1},
-		{name: "1 a second, Poisson", rate: constant(1), count: true, by: 60, found: 0.8},
-		{name: "1000 a second, Poisson", rate: constant(1000), count: true, noise: 0.02, by: 30, found: 0.95},
-		{name: "rises by 1 % a second", rate: linear(0.01), noise: 0.01, from: 60, wrong: 0.05},
-		{name: "rises by 1 % a second, noise of 5 %", rate: linear(0.01), noise: 0.05, from: 60, wrong: 0.05},
-		{name: "rises by 2 % a second, noise of 10 %", rate: linear(0.02), noise: 0.1, from: 60, wrong: 0.05},
-		{name: "falls by 0.8 % a second, noise of 2 %", rate: linear(-0.008), noise: 0.02, from: 60, wrong: 0.05},
-		{name: "latency rises by 2 % a second", rate: constant(10_000),
-			delay: func(t float64) float64 { return 0.01 * math.Exp(t/50) }, noise: 0.05, from: 60, wrong: 0.05},
-		{name: "waves of a half, 4 s", rate: waves(0.5, 4), noise: 0.01, from: 60, wrong: 0.05},
-		{name: "waves of a half, 11 s", rate: waves(0.5, 11), noise: 0.01, from: 60, wrong: 0.05},
-		{name: "small waves, 3 s", rate: waves(0.03, 3), by: 20, found: 1},
-		{name: "nothing", rate: constant(0), from: 60},
+	for _, w := range []warmupModel{
+		{name: "steady", rate: constant(10_000), steadyBy: 6, minFound: 1},
+		{name: "steady, noise of 1 %", rate: constant(10_000), noise: 0.01, steadyBy: 12, minFound: 1},
+		{name: "steady, noise of 10 %", rate: constant(10_000), noise: 0.1, steadyBy: 45, minFound: 0.9},
+		{name: "approach within 3 s", rate: approach(2000, 10_000, 1), noise: 0.01, steadyFrom: 2, steadyBy: 16,
+			minFound: 1, maxTooEarly: 0.05},
+		{name: "approach within 12 s", rate: approach(2000, 10_000, 4), noise: 0.01, steadyFrom: 10, steadyBy: 30,
+			minFound: 1, maxTooEarly: 0.05},
+		{name: "latency falls", rate: constant(10_000), delay: approach(0.1, 0.01, 2), noise: 0.02, steadyFrom: 5,
+			steadyBy: 24, minFound: 1, maxTooEarly: 0.05},
+		{name: "step at once", rate: step(4, 3000, 10_000), noise: 0.005, steadyFrom: 4, steadyBy: 12, minFound: 1,
+			maxTooEarly: 0.01},
+		{name: "1 per second", rate: constant(1), steadyBy: 34, minFound: 1},
+		{name: "1 per second, Poisson", rate: constant(1), count: true, steadyBy: 60, minFound: 0.8},
+		{name: "1000 per second, Poisson", rate: constant(1000), count: true, noise: 0.02, steadyBy: 30,
+			minFound: 0.95},
+		{name: "rises by 1 % per second", rate: linear(0.01), noise: 0.01, steadyFrom: 60, maxTooEarly: 0.05},
+		{name: "rises by 1 % per second, noise of 5 %", rate: linear(0.01), noise: 0.05, steadyFrom: 60,
+			maxTooEarly: 0.05},
+		{name: "rises by 2 % per second, noise of 10 %", rate: linear(0.02), noise: 0.1, steadyFrom: 60,
+			maxTooEarly: 0.05},
+		{name: "falls by 0.8 % per second, noise of 2 %", rate: linear(-0.008), noise: 0.02, steadyFrom: 60,
+			maxTooEarly: 0.05},
+		{name: "latency rises by 2 % per second", rate: constant(10_000),
+			delay: func(t float64) float64 { return 0.01 * math.Exp(t/50) }, noise: 0.05, steadyFrom: 60,
+			maxTooEarly: 0.05},
+		{name: "waves of 50 %, 4 s", rate: waves(0.5, 4), noise: 0.01, steadyFrom: 60, maxTooEarly: 0.05},
+		{name: "waves of 50 %, 11 s", rate: waves(0.5, 11), noise: 0.01, steadyFrom: 60, maxTooEarly: 0.05},
+		{name: "small waves, 3 s", rate: waves(0.03, 3), steadyBy: 20, minFound: 1},
+		{name: "nothing", rate: constant(0), steadyFrom: 60},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			var some, early, slow float64
 			for i := range uint64(loads) {
-				found, why := w.watch(rand.New(rand.NewPCG(i, 1)))
+				found, why := w.untilSteady(rand.New(rand.NewPCG(i, 1)))
 				if found == 0 {
 					if why == "" {
-						t.Fatal("not steady without a reason")
+						t.Fatal("NotSteady: got not steady without a reason")
 					}
 					continue
 				}
-				if found < w.from+minSteady {
+				if found < w.steadyFrom+minSteady {
 					early++
 				}
 				some++
-				if found > w.by {
+				if found > w.steadyBy {
 					slow++
 				}
 			}
-			t.Logf("steady %.3f, too early %.3f, slow %.3f", some/loads, early/loads, slow/loads)
-			if some/loads < w.found {
-				t.Errorf("%.3f of the loads are found steady, want %.2f", some/loads, w.found)
+			t.Logf("shares of loads: steady %.3f, too early %.3f, late %.3f", some/loads, early/loads, slow/loads)
+			if some/loads < w.minFound {
+				t.Errorf("share of steady loads: got %.3f, want at least %.2f", some/loads, w.minFound)
 			}
-			if early/loads > w.wrong {
-				t.Errorf("%.3f of the loads are called steady before they are, want %.2f at most", early/loads, w.wrong)
+			if early/loads > w.maxTooEarly {
+				t.Errorf("share of loads that are steady too early: got %.3f, want at most %.2f", early/loads,
+					w.maxTooEarly)
 			}
 			if slow/loads > 0.1 {
-				t.Errorf("%.3f are called steady only after %d seconds", slow/loads, w.by)
+				t.Errorf("share of loads that are steady only after %d s: got %.3f, want at most 0.1", w.steadyBy,
+					slow/loads)
 			}
 		})
 	}
@@ -148,20 +157,20 @@ func TestSteadyWithoutDeliveries(t *testing.T) {
 		seconds = append(seconds, Second{Sent: 1000})
 	}
 	if why := NotSteady(seconds, false, true); why != "" {
-		t.Errorf("not steady: %s", why)
+		t.Errorf("only a publish rate: got not steady because of %q, want steady", why)
 	}
 	if NotSteady(seconds, true, true) == "" {
-		t.Error("steady, and nothing was confirmed")
+		t.Error("without confirms that are required: got steady, want not steady")
 	}
 	seconds[9].Received, seconds[9].Samples, seconds[9].Latency = 1000, 1000, 0.01
 	if NotSteady(seconds, false, true) == "" {
-		t.Error("steady, and receiving has just begun")
+		t.Error("with deliveries only in the last second: got steady, want not steady")
 	}
 }
 
 // The reason why a load is not steady contains metrics that can be checked.
 func TestReasonsOfAnUnsteadyLoad(t *testing.T) {
-	for want, w := range map[string]warming{
+	for want, w := range map[string]warmupModel{
 		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
 		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up, and the limit is 5 % in 10 s": {rate: linear(0.015)},
 		"median of publish latency changed by +7 % ± 0 in the last 5 s of warm-up, and the limit is 10 % in 10 s": {
@@ -170,7 +179,7 @@ func TestReasonsOfAnUnsteadyLoad(t *testing.T) {
 		// Four seconds of a wave are at ± 0.35/√2.
 		"publish rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
 	} {
-		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {
+		if _, why := w.untilSteady(rand.New(rand.NewPCG(1, 1))); why != want {
 			t.Errorf("got %q, want %q", why, want)
 		}
 	}
@@ -196,8 +205,8 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
 		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond ||
 			o.Values["publish.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
-			t.Errorf("cut %v (%+v), measured %v, publish rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured,
-				o.Values["publish.rate"])
+			t.Errorf("got cut %v (%+v), measured %v, publish.rate %+v, want 5 s, 2.5 s, 1000", o.Cut,
+				o.Values["warmup.cut"], o.Measured, o.Values["publish.rate"])
 		}
 	}
 }
@@ -222,7 +231,7 @@ func TestDrift(t *testing.T) {
 		"with a fault":       {0.08, 0, 10, func(w *plan.Workload) { w.Faults = []plan.Fault{{}} }, false},
 		"by count":           {0.08, 0, 10, func(w *plan.Workload) { w.Publishers.Count = 1 }, true},
 	} {
-		x := newWorld(func(w *plan.Workload) {
+		x := newTaskBuilder(func(w *plan.Workload) {
 			w.Measure = plan.Duration(time.Duration(c.seconds) * time.Second)
 			if c.edit != nil {
 				c.edit(w)
@@ -230,16 +239,16 @@ func TestDrift(t *testing.T) {
 		})
 		for second := -2; second < c.seconds; second++ {
 			n := int64(2000 * (1 - c.falls*float64(max(0, second))))
-			x.second(second, []int64{n}, []int64{n})
+			x.addSecond(second, []int64{n}, []int64{n})
 			latency := 10e6 * (1 + c.rises*float64(max(0, second)))
 			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Publish, int64(latency),
 				uint64(n))
 		}
 		o := x.judge()
-		flagged(t, o, plan.Drifting, c.drifts, "publish.rate", "consume.rate", "publish.p99")
-		warned(t, o, c.drifts, "drifting: ")
+		checkFlag(t, o, plan.Drifting, c.drifts, "publish.rate", "consume.rate", "publish.p99")
+		checkWarnings(t, o, c.drifts, "drifting: ")
 		if t.Failed() {
-			t.Fatal(name, o.Warnings)
+			t.Fatalf("case %q failed; warnings %q", name, o.Warnings)
 		}
 	}
 }

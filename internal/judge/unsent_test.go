@@ -11,8 +11,8 @@ import (
 // One of 1,000 messages is unsent, after a millisecond. Quantiles that it cannot change are exact, the others are
 // bounds.
 func TestUnsentMessagesBoundQuantiles(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steadyLoad(100, deliverAtOnce)
 	for i := range 999 {
 		x.sample(record.PublishIntended, time.Duration(i+1)*time.Millisecond)
 	}
@@ -22,19 +22,19 @@ func TestUnsentMessagesBoundQuantiles(t *testing.T) {
 	for name, want := range map[string]uint64{"publish.intended.p50": 0, "publish.intended.p99": 0,
 		"publish.intended.max": 1, "e2e.p50": 0, "e2e.max": 1, "publish.max": 0} {
 		if v := o.Values[name]; v.NA != "" || v.Over != want {
-			t.Errorf("%s is %+v, want a bound by %d messages", name, v, want)
+			t.Errorf("%s: got %+v, want a bound by %d messages", name, v, want)
 		}
 	}
 	if n := o.Values["unsent"].Number; n != 1 {
-		t.Errorf("%v unsent, want 1", n)
+		t.Errorf("unsent: got %v, want 1", n)
 	}
 }
 
 // Messages that failed, for example because the driver gave up before the end of the drain, have no confirm. The time
 // until the failure is a lower bound of their latency.
 func TestFailedMessagesBoundTheIntendedLatency(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steadyLoad(100, deliverAtOnce)
 	for range 900 {
 		x.sample(record.PublishIntended, time.Millisecond)
 	}
@@ -44,20 +44,20 @@ func TestFailedMessagesBoundTheIntendedLatency(t *testing.T) {
 	}
 	o := x.judge()
 	if v := o.Values["publish.intended.p50"]; v.Over != 0 || v.Number > 0.0011 {
-		t.Errorf("the median is %+v, want 1 ms", v)
+		t.Errorf("publish.intended.p50: got %+v, want 1 ms", v)
 	}
 	if v := o.Values["publish.intended.p95"]; v.Over != 100 || v.Number < 29.9 || v.Number > 30.1 {
-		t.Errorf("p95 is %+v, want more than 30 s by 100 messages", v)
+		t.Errorf("publish.intended.p95: got %+v, want a bound of 30 s by 100 messages", v)
 	}
 	if v := o.Values["e2e.p95"]; v.Over != 0 {
-		t.Errorf("p95 of the end-to-end latency is %+v; a message that failed may have been received", v)
+		t.Errorf("e2e.p95: got %+v, want no bound: failed messages may have been received", v)
 	}
 }
 
 // A rejected message has a response, so it bounds no latency.
 func TestRejectedMessagesBoundNoLatency(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steadyLoad(100, deliverAtOnce)
 	x.count(0, record.Rejected, 40)
 	for i := range 2000 {
 		if i < 1960 {
@@ -69,14 +69,14 @@ func TestRejectedMessagesBoundNoLatency(t *testing.T) {
 	o := x.judge()
 	for _, name := range []string{"publish.intended.p50", "publish.intended.p95", "publish.intended.p99"} {
 		if v := o.Values[name]; v.NA != "" || v.Over != 0 || v.Number < 0.00199 || v.Number > 0.00201 {
-			t.Errorf("%s is %+v, want 2 ms", name, v)
+			t.Errorf("%s: got %+v, want 2 ms", name, v)
 		}
 	}
 }
 
 // Failed messages also count in the highest quantiles of intervals, for every latency.
 func TestIntervalsHaveEverySeries(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second) })
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second) })
 	x.sample(record.PublishIntended, time.Millisecond)
 	x.sample(record.Unanswered, time.Second)
 	x.sample(record.UnsentAge, 2*time.Second)
@@ -90,15 +90,15 @@ func TestIntervalsHaveEverySeries(t *testing.T) {
 			n += d.hist.Count() - d.answered.Count()
 		}
 		if n != unanswered {
-			t.Errorf("%s: %d messages without an answer in the intervals, want %d", series, n, unanswered)
+			t.Errorf("%s: unanswered messages in the intervals: got %d, want %d", series, n, unanswered)
 		}
 	}
 }
 
 // A tenth is unsent after 5 s each: quantiles above 90 % are at least that.
 func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
-	x.steady(100, atOnce)
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steadyLoad(100, deliverAtOnce)
 	for i := range 1000 {
 		if i < 900 {
 			x.sample(record.PublishIntended, time.Millisecond)
@@ -109,10 +109,10 @@ func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 	}
 	o := x.judge()
 	if v := o.Values["publish.intended.p50"]; v.Over != 0 || v.Number > 0.0011 {
-		t.Errorf("the median is %+v, want 1 ms", v)
+		t.Errorf("publish.intended.p50: got %+v, want 1 ms", v)
 	}
 	if v := o.Values["publish.intended.p99"]; v.Over != 100 || v.Number < 4.99 || v.Number > 5.01 {
-		t.Errorf("p99 is %+v, want more than 5 s by 100 messages", v)
+		t.Errorf("publish.intended.p99: got %+v, want a bound of 5 s by 100 messages", v)
 	}
 }
 
@@ -131,33 +131,33 @@ func TestUndrainedMessagesBoundTheLatency(t *testing.T) {
 		{"undrained in warm-up", func(n int, sent time.Duration) bool { return n < 30 }, true, 30, 0},
 		{"all delivered", func(int, time.Duration) bool { return false }, true, 0, 0},
 	} {
-		w := newWorld(func(w *plan.Workload) {
+		w := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Rate, w.Drain.Timeout = 100, plan.Duration(20*time.Second)
 		})
 		w.facts.DrainCut = x.timedOut
-		w.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		w.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, !x.missing(n, sent)
 		})
 		o := w.judge()
 		if o.Ledger.Undrained != x.undrained {
-			t.Errorf("%s: %d undrained, want %d", x.name, o.Ledger.Undrained, x.undrained)
+			t.Errorf("%s: got %d undrained, want %d", x.name, o.Ledger.Undrained, x.undrained)
 		}
 		if v := o.Values["e2e.p50"]; v.NA != "" || v.Over != 0 || v.Number > 0.0021 {
-			t.Errorf("%s: the median is %+v, want 2 ms", x.name, v)
+			t.Errorf("%s: e2e.p50: got %+v, want 2 ms", x.name, v)
 		}
 		if v := o.Values["e2e.max"]; v.NA != "" || v.Over != x.over || (x.over > 0) != (v.Number > 19.9) {
-			t.Errorf("%s: the maximum is %+v, want a bound of 20 s by %d messages", x.name, v, x.over)
+			t.Errorf("%s: e2e.max: got %+v, want a bound of 20 s by %d messages", x.name, v, x.over)
 		}
 	}
 }
 
 // Undrained messages belong to the last interval of the measurement.
 func TestUndrainedMessagesAreInTheLastInterval(t *testing.T) {
-	w := newWorld(func(w *plan.Workload) {
+	w := newTaskBuilder(func(w *plan.Workload) {
 		w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second)
 	})
 	w.facts.DrainCut = true
-	w.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+	w.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 		return sent + time.Millisecond, sent < 5*time.Second || n%100 < 40
 	})
 	w.merge.Add(w.snapshot())
@@ -167,6 +167,6 @@ func TestUndrainedMessagesAreInTheLastInterval(t *testing.T) {
 		unanswered = append(unanswered, d.hist.Count()-d.answered.Count())
 	}
 	if len(unanswered) == 0 || unanswered[len(unanswered)-1] != 300 {
-		t.Errorf("messages without an answer in the intervals: %v, want 300 in the last one", unanswered)
+		t.Errorf("unanswered messages in the intervals: got %v, want 300 in the last one", unanswered)
 	}
 }

@@ -11,68 +11,74 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// losing loses every 100th message: 110 of 11,000.
-func losing(n int, sent time.Duration) (time.Duration, bool) {
+// loseOnePercent loses every 100th message: 110 of 11,000.
+func loseOnePercent(n int, sent time.Duration) (time.Duration, bool) {
 	return sent + time.Millisecond, n%100 != 0
 }
 
 func TestBrokenGuarantees(t *testing.T) {
 	cases := []struct {
 		name      string
-		happens   func(*world)
+		happens   func(*taskBuilder)
 		guarantee plan.Guarantees
 		reason    string
 	}{
-		{"a confirmed message is lost", func(x *world) { x.steady(1000, losing) },
+		{"confirmed messages are lost", func(x *taskBuilder) { x.steadyLoad(1000, loseOnePercent) },
 			plan.Guarantees{ConfirmedKept: true}, "110 messages that the broker had confirmed were lost"},
-		{"a message is lost on a whole link", func(x *world) { x.steady(1000, losing) },
+		{"messages are lost without a broken link", func(x *taskBuilder) { x.steadyLoad(1000, loseOnePercent) },
 			plan.Guarantees{SentKept: true}, "110 messages were lost although no link broke"},
-		{"a message comes twice", func(x *world) { x.steady(1000, atOnce); x.receive(7, 0, time.Second) },
-			plan.Guarantees{NoDuplicates: true}, "1 message was received again although no link broke"},
-		{"a message comes late", func(x *world) { x.steady(1000, atOnce); x.count(0, record.Reordered, 3) },
-			plan.Guarantees{Ordered: true}, "3 messages were received after a later one"},
+		{"a message is received twice", func(x *taskBuilder) {
+			x.steadyLoad(1000, deliverAtOnce)
+			x.receive(7, 0,
+				time.Second)
+		}, plan.Guarantees{NoDuplicates: true}, "1 message was received again although no link broke"},
+		{"messages are received out of order", func(x *taskBuilder) {
+			x.steadyLoad(1000, deliverAtOnce)
+			x.count(0,
+				record.Reordered, 3)
+		}, plan.Guarantees{Ordered: true}, "3 messages were received after a later one"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			guaranteed := newWorld(nil)
+			guaranteed := newTaskBuilder(nil)
 			guaranteed.task.Cell.Guarantees = c.guarantee
 			c.happens(guaranteed)
-			verdict(t, guaranteed.judge(), plan.Invalid, c.reason)
+			checkVerdict(t, guaranteed.judge(), plan.Invalid, c.reason)
 
-			unguaranteed := newWorld(nil)
+			unguaranteed := newTaskBuilder(nil)
 			unguaranteed.task.Cell.Guarantees = plan.Guarantees{}
 			c.happens(unguaranteed)
-			verdict(t, unguaranteed.judge(), plan.Valid, "")
+			checkVerdict(t, unguaranteed.judge(), plan.Valid, "")
 		})
 	}
 }
 
 // TestBrokenLinks proves that a broken link excuses only guarantees that hold for unbroken links.
 func TestBrokenLinks(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
-	x.steady(1000, losing)
+	x.steadyLoad(1000, loseOnePercent)
 	x.receive(7, 0, time.Second)
 	x.count(time.Second, record.Reconnects, 1)
 	o := x.judge()
-	verdict(t, o, plan.Valid, "")
-	near(t, o, "lost", 110)
-	near(t, o, "duplicated", 1)
-	near(t, o, "reconnects", 1)
+	checkVerdict(t, o, plan.Valid, "")
+	checkValue(t, o, "lost", 110)
+	checkValue(t, o, "duplicated", 1)
+	checkValue(t, o, "reconnects", 1)
 
-	x = newWorld(nil)
-	x.steady(1000, losing)
+	x = newTaskBuilder(nil)
+	x.steadyLoad(1000, loseOnePercent)
 	x.count(time.Second, record.Reconnects, 1)
-	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirms are final
+	checkVerdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirms are final
 }
 
 // TestLinkLostPermanentlyBreaksNoGuarantee covers a link that was never opened again, so that there is no reconnect.
 func TestLinkLostPermanentlyBreaksNoGuarantee(t *testing.T) {
 	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9},
 		{Kind: "notice"}} {
-		x := newWorld(nil)
+		x := newTaskBuilder(nil)
 		x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
-		x.steady(1000, losing)
+		x.steadyLoad(1000, loseOnePercent)
 		x.receive(7, 0, time.Second)
 		x.last.Events = []record.Event{e}
 		want, reason := plan.Valid, ""
@@ -80,16 +86,16 @@ func TestLinkLostPermanentlyBreaksNoGuarantee(t *testing.T) {
 			want, reason = plan.Invalid, "although no link broke"
 		}
 		o := x.judge()
-		verdict(t, o, want, reason)
-		warned(t, o, e.Kind == record.EventGap, "not opened again: 1")
+		checkVerdict(t, o, want, reason)
+		checkWarnings(t, o, e.Kind == record.EventGap, "not opened again: 1")
 	}
 }
 
 // TestEventsOfBrokenLinksAreLimited breaks links 4,000 times at each of two agents. The outcome has one event with the
 // number of the others, and its values are those of the whole record, also when the task is judged again.
 func TestEventsOfBrokenLinksAreLimited(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, deliverAtOnce)
 	for _, agent := range []string{"a", "b"} {
 		s := record.Snapshot{Task: x.task.ID, Agent: agent, Seq: 1000}
 		for i := range 4000 {
@@ -100,7 +106,7 @@ func TestEventsOfBrokenLinksAreLimited(t *testing.T) {
 		x.merge.Add(s)
 	}
 	o := x.judge()
-	near(t, o, "gap.longest", 3.999)
+	checkValue(t, o, "gap.longest", 3.999)
 	var more []string
 	kinds := map[string]int{}
 	for _, e := range o.Events {
@@ -110,48 +116,48 @@ func TestEventsOfBrokenLinksAreLimited(t *testing.T) {
 		}
 	}
 	if n := kinds["closed"] + kinds["gap"]; n != maxLinkEvents+2 || kinds["fault"] != 2 {
-		t.Errorf("%d events of broken links, %d of faults; want %d and 2", n, kinds["fault"], maxLinkEvents+2)
+		t.Errorf("got %d events of broken links, %d of faults, want %d, 2", n, kinds["fault"], maxLinkEvents+2)
 	}
 	if want := []string{"a: 7000 more events of broken links: the record contains them",
 		"b: 7000 more events of broken links: the record contains them"}; !slices.Equal(more, want) {
-		t.Errorf("the events are %q, want %q", more, want)
+		t.Errorf("events that count the others: got %q, want %q", more, want)
 	}
 	if again := Again(x.task, x.merge, o); !reflect.DeepEqual(again.Values, o.Values) || !reflect.DeepEqual(again.Events, o.Events) {
-		t.Errorf("judged again, the outcome has %d events instead of %d, or other values", len(again.Events), len(o.Events))
+		t.Errorf("new judgement: got %d events, want %d, and the same values", len(again.Events), len(o.Events))
 	}
 }
 
 func TestCorruptIsInvalidWithoutAnyGuarantee(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.task.Cell.Guarantees = plan.Guarantees{}
-	x.steady(100, atOnce)
+	x.steadyLoad(100, deliverAtOnce)
 	x.count(0, record.Corrupt, 1)
-	verdict(t, x.judge(), plan.Invalid, "1 message was received corrupt")
+	checkVerdict(t, x.judge(), plan.Invalid, "1 message was received corrupt")
 }
 
 func TestForeignIsAWarning(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(100, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(100, deliverAtOnce)
 	x.count(0, record.Foreign, 2)
 	o := x.judge()
-	verdict(t, o, plan.Valid, "")
-	warned(t, o, true, "2 messages of another task were received")
+	checkVerdict(t, o, plan.Valid, "")
+	checkWarnings(t, o, true, "2 messages of another task were received")
 }
 
 func TestUndrainedIsNotLost(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, losing)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, loseOnePercent)
 	x.facts.DrainCut = true
 	o := x.judge()
-	verdict(t, o, plan.Valid, "") // they may still have arrived
-	near(t, o, "undrained", 110)
-	na(t, o, "lost", NAUndrained)
-	warned(t, o, true, "110 messages")
+	checkVerdict(t, o, plan.Valid, "") // undrained messages may not be lost
+	checkValue(t, o, "undrained", 110)
+	checkNA(t, o, "lost", NAUndrained)
+	checkWarnings(t, o, true, "110 messages")
 }
 
 func TestRejectedIsNotLost(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, deliverAtOnce)
 	for range 5 { // sent and rejected
 		x.set(record.SetSent, 0).Add(x.next)
 		x.set(record.SetRejected, 0).Add(x.next)
@@ -160,63 +166,63 @@ func TestRejectedIsNotLost(t *testing.T) {
 		x.next++
 	}
 	o := x.judge()
-	verdict(t, o, plan.Valid, "")
-	near(t, o, "rejected", 5)
-	near(t, o, "lost", 0)
+	checkVerdict(t, o, plan.Valid, "")
+	checkValue(t, o, "rejected", 5)
+	checkValue(t, o, "lost", 0)
 }
 
 func TestLostAgentDegradesAllValues(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, losing)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, loseOnePercent)
 	x.receive(7, 0, time.Second) // redelivered after the loss of the consumer
 	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
 	o := x.judge()
-	verdict(t, o, plan.Unknown, "agent b lost in phase measure; at least 110 messages unknown")
-	near(t, o, "unknown", 110)
-	near(t, o, "lost", 0)
+	checkVerdict(t, o, plan.Unknown, "agent b lost in phase measure; at least 110 messages unknown")
+	checkValue(t, o, "unknown", 110)
+	checkValue(t, o, "lost", 0)
 	for _, v := range plan.Values() {
-		flagged(t, o, plan.Degraded, true, v.Name)
+		checkFlag(t, o, plan.Degraded, true, v.Name)
 	}
 }
 
-// Without missing messages, nothing is said about messages: the number that the lost agent had is unknown.
+// Without missing messages, the reasons do not mention messages: the number that the lost agent had is unknown.
 func TestLostAgentWithoutMissingMessages(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, deliverAtOnce)
 	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
 	o := x.judge()
 	if got := strings.Join(o.Reasons, "\n"); o.Verdict != plan.Unknown || got != "agent b lost in phase measure" {
-		t.Errorf("%s: %s", o.Verdict, got)
+		t.Errorf("got verdict %s, reasons %q, want unknown, only the lost agent", o.Verdict, got)
 	}
 }
 
 func TestFailedAndCancelledTasksAreUnknown(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.facts.Failure = "connect to 10.0.0.9:5672: connection refused"
-	verdict(t, x.judge(), plan.Unknown, "the task failed: connect to 10.0.0.9:5672: connection refused")
+	checkVerdict(t, x.judge(), plan.Unknown, "the task failed: connect to 10.0.0.9:5672: connection refused")
 
-	x = newWorld(nil)
-	x.steady(1000, losing)
+	x = newTaskBuilder(nil)
+	x.steadyLoad(1000, loseOnePercent)
 	x.facts.Cancelled = true
 	o := x.judge()
-	verdict(t, o, plan.Unknown, "the task was cancelled")
-	near(t, o, "undrained", 110)
-	na(t, o, "lost", NAUndrained)
+	checkVerdict(t, o, plan.Unknown, "the task was cancelled")
+	checkValue(t, o, "undrained", 110)
+	checkNA(t, o, "lost", NAUndrained)
 }
 
 func TestABrokenGuaranteeStaysBrokenWhenTheTaskFails(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, deliverAtOnce)
 	x.count(0, record.Corrupt, 1)
 	x.facts.Failure = "teardown failed"
-	verdict(t, x.judge(), plan.Invalid, "corrupt")
+	checkVerdict(t, x.judge(), plan.Invalid, "corrupt")
 }
 
 // TestLimitations proves which limitation is reported if the load generator reached less than the configured load.
 func TestLimitations(t *testing.T) {
 	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
-	host := func(s record.HostSample) func(*world) {
-		return func(x *world) {
+	host := func(s record.HostSample) func(*taskBuilder) {
+		return func(x *taskBuilder) {
 			x.facts.Cores = map[string]int{"a": 4}
 			for at := time.Second; at <= 10*time.Second; at += time.Second {
 				s.At, s.AgentRSS = int64(at), 1<<20
@@ -224,30 +230,30 @@ func TestLimitations(t *testing.T) {
 			}
 		}
 	}
-	late := func(sendDelay, blocked, due time.Duration) func(*world) {
-		return func(x *world) {
+	late := func(sendDelay, blocked, due time.Duration) func(*taskBuilder) {
+		return func(x *taskBuilder) {
 			x.last.Busiest = record.PublisherTimes{Active: 1000, Waited: 1000}
 			x.sample(record.SendDelay, sendDelay)
 			x.sample(record.Backpressure, blocked)
 			x.sample(record.PublishIntended, due)
 		}
 	}
-	scheduled := func(wait, send time.Duration) func(*world) {
-		return func(x *world) {
+	scheduled := func(wait, send time.Duration) func(*taskBuilder) {
+		return func(x *taskBuilder) {
 			for range 20_000 { // in addition to the 1 ms of each message
 				x.sample(record.Publish, send)
 			}
 			x.sample(record.Scheduling, wait)
 		}
 	}
-	publisher := func(busy float64) func(*world) {
-		return func(x *world) {
+	publisher := func(busy float64) func(*taskBuilder) {
+		return func(x *taskBuilder) {
 			host(record.HostSample{AgentCPU: 1, HostCPU: 1.2, HostCores: 16})(x)
 			x.last.Busiest = record.PublisherTimes{Active: 1000, Waited: int64(1000 * (1 - busy))}
 		}
 	}
-	both := func(all ...func(*world)) func(*world) {
-		return func(x *world) {
+	both := func(all ...func(*taskBuilder)) func(*taskBuilder) {
+		return func(x *taskBuilder) {
 			for _, f := range all {
 				f(x)
 			}
@@ -257,32 +263,33 @@ func TestLimitations(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		edit  func(*plan.Workload)
-		world func(*world)
+		world func(*taskBuilder)
 		want  plan.Flag // "": none
 		cause plan.LimitationCause
 	}{
-		{"nothing wrong", nil, func(*world) {}, "", ""},
-		{"ports", nil, func(x *world) { x.count(0, record.PortsExhausted, 1) }, plan.ClientBound, plan.CausePorts},
+		{"no limitation", nil, func(*taskBuilder) {}, "", ""},
+		{"ports", nil, func(x *taskBuilder) { x.count(0, record.PortsExhausted, 1) }, plan.ClientBound,
+			plan.CausePorts},
 
 		{"late by 5 ms of 8", open, late(5*ms, 0, 8*ms), plan.ClientBound, plan.CauseSendDelay},
 		{"late by 5 ms of 800", open, late(5*ms, 0, 800*ms), "", ""},
 		{"late by 500 µs of 600", open, late(500*time.Microsecond, 0, 600*time.Microsecond), "", ""},
 		{"blocked by the broker", open, late(0, time.Second, time.Second), "", ""},
-		{"late by 5 ms where the broker held messages up for a second", open, late(5*ms, time.Second, 8*ms), "", ""},
+		{"late by 5 ms with a back-pressure of a second", open, late(5*ms, time.Second, 8*ms), "", ""},
 		{"late while other processes use the CPU", open,
 			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4})),
 			plan.HostBusy, plan.CauseSendDelay},
-		{"late while it waits for a CPU of a host that others use in bursts", open,
+		{"late while other processes use the CPU in bursts", open,
 			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5,
 				HostCores: 4})), plan.HostBusy, plan.CauseSendDelay},
-		{"late on a host that it shares with the broker, which uses it up", open,
+		{"late on a fully used host that it shares with the broker", open,
 			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4,
 				LocalBroker: true})), plan.SharedHost, plan.CauseSendDelay},
-		{"late on a host that it shares with the broker, and that is idle", open,
+		{"late on an idle host that it shares with the broker", open,
 			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4,
 				LocalBroker: true})), plan.ClientBound, plan.CauseSendDelay},
 
-		{"95 % of the CPUs, all its own", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}),
+		{"95 % of the CPUs, used by the agent", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}),
 			plan.ClientBound, plan.CauseCPU},
 		{"half of the CPUs", nil, host(record.HostSample{AgentCPU: 2, HostCPU: 2, HostCores: 4}), "", ""},
 		{"all of its quota on a larger host", nil, host(record.HostSample{AgentCPU: 3.9, HostCPU: 9, HostCores: 64}),
@@ -298,7 +305,7 @@ func TestLimitations(t *testing.T) {
 		{"0.2 cores beside a broker of 0.3 and 3.5 of others", nil,
 			host(record.HostSample{AgentCPU: 0.2, BrokerCPU: 0.3, HasBroker: true, HostCPU: 4, HostCores: 4}),
 			plan.HostBusy, plan.CauseCPU},
-		{"all of the quota of a process that has the broker in it", nil, func(x *world) {
+		{"all of the quota of a process that contains the broker", nil, func(x *taskBuilder) {
 			x.task.Cell.InProcess = true
 			host(record.HostSample{AgentCPU: 3.9, HostCPU: 5, HostCores: 16})(x)
 		}, plan.SharedHost, plan.CauseCPU},
@@ -314,7 +321,7 @@ func TestLimitations(t *testing.T) {
 		{"a driver's process whose busiest thread ran all the time", nil,
 			host(record.HostSample{AgentCPU: 1, DriverThread: 0.97, HostCPU: 1, HostCores: 64}),
 			plan.ClientBound, plan.CauseThread},
-		{"a driver's process that does much on several threads", nil,
+		{"a driver's process with several busy threads", nil,
 			host(record.HostSample{AgentCPU: 2, DriverThread: 0.6, HostCPU: 2, HostCores: 64}), "", ""},
 
 		{"goroutines waited 3 ms of 8", nil, scheduled(3*ms, 8*ms), plan.ClientBound, plan.CauseScheduling},
@@ -322,19 +329,19 @@ func TestLimitations(t *testing.T) {
 		{"goroutines waited 200 µs of 300", nil, scheduled(200*time.Microsecond, 300*time.Microsecond), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(c.edit)
-			x.steady(1000, atOnce)
+			x := newTaskBuilder(c.edit)
+			x.steadyLoad(1000, deliverAtOnce)
 			c.world(x)
 			o := x.judge()
-			verdict(t, o, plan.Valid, "")
+			checkVerdict(t, o, plan.Valid, "")
 			for _, f := range []plan.Flag{plan.ClientBound, plan.SharedHost, plan.HostBusy} {
-				flagged(t, o, f, f == c.want, "publish.rate", "throughput", "publish.p99")
-				flagged(t, o, f, false, "lost", "agent.cpu")
+				checkFlag(t, o, f, f == c.want, "publish.rate", "throughput", "publish.p99")
+				checkFlag(t, o, f, false, "lost", "agent.cpu")
 			}
 			found := slices.ContainsFunc(o.Limitations,
 				func(l plan.Limitation) bool { return l.Flag == c.want && l.Cause == c.cause })
 			if found != (c.want != "") || len(o.Limitations) > 0 && c.want == "" {
-				t.Errorf("limitations %v", o.Limitations)
+				t.Errorf("limitations: got %v, want flag %q, cause %q", o.Limitations, c.want, c.cause)
 			}
 		})
 	}
@@ -342,8 +349,8 @@ func TestLimitations(t *testing.T) {
 
 // TestOneLimitationOfAProcess proves that agents of one process have one limitation.
 func TestOneLimitationOfAProcess(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(1000, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(1000, deliverAtOnce)
 	x.facts.Cores = map[string]int{"a": 2, "b": 2}
 	for i := range 10 {
 		at := int64(time.Duration(i+1) * time.Second)
@@ -352,7 +359,7 @@ func TestOneLimitationOfAProcess(t *testing.T) {
 		x.merge.Add(record.Snapshot{Agent: "b", Seq: uint64(i), At: at, Host: h})
 	}
 	if o := x.judge(); len(o.Limitations) != 1 || !slices.Equal(o.Limitations[0].Agents, []string{"a", "b"}) {
-		t.Errorf("%v; want one of agents a and b", o.Limitations)
+		t.Errorf("limitations: got %v, want one of agents a and b", o.Limitations)
 	}
 }
 
@@ -365,73 +372,73 @@ func TestClocks(t *testing.T) {
 	}{
 		{"one host", func([]plan.AgentPart) {}, false, false},
 		{"two hosts", func(a []plan.AgentPart) { a[1].Clock = "clock-2" }, false, true},
-		{"nobody said", func(a []plan.AgentPart) { a[1].Clock = "" }, false, true},
+		{"unknown clock", func(a []plan.AgentPart) { a[1].Clock = "" }, false, true},
 		{"colocated on one agent of an unknown clock", func(a []plan.AgentPart) { a[0].Clock = "" }, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(func(w *plan.Workload) { w.Consumers.Colocate = c.coloc })
-			x.steady(100, atOnce)
+			x := newTaskBuilder(func(w *plan.Workload) { w.Consumers.Colocate = c.coloc })
+			x.steadyLoad(100, deliverAtOnce)
 			c.edit(x.facts.Agents)
 			o := x.judge()
-			flagged(t, o, plan.ClockUnsafe, c.want, "e2e.p50", "e2e.max")
-			flagged(t, o, plan.ClockUnsafe, false, "publish.p50", "publish.rate")
+			checkFlag(t, o, plan.ClockUnsafe, c.want, "e2e.p50", "e2e.max")
+			checkFlag(t, o, plan.ClockUnsafe, false, "publish.p50", "publish.rate")
 		})
 	}
 }
 
-// TestTwoPublisherHostsAndNoConsumer proves that only clocks of publishers and consumers matter to each other.
+// TestTwoPublisherHostsAndNoConsumer proves that different clocks are flagged only between publishers and consumers.
 func TestTwoPublisherHostsAndNoConsumer(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 2 })
+	x := newTaskBuilder(func(w *plan.Workload) { w.Publishers.Nodes = 2 })
 	x.facts.Agents[1].Clock = "clock-2" // a and b publish, c consumes with a's clock
-	x.steady(100, atOnce)
-	flagged(t, x.judge(), plan.ClockUnsafe, true, "e2e.p50")
-	x = newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 2, 0 })
+	x.steadyLoad(100, deliverAtOnce)
+	checkFlag(t, x.judge(), plan.ClockUnsafe, true, "e2e.p50")
+	x = newTaskBuilder(func(w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 2, 0 })
 	x.facts.Agents[1].Clock = "clock-2"
 	x.send(0)
-	flagged(t, x.judge(), plan.ClockUnsafe, false, "publish.p50", "e2e.p50")
+	checkFlag(t, x.judge(), plan.ClockUnsafe, false, "publish.p50", "e2e.p50")
 }
 
 func TestNegativeLatenciesAreCounted(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(100, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(100, deliverAtOnce)
 	x.sample(record.EndToEnd, -time.Millisecond)
 	o := x.judge()
-	warned(t, o, true, "1 of 1101 end-to-end latencies were negative")
+	checkWarnings(t, o, true, "1 of 1101 end-to-end latencies were negative")
 }
 
 func TestClipped(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(100, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(100, deliverAtOnce)
 	x.sample(record.Publish, 1000*time.Hour)
 	o := x.judge()
-	flagged(t, o, plan.Clipped, true, "publish.max", "publish.p50")
-	flagged(t, o, plan.Clipped, false, "e2e.max")
+	checkFlag(t, o, plan.Clipped, true, "publish.max", "publish.p50")
+	checkFlag(t, o, plan.Clipped, false, "e2e.max")
 	for name, over := range map[string]uint64{"publish.max": 1, "publish.p50": 0, "e2e.max": 0} {
 		if got := o.Values[name].Over; got != over {
-			t.Errorf("%s says that %d samples were beyond the range, want %d", name, got, over)
+			t.Errorf("%s number of samples beyond the range: got %d, want %d", name, got, over)
 		}
 	}
 	if !slices.ContainsFunc(o.Warnings, func(w string) bool {
 		return strings.HasPrefix(w,
 			"1 publish samples exceeded")
 	}) {
-		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
+		t.Errorf("warnings: got %q, want the number of clipped samples", o.Warnings)
 	}
 }
 
 func TestSkewed(t *testing.T) {
 	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 19 * time.Millisecond: false,
 		21 * time.Millisecond: true, -200 * time.Millisecond: true} {
-		x := newWorld(nil)
-		x.steady(100, atOnce)
+		x := newTaskBuilder(nil)
+		x.steadyLoad(100, deliverAtOnce)
 		x.last.Skew = skew + time.Second // both started one second late: no skew
 		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", Skew: time.Second})
 		o := x.judge()
-		flagged(t, o, plan.Skewed, want, "publish.rate", "e2e.p99")
-		flagged(t, o, plan.Skewed, false, "lost", "start.skew")
-		near(t, o, "start.skew", max(skew, -skew).Seconds())
+		checkFlag(t, o, plan.Skewed, want, "publish.rate", "e2e.p99")
+		checkFlag(t, o, plan.Skewed, false, "lost", "start.skew")
+		checkValue(t, o, "start.skew", max(skew, -skew).Seconds())
 		if got := o.Agents[0].Skew.D(); got != skew+time.Second {
-			t.Errorf("agent a: %v after the agreed start, want %v", got, skew+time.Second)
+			t.Errorf("skew of agent a: got %v, want %v", got, skew+time.Second)
 		}
 	}
 }
@@ -446,16 +453,16 @@ func TestLinkLostPermanently(t *testing.T) {
 		fault   string
 		want    plan.Verdict
 	}{
-		{"gone for good", 3 * time.Second, true, "", plan.Unknown},
-		{"gone for good since the warm-up", -time.Second, true, "", plan.Unknown},
-		{"gone with the last messages", 9900 * time.Millisecond, true, "", plan.Valid},
-		{"gone in the drain", 11 * time.Second, true, "", plan.Valid},
-		{"back again", 3 * time.Second, false, "", plan.Valid},
-		{"as the cell asks", 3 * time.Second, true, plan.FaultKill, plan.Valid},
+		{"permanently broken", 3 * time.Second, true, "", plan.Unknown},
+		{"permanently broken since the warm-up", -time.Second, true, "", plan.Unknown},
+		{"broken at the last messages", 9900 * time.Millisecond, true, "", plan.Valid},
+		{"broken in the drain", 11 * time.Second, true, "", plan.Valid},
+		{"reconnected", 3 * time.Second, false, "", plan.Valid},
+		{"broken by a fault of the cell", 3 * time.Second, true, plan.FaultKill, plan.Valid},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			x := newWorld(nil)
-			x.steady(100, atOnce)
+			x := newTaskBuilder(nil)
+			x.steadyLoad(100, deliverAtOnce)
 			if c.fault != "" {
 				x.task.Cell.Workload.Faults = []plan.Fault{{Kind: c.fault}}
 				x.last.Events = append(x.last.Events,
@@ -467,23 +474,23 @@ func TestLinkLostPermanently(t *testing.T) {
 			if c.want == plan.Unknown {
 				reason = "of the measurement: agent a, publisher 0"
 			}
-			verdict(t, x.judge(), c.want, reason)
+			checkVerdict(t, x.judge(), c.want, reason)
 		})
 	}
 }
 
 func TestGapsAndBlockedConnections(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(100, atOnce)
+	x := newTaskBuilder(nil)
+	x.steadyLoad(100, deliverAtOnce)
 	x.count(0, record.ConnBlockedNanos, int64(1500*time.Millisecond))
 	x.last.Events = []record.Event{{At: 1, Kind: record.EventGap, Nanos: int64(time.Second)},
 		{At: 2, Kind: record.EventGap, Nanos: int64(3 * time.Second)},
 		{At: 3, Kind: "notice", Nanos: int64(time.Hour)}}
 	o := x.judge()
-	near(t, o, "gap.longest", 3)
-	near(t, o, "connection.blocked", 1.5)
+	checkValue(t, o, "gap.longest", 3)
+	checkValue(t, o, "connection.blocked", 1.5)
 	if len(o.Events) != 3 || o.Events[0].Agent != "a" {
-		t.Errorf("events of the agents are not in the outcome: %+v", o.Events)
+		t.Errorf("events of the outcome: got %+v, want the 3 of agent a", o.Events)
 	}
 }
 
@@ -492,30 +499,31 @@ func TestGapsAndBlockedConnections(t *testing.T) {
 func TestRepeatedMessages(t *testing.T) {
 	for _, counter := range []record.Counter{record.Retries, record.Republished} {
 		for _, repeated := range []int64{0, 1} {
-			x := newWorld(nil)
+			x := newTaskBuilder(nil)
 			x.task.Cell.Guarantees = plan.Guarantees{ConfirmedKept: true, NoDuplicates: true, Ordered: true}
-			x.steady(1000, atOnce)
+			x.steadyLoad(1000, deliverAtOnce)
 			x.receive(7, 0, time.Second)
 			x.count(0, record.Reordered, 3)
 			x.count(time.Second, counter, repeated)
 			if o := x.judge(); (o.Verdict == plan.Valid) != (counter == record.Republished && repeated > 0) {
-				t.Errorf("%s %d, and the verdict is %s: %v", counter, repeated, o.Verdict, o.Reasons)
+				t.Errorf("%s %d: got verdict %s: %v, want valid only for republished messages", counter, repeated,
+					o.Verdict, o.Reasons)
 			}
 		}
-		x := newWorld(nil)
-		x.steady(1000, losing)
+		x := newTaskBuilder(nil)
+		x.steadyLoad(1000, loseOnePercent)
 		x.count(time.Second, counter, 1)
 		o := x.judge()
-		verdict(t, o, plan.Invalid, "that the broker had confirmed were lost")
-		near(t, o, counter.String(), 1)
+		checkVerdict(t, o, plan.Invalid, "that the broker had confirmed were lost")
+		checkValue(t, o, counter.String(), 1)
 	}
 }
 
 // A message that the broker dropped at its maximum number of deliveries is not lost.
 func TestDroppedMessages(t *testing.T) {
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.task.Cell.Guarantees = plan.Guarantees{ConfirmedKept: true, SentKept: true}
-	x.steady(1000, losing)
+	x.steadyLoad(1000, loseOnePercent)
 	for n := range x.next {
 		if n%100 == 0 {
 			x.set(record.SetDropped, 0).Add(n)
@@ -523,8 +531,8 @@ func TestDroppedMessages(t *testing.T) {
 	}
 	x.set(record.SetDropped, 0).Add(1) // also received, by another delivery
 	o := x.judge()
-	verdict(t, o, plan.Valid, "")
-	near(t, o, "dropped", 110)
-	near(t, o, "lost", 0)
-	warned(t, o, true, "110 messages were dropped by the broker")
+	checkVerdict(t, o, plan.Valid, "")
+	checkValue(t, o, "dropped", 110)
+	checkValue(t, o, "lost", 0)
+	checkWarnings(t, o, true, "110 messages were dropped by the broker")
 }

@@ -8,8 +8,8 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// world is a task with the record of its agents, created event by event.
-type world struct {
+// taskBuilder creates a task with the record of its agents, event by event.
+type taskBuilder struct {
 	task    plan.Task
 	facts   Facts
 	merge   *record.Merged
@@ -20,19 +20,19 @@ type world struct {
 	last    record.Snapshot
 	samples []record.HostSample
 	next    uint64
-	begin   time.Duration // start of steady
+	begin   time.Duration // start of steadyLoad
 }
 
-// newWorld is a cell of one publishing and one consuming agent with one clock, a measurement of 10 s, and all
-// guarantees.
-func newWorld(edit func(*plan.Workload)) *world {
+// newTaskBuilder returns a cell of one publishing and one consuming agent with one clock, a measurement of 10 s, and
+// all guarantees.
+func newTaskBuilder(edit func(*plan.Workload)) *taskBuilder {
 	w := plan.Default()
 	if edit != nil {
 		edit(&w)
 	}
 	cell := plan.Cell{ID: "c0ffee", Workload: w, Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true,
 		NoDuplicates: true, Ordered: true}}
-	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerged(),
+	x := &taskBuilder{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerged(),
 		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}, begin: -time.Second}
 	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
 	for i := range cell.Agents() {
@@ -42,7 +42,7 @@ func newWorld(edit func(*plan.Workload)) *world {
 	return x
 }
 
-func (x *world) set(kind record.SetKind, subscription int) *record.Set {
+func (x *taskBuilder) set(kind record.SetKind, subscription int) *record.Set {
 	k := record.SetKey{Kind: kind, Subscription: subscription}
 	if x.sets[k] == nil {
 		x.sets[k] = x.rec.Set(k)
@@ -50,22 +50,22 @@ func (x *world) set(kind record.SetKind, subscription int) *record.Set {
 	return x.sets[k]
 }
 
-func (x *world) measured(at time.Duration) bool {
+func (x *taskBuilder) measured(at time.Duration) bool {
 	return at >= 0 && at < x.task.Cell.Workload.Measure.D()
 }
 
 // count adds n to a counter at a time. The messages belong to the measurement if the time does.
-func (x *world) count(at time.Duration, c record.Counter, n int64) {
+func (x *taskBuilder) count(at time.Duration, c record.Counter, n int64) {
 	x.rec.Window(int64(at), x.measured(at)).Counts[c] += n
 }
 
 // sample adds a latency of a message in the measurement.
-func (x *world) sample(s record.Series, latency time.Duration) {
+func (x *taskBuilder) sample(s record.Series, latency time.Duration) {
 	x.lat.Window(int64(time.Second/2), true).Record(s, int64(latency))
 }
 
 // send sends one message, confirmed if the mode has confirms, and returns its number.
-func (x *world) send(at time.Duration) uint64 {
+func (x *taskBuilder) send(at time.Duration) uint64 {
 	n := x.next
 	x.next++
 	x.set(record.SetSent, 0).Add(n)
@@ -82,7 +82,7 @@ func (x *world) send(at time.Duration) uint64 {
 }
 
 // receive adds one delivery in a subscription.
-func (x *world) receive(n uint64, subscription int, at time.Duration) {
+func (x *taskBuilder) receive(n uint64, subscription int, at time.Duration) {
 	x.count(at, record.Received, 1)
 	if x.set(record.SetReceived, subscription).Add(n) {
 		x.count(at, record.Unique, 1)
@@ -94,8 +94,9 @@ func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.sample(record.EndToEnd, 2*time.Millisecond)
 }
 
-// received adds one delivery in the only subscription. measured states whether the message belongs to the measurement.
-func (x *world) received(n uint64, at time.Duration, measured bool) {
+// receiveMeasured adds one delivery in the only subscription. measured states whether the message belongs to the
+// measurement.
+func (x *taskBuilder) receiveMeasured(n uint64, at time.Duration, measured bool) {
 	w := x.rec.Window(int64(at), measured)
 	w.Counts[record.Received]++
 	w.Counts[record.Unique]++
@@ -103,9 +104,9 @@ func (x *world) received(n uint64, at time.Duration, measured bool) {
 	x.last.LastDelivery = max(x.last.LastDelivery, int64(at))
 }
 
-// steady sends rate messages per second from begin (-1 s) to the end of the measurement. received returns the time of
-// the delivery, and whether there is one.
-func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
+// steadyLoad sends rate messages per second from begin (-1 s) to the end of the measurement. received returns the time
+// of the delivery, and whether there is one.
+func (x *taskBuilder) steadyLoad(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
 	end := x.task.Cell.Workload.Measure.D()
 	type delivery struct {
@@ -125,17 +126,19 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 	}
 }
 
-// atOnce delivers every message after a millisecond.
-func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
+// deliverAtOnce delivers every message after a millisecond.
+func deliverAtOnce(_ int, sent time.Duration) (time.Duration, bool) {
+	return sent + time.Millisecond, true
+}
 
-// after delivers every message after a delay.
-func after(delay time.Duration) func(int, time.Duration) (time.Duration, bool) {
+// deliverAfter delivers every message after a delay.
+func deliverAfter(delay time.Duration) func(int, time.Duration) (time.Duration, bool) {
 	return func(_ int, sent time.Duration) (time.Duration, bool) { return sent + delay, true }
 }
 
-// second adds the counts of one second: messages published to each queue, and delivered in each flow. Negative seconds
-// are in the warm-up.
-func (x *world) second(index int, published, delivered []int64) {
+// addSecond adds the counts of one second: messages published to each queue, and delivered in each flow. Negative
+// seconds are in the warm-up.
+func (x *taskBuilder) addSecond(index int, published, delivered []int64) {
 	w := x.rec.Window(int64(index)*int64(time.Second), x.measured(time.Duration(index)*time.Second))
 	for queue, n := range published {
 		w.Publish(queue, n)
@@ -154,8 +157,8 @@ func (x *world) second(index int, published, delivered []int64) {
 	}
 }
 
-// snapshot returns everything recorded so far.
-func (x *world) snapshot() record.Snapshot {
+// snapshot returns a snapshot of the data recorded so far.
+func (x *taskBuilder) snapshot() record.Snapshot {
 	x.rec.Flush()
 	x.lat.Flush()
 	s := x.last
@@ -166,7 +169,7 @@ func (x *world) snapshot() record.Snapshot {
 	return s
 }
 
-func (x *world) judge() plan.Outcome {
+func (x *taskBuilder) judge() plan.Outcome {
 	x.merge.Add(x.snapshot())
 	for i, h := range x.samples {
 		x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: "a", Seq: uint64(1000 + i), At: h.At, Host: h})
