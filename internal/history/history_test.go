@@ -22,14 +22,14 @@ import (
 	"example.org/lockstep/lockstep/internal/runs"
 )
 
-var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
+var firstStart = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 
 // scheduledRun writes a run of cells, one run per day, with the subject and the values of the caller.
 func scheduledRun(t testing.TB, root string, n, cells, repeat int,
 	make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
 	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%04d", n), Name: "nightly", Repeat: repeat,
-		Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
+		Started: firstStart.AddDate(0, 0, n), Axes: []string{"mode"}}
 	for i := range cells {
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i,
 			Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
@@ -40,7 +40,7 @@ func scheduledRun(t testing.TB, root string, n, cells, repeat int,
 		t.Fatal(err)
 	}
 	for _, task := range run.Tasks() {
-		finish(t, r, task, make)
+		finishTask(t, r, task, make)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func scheduledRun(t testing.TB, root string, n, cells, repeat int,
 	return run
 }
 
-func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
+func finishTask(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
 	t.Helper()
 	o := plan.Outcome{Version: plan.RecordFormat, Run: task.Run, Task: task.ID, Cell: task.Cell.ID,
 		Index: task.Cell.Index, Repetition: task.Repetition,
@@ -64,9 +64,9 @@ func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetitio
 	}
 }
 
-func nothing(int, int, *plan.Outcome) {}
+func unchanged(int, int, *plan.Outcome) {}
 
-func fresh(t testing.TB, s *Store) Indexed {
+func refresh(t testing.TB, s *Store) Indexed {
 	t.Helper()
 	in, err := s.Fresh(context.Background())
 	if err != nil || len(in.Warnings) > 0 {
@@ -75,7 +75,7 @@ func fresh(t testing.TB, s *Store) Indexed {
 	return in
 }
 
-func ask(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
+func mustAnswer(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
 	t.Helper()
 	a, err := s.Answer(q)
 	if err != nil {
@@ -87,8 +87,8 @@ func ask(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
 func TestStoredValuesRoundTrip(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
-	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"}); len(a.Cells) != 0 {
-		t.Errorf("an empty history has %v", a.Cells)
+	if a := mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate"}); len(a.Cells) != 0 {
+		t.Errorf("empty history: got cells %v, want none", a.Cells)
 	}
 	run := scheduledRun(t, root, 0, 3, 2, func(cell, repetition int, o *plan.Outcome) {
 		o.Values["publish.rate"] = plan.Value{Number: float64(100*cell + repetition)}
@@ -97,77 +97,79 @@ func TestStoredValuesRoundTrip(t *testing.T) {
 			o.Groups = []plan.GroupOutcome{{Name: "bulk", Values: map[string]plan.Value{"publish.rate": {Number: 7}}}}
 		}
 	})
-	if in := fresh(t, s); in.Runs != 1 || in.Outcomes != 6 {
-		t.Errorf("indexed %+v", in)
+	if in := refresh(t, s); in.Runs != 1 || in.Outcomes != 6 {
+		t.Errorf("first index: got %+v, want 1 run, 6 outcomes", in)
 	}
-	if in := fresh(t, s); in.Runs != 0 {
-		t.Errorf("read again what was complete: %+v", in)
+	if in := refresh(t, s); in.Runs != 0 {
+		t.Errorf("second index: got %+v, want no runs: all are complete", in)
 	}
-	a := ask(t, s, plan.HistoryQuery{Cells: []string{"mode=m1"}, Value: "publish.rate"})
+	a := mustAnswer(t, s, plan.HistoryQuery{Cells: []string{"mode=m1"}, Value: "publish.rate"})
 	if len(a.Cells) != 1 || len(a.Cells[0].Points) != 2 {
-		t.Fatalf("answer %+v", a)
+		t.Fatalf("answer: got %+v, want 1 cell, 2 points", a)
 	}
 	p := a.Cells[0].Points[1]
-	want := plan.HistoryPoint{Run: run.ID, Matrix: "nightly", At: began, Repetition: 2, Value: plan.Value{Number: 102},
+	want := plan.HistoryPoint{Run: run.ID, Matrix: "nightly", At: firstStart, Repetition: 2,
+		Value:   plan.Value{Number: 102},
 		Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
 	if d := cmp.Diff(want, p); d != "" {
 		t.Error(d)
 	}
 	if a.Subjects[p.Subject].Version != "4.0" || !slices.Equal(a.Environments[p.Environment].Hosts,
 		[]string{"bench-1"}) {
-		t.Errorf("subjects %v, environments %v", a.Subjects, a.Environments)
+		t.Errorf("got subjects %v, environments %v, want version 4.0, host bench-1", a.Subjects, a.Environments)
 	}
 	for value, want := range map[string]plan.Value{"lost": {}, "publish.p99": {NA: "fire-and-forget"},
 		"e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/publish.rate": {Number: 7}} {
-		a := ask(t, s, plan.HistoryQuery{Cells: []string{run.Cells[2].ID}, Value: value})
+		a := mustAnswer(t, s, plan.HistoryQuery{Cells: []string{run.Cells[2].ID}, Value: value})
 		if d := cmp.Diff(want, a.Cells[0].Points[0].Value); d != "" || a.Cells[0].Points[0].Usable() {
-			t.Errorf("%s: %s", value, d)
+			t.Errorf("%s of an invalid outcome: want an unusable point (-want +got): %s", value, d)
 		}
 	}
 }
 
-// A metric that only a driver declares comes back with its unit, from the last indexed run.
+// A metric that only a driver declares is returned with its unit, from the last indexed run.
 func TestMetricsRoundTrip(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
-	unknown := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
+	unknown := mustAnswer(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
 	for n, unit := range []string{"count", "pages"} {
 		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%04d", n), Name: "nightly", Repeat: 1,
-			Started: began.AddDate(0, 0, n), Metrics: plan.Metrics{{Name: "segments", Unit: unit, Doc: "d"}},
+			Started: firstStart.AddDate(0, 0, n), Metrics: plan.Metrics{{Name: "segments", Unit: unit, Doc: "d"}},
 			Cells: []plan.Cell{{ID: "abc", Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")}}}}
 		r, err := runs.Create(root, run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		finish(t, r, run.Tasks()[0], func(_, _ int, o *plan.Outcome) {
+		finishTask(t, r, run.Tasks()[0], func(_, _ int, o *plan.Outcome) {
 			o.Values["broker.segments.max"] = plan.Value{Number: 7}
 		})
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		fresh(t, s)
-		a := ask(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
+		refresh(t, s)
+		a := mustAnswer(t, s, plan.HistoryQuery{Value: "broker.segments.max"})
 		if info, is := a.Metrics.ValueNamed("broker.segments.max"); !is || info.Unit != plan.Unit(unit) ||
 			len(a.Cells[0].Points) != n+1 {
-			t.Errorf("answer %+v, want the unit %s", a, unit)
+			t.Errorf("answer: got %+v, want unit %s, %d points", a, unit, n+1)
 		}
 	}
-	answers, err := s.Look(plan.HistoryCell{ID: "abc"}, []string{"lost", "bulk/broker.segments.max"}, began.AddDate(1, 0, 0), 9)
-	if err != nil || len(answers[0].History.Metrics) != 0 || len(answers[1].History.Metrics) != 1 ||
-		len(unknown.Metrics) != 0 {
-		t.Errorf("answers %+v, %v; before %+v", answers, err, unknown)
+	answers, err := s.Look(plan.HistoryCell{ID: "abc"}, []string{"lost", "bulk/broker.segments.max"},
+		firstStart.AddDate(1, 0, 0), 9)
+	if err != nil || len(answers[0].History.Metrics) != 0 || len(answers[1].History.Metrics) != 1 || len(unknown.Metrics) != 0 {
+		t.Errorf("got answers %+v, error %v, answer before the first run %+v, want a metric only in the second answer",
+			answers, err, unknown)
 	}
 }
 
 func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 	root := t.TempDir()
-	scheduledRun(t, root, 0, 20, 1, nothing)
+	scheduledRun(t, root, 0, 20, 1, unchanged)
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	for _, c := range []struct {
-		cells []string
-		want  int
-		fault string
+		cells   []string
+		want    int
+		wantErr string
 	}{
 		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""},
 		{[]string{"mode=m3,m4"}, 2, ""},
@@ -176,24 +178,24 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		{[]string{"mode=x"}, 0, `no cell has mode=x; values of mode are: m0, m1,`},
 	} {
 		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
-		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" &&
+		if c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) || c.wantErr == "" &&
 			(err != nil || len(a.Cells) != c.want) {
-			t.Errorf("%v: %d cells, %v: want %d %s", c.cells, len(a.Cells), err, c.want, c.fault)
+			t.Errorf("cells %v: got %d, error %v, want %d, error %q", c.cells, len(a.Cells), err, c.want, c.wantErr)
 		}
 	}
 	if _, err := s.Answer(plan.HistoryQuery{Value: "publish.rat"}); err == nil ||
 		!strings.Contains(err.Error(), `did you mean "publish.rate"`) {
-		t.Errorf("%v", err)
+		t.Errorf("misspelt value: got error %v, want a proposal", err)
 	}
 	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil ||
 		!strings.Contains(err.Error(), "use one of nightly") {
-		t.Errorf("%v", err)
+		t.Errorf("unknown matrix: got error %v, want the known ones", err)
 	}
-	scheduledRun(t, root, 1, 20, 1, nothing)
-	fresh(t, s)
-	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10})
+	scheduledRun(t, root, 1, 20, 1, unchanged)
+	refresh(t, s)
+	a := mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10})
 	if len(a.Cells) != 20 || len(a.Cells[0].Points) != 1 || a.MorePoints != 20 {
-		t.Errorf("at most 10 points of 20 cells with 2 each: %d cells, the first with %d points, %d more; want 20, 1 and 20",
+		t.Errorf("at most 10 points of 20 cells with 2 each: got %d cells, %d points of the first, %d left out, want 20, 1, 20",
 			len(a.Cells), len(a.Cells[0].Points), a.MorePoints)
 	}
 }
@@ -203,72 +205,74 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
 	half := plan.Run{Version: plan.RecordFormat, ID: "half", Name: "nightly", Repeat: 1,
-		Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}},
+		Started: firstStart.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a",
+			Broker: plan.Broker{Options: []byte("{}")}},
 			{ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
 	r, err := runs.Create(root, half)
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(t, r, half.Tasks()[0], nothing)
-	fresh(t, s)
-	if a := ask(t, s, plan.HistoryQuery{}); len(a.Cells) != 1 {
-		t.Fatalf("cells %v: want the one that has run", a.Cells)
+	finishTask(t, r, half.Tasks()[0], unchanged)
+	refresh(t, s)
+	if a := mustAnswer(t, s, plan.HistoryQuery{}); len(a.Cells) != 1 {
+		t.Fatalf("cells of an incomplete run: got %v, want the one with an outcome", a.Cells)
 	}
-	finish(t, r, half.Tasks()[1], nothing)
+	finishTask(t, r, half.Tasks()[1], unchanged)
 	if err := r.AddEvent(runs.TimelineEvent{At: time.Now(), Kind: runs.TimelineEnd}); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := t.TempDir()
-	scheduledRun(t, elsewhere, 3, 1, 1, nothing)
+	otherRoot := t.TempDir()
+	scheduledRun(t, otherRoot, 3, 1, 1, unchanged)
 	if err := os.CopyFS(filepath.Join(root, "run-0003"),
-		os.DirFS(filepath.Join(elsewhere, "run-0003"))); err != nil {
+		os.DirFS(filepath.Join(otherRoot, "run-0003"))); err != nil {
 		t.Fatal(err)
 	}
-	if in := fresh(t, s); in.Runs != 2 {
-		t.Errorf("%+v: want both runs read", in)
+	if in := refresh(t, s); in.Runs != 2 {
+		t.Errorf("index: got %+v, want 2 runs", in)
 	}
-	before := ask(t, s, plan.HistoryQuery{Value: "publish.rate"})
+	before := mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate"})
 	if len(before.Cells) != 3 || before.Runs != 2 {
-		t.Errorf("%d cells of %d runs: want 3 of 2", len(before.Cells), before.Runs)
+		t.Errorf("got %d cells, %d runs, want 3, 2", len(before.Cells), before.Runs)
 	}
 	if err := s.SetBaseline(plan.Baseline{Name: "good", Run: "run-0003"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, rebuild := range []bool{false, true, true} {
 		if in, err := s.Reindex(t.Context(), rebuild); err != nil || in.Runs != 2 || in.Outcomes != 3 {
-			t.Errorf("reindex: %+v, %v", in, err)
+			t.Errorf("Reindex: got %+v, error %v, want 2 runs, 3 outcomes", in, err)
 		}
-		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "publish.rate"})); d != "" {
-			t.Errorf("reindexing (rebuild: %v) changes the history: %s", rebuild, d)
+		if d := cmp.Diff(before, mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate"})); d != "" {
+			t.Errorf("Reindex with rebuild %v changed the history (-want +got): %s", rebuild, d)
 		}
 		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "run-0003" {
-			t.Errorf("baselines %+v, %v", b, err)
+			t.Errorf("baselines: got %+v, error %v, want that of run-0003", b, err)
 		}
 	}
 	if err := os.RemoveAll(filepath.Join(root, "run-0003")); err != nil {
 		t.Fatal(err)
 	}
 	if in, err := s.Reindex(t.Context(), false); err != nil || in.Gone != 1 ||
-		ask(t, s, plan.HistoryQuery{}).Runs != 2 {
-		t.Errorf("%+v, %v: a run whose record is gone stays in the history", in, err)
+		mustAnswer(t, s, plan.HistoryQuery{}).Runs != 2 {
+		t.Errorf("Reindex after a record was deleted: got %+v, error %v, want 1 missing, 2 runs in the history", in,
+			err)
 	}
 }
 
 func TestDamagedStoreIsRebuilt(t *testing.T) {
 	root := t.TempDir()
-	scheduledRun(t, root, 0, 2, 1, nothing)
+	scheduledRun(t, root, 0, 2, 1, unchanged)
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	if err := os.WriteFile(filepath.Join(root, File), []byte("not a store"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) ||
 		!strings.Contains(err.Error(), "reindex --rebuild") {
-		t.Errorf("%v", err)
+		t.Errorf("damaged store: got error %v, want ErrDamaged with the command", err)
 	}
 	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) > 0 ||
-		ask(t, s, plan.HistoryQuery{}).Runs != 1 {
-		t.Errorf("%+v, %v", in, err)
+		mustAnswer(t, s, plan.HistoryQuery{}).Runs != 1 {
+		t.Errorf("Reindex with rebuild: got %+v, error %v, want no warnings, 1 run", in, err)
 	}
 }
 
@@ -276,7 +280,7 @@ func TestDamagedStoreIsRebuilt(t *testing.T) {
 func TestInterruptedIndex(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
-		scheduledRun(t, root, n, 2, 1, nothing)
+		scheduledRun(t, root, n, 2, 1, unchanged)
 	}
 	s := Of(root)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -288,13 +292,13 @@ func TestInterruptedIndex(t *testing.T) {
 		return true
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("interrupted index: got error %v, want context.Canceled", err)
 	}
-	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"}); a.Runs != 2 || len(a.Cells[0].Points) != 2 {
-		t.Errorf("%d runs are there", a.Runs)
+	if a := mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate"}); a.Runs != 2 || len(a.Cells[0].Points) != 2 {
+		t.Errorf("after the interruption: got %d runs, want 2", a.Runs)
 	}
-	if in := fresh(t, s); in.Runs != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 3 {
-		t.Errorf("then %+v", in)
+	if in := refresh(t, s); in.Runs != 1 || mustAnswer(t, s, plan.HistoryQuery{}).Runs != 3 {
+		t.Errorf("next index: got %+v, want 1 run, 3 in total", in)
 	}
 }
 
@@ -302,10 +306,10 @@ func TestInterruptedIndex(t *testing.T) {
 func TestInterruptedRebuild(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
-		scheduledRun(t, root, n, 2, 1, nothing)
+		scheduledRun(t, root, n, 2, 1, unchanged)
 	}
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	before, err := os.ReadDir(root)
 	if err != nil {
 		t.Fatal(err)
@@ -313,16 +317,16 @@ func TestInterruptedRebuild(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Reindex(ctx, true); !errors.Is(err, context.Canceled) {
-		t.Errorf("an interrupted rebuild: %v", err)
+		t.Errorf("interrupted rebuild: got error %v, want context.Canceled", err)
 	}
-	if runs := ask(t, s, plan.HistoryQuery{}).Runs; runs != 3 {
-		t.Errorf("the history has %d runs after an interrupted rebuild, want all 3", runs)
+	if runs := mustAnswer(t, s, plan.HistoryQuery{}).Runs; runs != 3 {
+		t.Errorf("runs after an interrupted rebuild: got %d, want 3", runs)
 	}
 	if after, err := os.ReadDir(root); err != nil || len(after) != len(before) {
-		t.Errorf("the folder has %v, %v, want %v", after, err, before)
+		t.Errorf("files after an interrupted rebuild: got %v, error %v, want %v", after, err, before)
 	}
 	if in, err := s.Reindex(t.Context(), true); err != nil || in.Runs != 3 {
-		t.Errorf("the next rebuild: %+v, %v", in, err)
+		t.Errorf("next rebuild: got %+v, error %v, want 3 runs", in, err)
 	}
 }
 
@@ -348,14 +352,14 @@ func TestReindexStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := (max(peak, base) - base) >> 20
-	t.Logf("indexing %d MB of records holds %d MB at most", ids*cells*len(padding)>>20, used)
+	t.Logf("maximum live memory while indexing %d MB of records: %d MB", ids*cells*len(padding)>>20, used)
 	if in.Outcomes != ids*cells || used > 3 {
-		t.Errorf("%+v, and it holds %d MB: want those of a run at a time", in, used)
+		t.Errorf("got %+v, %d MB of live memory, want %d outcomes, at most 3 MB", in, used, ids*cells)
 	}
 }
 
-// reindexed rebuilds the history of a folder. It returns the maximum growth of the heap in MB.
-func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
+// reindexWithPeak rebuilds the history of a folder. It returns the maximum growth of the heap in MB.
+func reindexWithPeak(t testing.TB, root string) (in Indexed, used uint64) {
 	t.Helper()
 	var base runtime.MemStats
 	runtime.GC()
@@ -396,7 +400,7 @@ func BenchmarkReindex(b *testing.B) {
 			b.ResetTimer()
 			peak := uint64(0)
 			for range b.N {
-				_, used := reindexed(b, root)
+				_, used := reindexWithPeak(b, root)
 				peak = max(peak, used)
 			}
 			b.ReportMetric(float64(peak), "heap-MB")
@@ -426,22 +430,22 @@ func TestSeriesNameChangedSettings(t *testing.T) {
 		})
 	}
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	all := trendsOf(t, s).Series
 	if len(all) != 2 || len(all[0].Points) != 29 || len(all[1].Points) != 1 || all[1].Environment.Hosts[0] != "laptop" {
-		t.Fatalf("series %+v", all)
+		t.Fatalf("got series %+v, want one of 29 points and one of the other host", all)
 	}
 	c := all[0]
 	if len(c.Changes) != 1 || c.Points[c.Changes[0].At].Run != "run-0020" {
-		t.Fatalf("changes %+v: want one, with run-0020", c.Changes)
+		t.Fatalf("changes: got %+v, want one, at run-0020", c.Changes)
 	}
 	if causes := c.Causes(c.Changes[0].At); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with run-0020"}) {
-		t.Errorf("causes %q", causes)
+		t.Errorf("causes: got %q, want the changed setting", causes)
 	}
 }
 
-// synthetic creates a store of many scheduled runs without records.
-func synthetic(t testing.TB, root string, ids, cells int) *Store {
+// newSyntheticStore creates a store of many scheduled runs without records.
+func newSyntheticStore(t testing.TB, root string, ids, cells int) *Store {
 	t.Helper()
 	s := Of(root)
 	values := plan.Values()
@@ -449,7 +453,7 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 		err := s.update(func(tx *bbolt.Tx) error {
 			for some := 0; n < ids && some < 20_000; n, some = n+1, some+cells {
 				run := plan.Run{ID: fmt.Sprintf("run-%04d", n), Name: "nightly",
-					Started: began.Add(time.Duration(n) * time.Hour)}
+					Started: firstStart.Add(time.Duration(n) * time.Hour)}
 				var outcomes []plan.Outcome
 				for i := range cells {
 					cell := fmt.Sprintf("%012x", i)
@@ -491,12 +495,12 @@ func BenchmarkHistory(b *testing.B) {
 	}
 	s := Of(root)
 	if _, err := os.Stat(s.path); err != nil {
-		s = synthetic(b, root, 5000, cells)
+		s = newSyntheticStore(b, root, 5000, cells)
 	}
 	b.ResetTimer()
 	for b.Loop() {
-		fresh(b, s)
-		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "publish.rate"})
+		refresh(b, s)
+		a := mustAnswer(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "publish.rate"})
 		if s := NewTrends("", Answer{"publish.rate", a}).Series; len(s[0].Points) != 5000 {
 			b.Fatal(len(s[0].Points))
 		}
@@ -506,17 +510,17 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// With an even number of repetitions, a run's value is the median that tables and comparisons show.
-func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
+// With an even number of repetitions, the value of a run is the median, as in tables and comparisons.
+func TestMedianOfAnEvenNumberOfRepetitions(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{100, 400, 200, 300}
 	scheduledRun(t, root, 0, 1, len(rates), func(_, repetition int, o *plan.Outcome) {
 		o.Values["publish.rate"] = plan.Value{Number: rates[repetition-1]}
 	})
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	if n := trendsOf(t, s).Series[0].Points[0]; n.Number != 250 {
-		t.Errorf("the number is %v, want the mean of the two in the middle", n.Number)
+		t.Errorf("value of the run: got %v, want 250: the mean of the two middle values", n.Number)
 	}
 }
 
@@ -535,34 +539,34 @@ func TestFailedRunHasNoSubject(t *testing.T) {
 		})
 	}
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	all := trendsOf(t, s).Series
 	if len(all) != 1 {
-		t.Fatalf("%d series, want one", len(all))
+		t.Fatalf("got %d series, want 1", len(all))
 	}
 	for i, n := range all[0].Points {
 		if want := map[int][]string{4: {"watermark: 0.4 → 0.9"}}[i]; !slices.Equal(n.New, want) {
-			t.Errorf("run %d: different are %q, want %q", i, n.New, want)
+			t.Errorf("run %d: changed settings: got %q, want %q", i, n.New, want)
 		}
 	}
 }
 
 func trendsOf(t testing.TB, s *Store) Trends {
 	t.Helper()
-	return NewTrends("", Answer{"publish.rate", ask(t, s, plan.HistoryQuery{Value: "publish.rate"})})
+	return NewTrends("", Answer{"publish.rate", mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate"})})
 }
 
 // If there are more points than the maximum, those left out are counted, but only those of the requested runs.
 func TestMorePointsOfTheRequestedRuns(t *testing.T) {
 	root := t.TempDir()
 	for n := range 10 {
-		scheduledRun(t, root, n, 1, 2, nothing)
+		scheduledRun(t, root, n, 1, 2, unchanged)
 	}
 	s := Of(root)
-	fresh(t, s)
-	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Runs: 4, Max: 5})
+	refresh(t, s)
+	a := mustAnswer(t, s, plan.HistoryQuery{Value: "publish.rate", Runs: 4, Max: 5})
 	if len(a.Cells[0].Points) != 5 || a.MorePoints != 3 {
-		t.Errorf("%d points and %d left out: want 5 and 3 of 4 runs with 2 repetitions", len(a.Cells[0].Points),
+		t.Errorf("4 runs with 2 repetitions: got %d points, %d left out, want 5, 3", len(a.Cells[0].Points),
 			a.MorePoints)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// rated sets the publish rate of cells to a level, and changes that of cell 1.
-func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
+// withPublishRate sets the publish rate of cells to a level, and changes that of cell 1.
+func withPublishRate(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 	return func(cell, repetition int, o *plan.Outcome) {
 		rate := 1000 + float64((n*7+cell*5+repetition*3)%11)
 		if cell == 1 {
@@ -21,11 +21,11 @@ func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 
 // Manual runs of a part of the matrix, and runs from other hosts, do not count for the window of alarms.
 func TestWindowOfAlarmsCountsScheduledRuns(t *testing.T) {
-	for name, byHand := range map[string]func(root string, n int){
-		"nothing":         func(string, int) {},
-		"one of six":      func(root string, n int) { scheduledRun(t, root, n, 1, 1, rated(n, 1)) },
-		"the slow one":    func(root string, n int) { scheduledRun(t, root, n, 2, 1, rated(n, 0.8)) },
-		"from other host": func(root string, n int) { scheduledRun(t, root, n, 6, 1, elsewhere(rated(n, 1))) },
+	for name, manualRun := range map[string]func(root string, n int){
+		"no manual runs":   func(string, int) {},
+		"one of six cells": func(root string, n int) { scheduledRun(t, root, n, 1, 1, withPublishRate(n, 1)) },
+		"the slower cell":  func(root string, n int) { scheduledRun(t, root, n, 2, 1, withPublishRate(n, 0.8)) },
+		"other host":       func(root string, n int) { scheduledRun(t, root, n, 6, 1, onOtherHost(withPublishRate(n, 1))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -34,30 +34,30 @@ func TestWindowOfAlarmsCountsScheduledRuns(t *testing.T) {
 				if n >= 18 {
 					change = 0.8
 				}
-				scheduledRun(t, root, n, 6, 1, rated(n, change))
+				scheduledRun(t, root, n, 6, 1, withPublishRate(n, change))
 			}
 			for n := 20; n < 24; n++ {
-				byHand(root, n)
+				manualRun(root, n)
 			}
 			s := Of(root)
-			fresh(t, s)
+			refresh(t, s)
 			alarms := 0
 			for _, x := range trendsOf(t, s).Series {
 				for _, c := range x.Changes {
 					if !c.Alarm || x.Points[c.At].Run != "run-0018" || x.Cell.Name() != "mode=m1" {
-						t.Errorf("%s: %+v", x.Cell.Name(), c)
+						t.Errorf("cell %s: got change %+v, want only an alarm of mode=m1 at run-0018", x.Cell.Name(), c)
 					}
 					alarms++
 				}
 			}
 			if alarms != 1 {
-				t.Errorf("%d alarms, want one", alarms)
+				t.Errorf("got %d alarms, want 1", alarms)
 			}
 		})
 	}
 }
 
-func elsewhere(set func(cell, repetition int, o *plan.Outcome)) func(cell, repetition int, o *plan.Outcome) {
+func onOtherHost(set func(cell, repetition int, o *plan.Outcome)) func(cell, repetition int, o *plan.Outcome) {
 	return func(cell, repetition int, o *plan.Outcome) {
 		set(cell, repetition, o)
 		o.Agents[0].Host = "laptop"
@@ -73,31 +73,34 @@ func TestBaselineRestartsTheSpread(t *testing.T) {
 		if n >= 6 {
 			change = 0.7
 		}
-		all = append(all, scheduledRun(t, root, n, 2, 1, rated(n, change)))
+		all = append(all, scheduledRun(t, root, n, 2, 1, withPublishRate(n, change)))
 	}
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	spread := func(like int) (int, float64) {
-		compared := []compare.Recorded{{Run: all[like]}, {Run: plan.Run{ID: "next", Started: began.AddDate(0, 0, 12)}}}
+		compared := []compare.Recorded{{Run: all[like]}, {Run: plan.Run{ID: "next", Started: firstStart.AddDate(0, 0,
+			12)}}}
 		of, err := s.SpreadsOf(compared, []string{"publish.rate"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := of(all[like].Cells[1].ID, "publish.rate")
 		if got.Relative == nil {
-			t.Fatalf("%+v", got)
+			t.Fatalf("spread: got %+v, want a relative one", got)
 		}
 		return got.Runs, *got.Relative
 	}
 	if runs, relative := spread(6); runs != 12 || relative < 0.15 {
-		t.Errorf("without a baseline: %.3f of %d runs; want both levels", relative, runs)
+		t.Errorf("without a baseline: got a spread of %.3f of %d runs, want at least 0.15 of 12: both levels", relative,
+			runs)
 	}
 	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "run-0006"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, like := range []int{6, 11} {
 		if runs, relative := spread(like); runs != 6 || relative > 0.01 || math.IsNaN(relative) {
-			t.Errorf("of run %d: %.3f of %d runs; want the new level alone", like, relative, runs)
+			t.Errorf("run %d: got a spread of %.3f of %d runs, want at most 0.01 of 6: the new level", like, relative,
+				runs)
 		}
 	}
 }
@@ -113,15 +116,15 @@ func TestBacklogInAMinorityOfRepetitions(t *testing.T) {
 		})
 	}
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	x := trendsOf(t, s).Series[0]
 	newest := x.Points[11]
 	c, changed := x.Status(newest)
 	if !changed || c.Status != SomeBacklog || c.Runs != 2 || newest.Usable != 3 {
-		t.Errorf("%+v, %v", c, changed)
+		t.Errorf("status: got %+v, changed %v, want %v for 2 runs", c, changed, SomeBacklog)
 	}
 	x.Points = x.Points[:11]
 	if c, changed := x.Status(x.Points[10]); changed {
-		t.Errorf("after one run: %+v", c)
+		t.Errorf("status after one run: got %+v, want unchanged", c)
 	}
 }

@@ -17,13 +17,13 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 			o.Values["publish.rate"] = plan.Value{Number: rate + float64(repetition-2)}
 		})
 	}
-	stuck := func(o *plan.Outcome) {
+	setBacklog := func(o *plan.Outcome) {
 		o.Values["publish.rate"] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
 	}
 	for i := range 3 { // a backlog in one, two and three of three repetitions
 		scheduledRun(t, root, 12+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
 			if o.Values["publish.rate"] = (plan.Value{Number: 1000}); repetition <= i+1 {
-				stuck(o)
+				setBacklog(o)
 			}
 		})
 	}
@@ -44,32 +44,36 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 			}
 		})
 	}
-	run := scheduledRun(t, root, 20, 1, 3, nothing) // later than the compared run
+	run := scheduledRun(t, root, 20, 1, 3, unchanged) // later than the compared run
 	s := Of(root)
-	fresh(t, s)
+	refresh(t, s)
 	cell := run.Cells[0].ID
-	all, err := s.spreads(cell, []string{"publish.rate", "lost"}, "run-0000", nil, began.AddDate(0, 0, 11), "run-0011")
+	all, err := s.spreads(cell, []string{"publish.rate", "lost"}, "run-0000", nil, firstStart.AddDate(0, 0, 11),
+		"run-0011")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := all["publish.rate"]
 	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil ||
 		math.Abs(*got.Relative-0.0158143) > 1e-6 {
-		t.Errorf("five runs with a deviation of 15.8: %+v", got)
+		t.Errorf("spread: got %+v, want 5 runs with a deviation of 15.8", got)
 	}
-	with, err := s.spreads(cell, []string{"publish.rate"}, "run-0000", nil, began.AddDate(0, 0, 15), "run-0011")
+	with, err := s.spreads(cell, []string{"publish.rate"}, "run-0000", nil, firstStart.AddDate(0, 0, 15), "run-0011")
 	if err != nil || with["publish.rate"].Runs != 6 || with["publish.rate"].Backlogs != 2 {
-		t.Errorf("one more run with a number, and two with a backlog: %+v, %v", with, err)
+		t.Errorf("spread with runs with a backlog: got %+v, error %v, want 6 runs with numbers, 2 with a backlog", with,
+			err)
 	}
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
-		t.Errorf("of zeros there is no relative deviation: %+v", lost)
+		t.Errorf("spread of zeros: got %+v, want 8 runs without a relative deviation", lost)
 	}
-	if all, err = s.spreads(cell, []string{"publish.rate"}, "elsewhere", nil, began.AddDate(1, 0, 0)); err != nil ||
+	if all, err = s.spreads(cell, []string{"publish.rate"}, "elsewhere", nil, firstStart.AddDate(1, 0,
+		0)); err != nil ||
 		all["publish.rate"].Runs != 0 {
-		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
+		t.Errorf("unknown base: got %+v, error %v, want no runs", all, err)
 	}
-	if all, err = s.spreads("none", []string{"publish.rate"}, "run-0000", nil, began); err != nil || len(all) != 0 {
-		t.Errorf("of a cell that was never run: %+v, %v", all, err)
+	if all, err = s.spreads("none", []string{"publish.rate"}, "run-0000", nil, firstStart); err != nil ||
+		len(all) != 0 {
+		t.Errorf("unknown cell: got %+v, error %v, want none", all, err)
 	}
 }
 
@@ -88,11 +92,11 @@ func TestBacklogsOfEvenRepetitions(t *testing.T) {
 				}).Cells[0].ID
 			}
 			s := Of(root)
-			fresh(t, s)
-			all, err := s.spreads(cell, []string{value}, "run-0000", nil, began.AddDate(0, 0, 8))
+			refresh(t, s)
+			all, err := s.spreads(cell, []string{value}, "run-0000", nil, firstStart.AddDate(0, 0, 8))
 			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil ||
 				!(got.Deviation < 10) {
-				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value,
+				t.Errorf("%s, %d repetitions: got %+v, error %v, want 6 runs with numbers, 2 with a backlog", value,
 					repetitions, got, err)
 			}
 		}

@@ -18,8 +18,8 @@ var nile = []float64{1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 9
 	1040, 860, 874, 848, 890, 744, 749, 838,
 	1050, 918, 986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718, 714, 740}
 
-// alone returns the changes of one series.
-func alone(values []float64) []Point {
+// changesOf returns the changes of one series.
+func changesOf(values []float64) []Point {
 	s := Series{Values: values}
 	for i := range values {
 		s.Runs = append(s.Runs, i)
@@ -28,12 +28,12 @@ func alone(values []float64) []Point {
 }
 
 func TestNile(t *testing.T) {
-	changes := alone(nile)
+	changes := changesOf(nile)
 	if len(changes) != 1 || changes[0].At != 1899-1871 {
-		t.Fatalf("changes %+v: want one, in 1899", changes)
+		t.Fatalf("changes: got %+v, want one, in 1899", changes)
 	}
 	if c := changes[0]; c.P > alpha || c.Shift() > -0.2 || c.Shift() < -0.3 || c.Alarm {
-		t.Errorf("%+v", c)
+		t.Errorf("change in 1899: got %+v, want a shift of -20 to -30 %%, no alarm", c)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestSplitIsThatOfTheDefinition(t *testing.T) {
 	}
 	if at, right := newEnergy(values).split(start, start+segment, end); at != wantAt || right != wantRight ||
 		right == end {
-		t.Errorf("%d to %d: want %d to %d, which is not the end", at, right, wantAt, wantRight)
+		t.Errorf("split: got %d to %d, want %d to %d, which is not the end", at, right, wantAt, wantRight)
 	}
 }
 
@@ -70,12 +70,12 @@ func TestStudentTail(t *testing.T) {
 	for _, c := range []struct{ x, freedom, want float64 }{{2.776445, 4, 0.025}, {3.385185, 30, 0.001}, {1, 1, 0.25},
 		{5.2936, 91, 4.1e-7}} {
 		if got := stats.StudentT(-c.x, c.freedom); math.Abs(got/c.want-1) > 0.02 {
-			t.Errorf("t(%v) above %v: %v, want %v", c.freedom, c.x, got, c.want)
+			t.Errorf("probability that t(%v) exceeds %v: got %v, want %v", c.freedom, c.x, got, c.want)
 		}
 	}
 }
 
-func noisy(r *rand.Rand, n int, sd float64) []float64 {
+func noisySeries(r *rand.Rand, n int, sd float64) []float64 {
 	xs := make([]float64, n)
 	for i := range xs {
 		xs[i] = 1000 * (1 + sd*r.NormFloat64())
@@ -83,7 +83,7 @@ func noisy(r *rand.Rand, n int, sd float64) []float64 {
 	return xs
 }
 
-// A regression that was fixed after some runs is two change points, with 90 runs and 3 % noise.
+// A regression that was fixed after some runs causes two change points, with 90 runs and 3 % noise.
 func TestATemporaryRegressionIsFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
@@ -94,18 +94,19 @@ func TestATemporaryRegressionIsFound(t *testing.T) {
 		const n = 60
 		found := 0
 		for range n {
-			xs := noisy(r, 90, 0.03)
+			xs := noisySeries(r, 90, 0.03)
 			for i := 45; i < 45+c.width; i++ {
 				xs[i] *= c.by
 			}
-			if p := alone(xs); len(p) == 2 && abs(p[0].At-45) <= 2 && abs(p[1].At-45-c.width) <= 2 {
+			if p := changesOf(xs); len(p) == 2 && abs(p[0].At-45) <= 2 && abs(p[1].At-45-c.width) <= 2 {
 				found++
 			}
 		}
 		t.Logf("%+.0f %% for %d of 90 runs: both change points found in %d of %d series", 100*(c.by-1), c.width, found,
 			n)
 		if found < c.min {
-			t.Errorf("want at least %d", c.min)
+			t.Errorf("%+.0f %% for %d runs: found in %d of %d series, want at least %d", 100*(c.by-1), c.width, found,
+				n, c.min)
 		}
 	}
 }
@@ -116,27 +117,29 @@ func abs(n int) int { return max(n, -n) }
 func TestStepsAndOutliers(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const n = 40
-	falseOnes, near := 0, 0
+	falseFinds, found := 0, 0
 	for range n {
-		lone := noisy(r, 60, 0.03)
-		lone[r.IntN(60)] *= 1.5
-		lone[r.IntN(60)] *= 0.5
-		falseOnes += min(1, len(alone(lone)))
-		two := noisy(r, 60, 0.03)
+		outliers := noisySeries(r, 60, 0.03)
+		outliers[r.IntN(60)] *= 1.5
+		outliers[r.IntN(60)] *= 0.5
+		falseFinds += min(1, len(changesOf(outliers)))
+		steps := noisySeries(r, 60, 0.03)
 		for i := 25; i < 60; i++ {
-			two[i] *= 1.1
+			steps[i] *= 1.1
 		}
 		for i := 45; i < 60; i++ {
-			two[i] *= 1.1
+			steps[i] *= 1.1
 		}
-		two[10] *= 1.5
-		if c := alone(two); len(c) == 2 && abs(c[0].At-25) <= 2 && abs(c[1].At-45) <= 2 {
-			near++
+		steps[10] *= 1.5
+		if c := changesOf(steps); len(c) == 2 && abs(c[0].At-25) <= 2 && abs(c[1].At-45) <= 2 {
+			found++
 		}
 	}
-	t.Logf("of %d series of 60 runs with 3 %% noise: a change point in %d with two lone outliers of 50 %%; both steps of 10 %% found in %d", n, falseOnes, near)
-	if falseOnes > 7 || near < 30 { // 10 % in two families of 5 %: more than 7 of 40 with a probability of 4 %
-		t.Error("want at most 7, and at least 30")
+	t.Logf("%d series of 60 runs with 3 %% noise: a change point in %d series with two outliers of 50 %%; both steps of 10 %% "+
+		"found in %d", n, falseFinds, found)
+	if falseFinds > 7 || found < 30 { // 10 % in two families of 5 %: more than 7 of 40 with a probability of 4 %
+		t.Errorf("got %d series with false change points, %d with both steps, want at most 7, at least 30", falseFinds,
+			found)
 	}
 }
 
@@ -147,12 +150,12 @@ func TestConstantAndShortSeries(t *testing.T) {
 		"zeros":            make([]float64, 30),
 		"lost messages in two runs": slices.Concat(make([]float64, 17), []float64{4, 0, 0, 0, 0, 9},
 			make([]float64, 9))} {
-		if c := alone(values); len(c) > 0 {
-			t.Errorf("%s: %+v", name, c)
+		if c := changesOf(values); len(c) > 0 {
+			t.Errorf("%s: got changes %+v, want none", name, c)
 		}
 	}
-	if c := alone([]float64{5, 5, 5, 5, 5, 5, 5, 9, 9}); len(c) != 1 || c[0].At != 7 || !c[0].Alarm {
-		t.Errorf("a step without noise: %+v", c)
+	if c := changesOf([]float64{5, 5, 5, 5, 5, 5, 5, 9, 9}); len(c) != 1 || c[0].At != 7 || !c[0].Alarm {
+		t.Errorf("step without noise: got %+v, want an alarm at run 7", c)
 	}
 }
 
@@ -162,11 +165,11 @@ func TestAnOutlierIsNoLevel(t *testing.T) {
 	for _, c := range []struct{ last, level []float64 }{{[]float64{800, 100, 800}, []float64{800}},
 		{[]float64{800, 795, 100}, []float64{797.5}}, {[]float64{1000, 100}, nil}, {[]float64{100}, nil}} {
 		var levels []float64
-		for _, p := range alone(slices.Concat(series, c.last)) {
+		for _, p := range changesOf(slices.Concat(series, c.last)) {
 			levels = append(levels, p.After)
 		}
 		if !slices.Equal(levels, c.level) {
-			t.Errorf("%v: new levels %v, want %v", c.last, levels, c.level)
+			t.Errorf("last runs %v: new levels: got %v, want %v", c.last, levels, c.level)
 		}
 	}
 }
