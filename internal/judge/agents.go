@@ -67,12 +67,12 @@ func agentRSS(m *measurements) plan.Value {
 }
 
 // runtimeQuantile returns the value of a quantile that Go's runtime measured in the agents' processes. Scheduling is
-// always measured. Without it, the absence of GC pauses means that nothing was measured.
+// always measured. Without it, the absence of GC pauses means that nothing was measured. The maximum of no pauses is 0.
 func runtimeQuantile(s record.Series, q float64) valueOf {
 	return func(m *measurements) plan.Value {
 		if m.in.hists[record.Scheduling].Count() == 0 {
 			return plan.Value{NA: NANotMeasured}
 		}
-		return plan.Value{Number: time.Duration(m.in.hists[s].Quantile(q)).Seconds()}
+		return distribution{m.in.hists[s], m.in.hists[s]}.quantile(q)
 	}
 }

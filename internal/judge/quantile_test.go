@@ -46,6 +46,47 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 	}
 }
 
+// The same holds for the latency of the simulated network and for the delays that Go's runtime measures.
+func TestOtherQuantilesOfFewSamples(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		n    int // samples of each series
+		over bool
+	}{{1, true}, {500, true}, {1000, false}} {
+		x := newWorld(func(w *plan.Workload) { w.Network.Latency = plan.Duration(5 * ms) })
+		x.receive(x.send(0), 0, 0)
+		for i := range c.n {
+			for _, s := range []record.Series{record.NetworkDelay, record.GCPause, record.Scheduling} {
+				x.sample(s, ms+time.Duration(i)*ms/1000)
+			}
+		}
+		o := x.judge()
+		for _, name := range []string{"network.latency.p99", "agent.gc.p99", "agent.sched.p99"} {
+			if v := o.Values[name]; v.NA != "" || v.Over > 0 != c.over || v.Over > 0 != (v.Sample >= v.Number) {
+				t.Errorf("%s of %d samples is %+v, want a bound: %v", name, c.n, v, c.over)
+			}
+		}
+		largest := (ms + time.Duration(c.n-1)*ms/1000).Seconds()
+		for name, want := range map[string]float64{"agent.gc.max": largest, "agent.sched.max": largest} {
+			if v := o.Values[name]; v.NA != "" || v.Over > 0 || math.Abs(v.Number-want) > 0.001*want {
+				t.Errorf("%s of %d samples is %+v, want %g s", name, c.n, v, want)
+			}
+		}
+		first := (ms + time.Duration(float64(c.n-1)*0.98)*ms/1000).Seconds()
+		if v := o.Values["network.latency.p99"]; v.Number < 5e-3+2*first || v.Number > 5e-3+2*largest*1.001 {
+			t.Errorf("network.latency.p99 of %d samples is %+v", c.n, v)
+		}
+	}
+	x := newWorld(nil)
+	x.receive(x.send(0), 0, 0)
+	x.sample(record.Scheduling, ms)
+	o := x.judge()
+	if p99, most := o.Values["agent.gc.p99"], o.Values["agent.gc.max"]; p99.NA != NAFewSamples || most.NA != "" ||
+		most.Number != 0 {
+		t.Errorf("without pauses: p99 %+v, max %+v", p99, most)
+	}
+}
+
 // The bound is below the quantile of the sampled distribution in at least 95 % of cells, for any number of samples.
 func TestBoundsOfQuantilesCover(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 16))

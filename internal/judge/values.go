@@ -232,9 +232,18 @@ func longestGap(m *measurements) plan.Value {
 // networkLatency returns the value of the round-trip latency that the simulated network added.
 func networkLatency(q float64) valueOf {
 	return func(m *measurements) plan.Value {
-		if m.in.hists[record.NetworkDelay].Count() == 0 {
+		delays := m.in.hists[record.NetworkDelay]
+		if delays.Count() == 0 {
 			return plan.Value{NA: NANoNetwork}
 		}
-		return plan.Value{Number: m.in.addedLatency(q).Seconds()}
+		v := distribution{delays, delays}.quantile(q)
+		configured := m.in.workload.Network.Latency.D().Seconds()
+		if v.Sample > 0 {
+			v.Sample = configured + 2*v.Sample
+		}
+		if v.NA == "" {
+			v.Number = configured + 2*v.Number
+		}
+		return v
 	}
 }
