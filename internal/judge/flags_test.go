@@ -33,7 +33,7 @@ func (c loadModel) outcome(r *rand.Rand) plan.Outcome {
 		}
 		return poissonCount(r, mean)
 	}
-	rate, measure := uniform(50, 50_000), int(uniform(1, 30))
+	rate, measure := uniform(50, 50_000), int(uniform(1, 120))
 	if c != (loadModel{}) {
 		measure = 10
 	}

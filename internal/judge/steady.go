@@ -131,13 +131,15 @@ func (q quantity) notSteady() string {
 }
 
 // drift returns the change of a quantity over all its seconds, as a fraction of its level. shown is true if the
-// confidence interval of the slope lies beyond the limits of NotSteady. falsely is the error probability on each side.
+// confidence interval of that change lies beyond the limits of NotSteady. Below ten seconds, the limits apply to the
+// change in ten seconds at the same slope. falsely is the error probability on each side.
 func (q quantity) drift(falsely float64) (part float64, shown bool) {
 	if len(q.y) < minSteady {
 		return 0, false
 	}
 	l := fit(q.x, q.y)
-	return l.slope * float64(l.n) / l.level, math.Abs(l.slope)-l.uncertainty(falsely) > q.trend/horizon*l.level
+	seconds := max(horizon, float64(l.n))
+	return l.slope * float64(l.n) / l.level, (math.Abs(l.slope)-l.uncertainty(falsely))*seconds > q.trend*l.level
 }
 
 // truncate returns the index where MSER cuts a series: the remaining mean has the smallest standard error.
