@@ -30,6 +30,9 @@ const (
 	// shortTolerance is the fraction of published messages that may be undelivered at the end of a measurement too
 	// short for a slope.
 	shortTolerance = 0.25
+	// utilisation is that of a queue whose waiting messages are no backlog: n or more messages wait with the probability
+	// utilisation^n (M/M/1). A flow of a short measurement may have that many more undelivered messages.
+	utilisation = 0.8
 	// edge is the time for which publishers or consumers may pause without a backlog.
 	edge = 50 * time.Millisecond
 	// earlier extends the longest warm-up backwards, because clocks differ. Windows before that are ignored: they are
@@ -118,29 +121,21 @@ func (e everySecond) flow(flows record.Flows, subscription, queue int, alike flo
 // A backlog grows if the confidence interval of the slope of its levels lies above 2 % of the publish rate. Levels are
 // taken at the ends of seconds. The one-sided confidence is 99 % for all backlogs of the cell together (Bonferroni).
 // The levels are those of the seconds in which all agents ran. If these are fewer than five, the last seconds of
-// warm-up are added. With fewer than five levels, the backlog of the cell also grows if a quarter less was delivered
-// than published. With fewer than three levels, only this second rule applies.
+// warm-up are added. With fewer than five levels, a backlog also grows if a quarter less was delivered than published.
+// With fewer than three levels, only this second rule applies.
 func keepsUp(in *input, every everySecond) bool {
 	from, to := in.overlap.from, in.overlap.to
 	if in.span.byCount { // by count, the deliveries of an incomplete last second are not known
 		to = min(to, int(in.span.sending/time.Second))
 	}
 	whole := every.whole(in.subscriptions)
-	var all flowSecond
-	for i := max(from, every.first); i < to; i++ {
-		s := whole[i-every.first]
-		all.published, all.delivered = all.published+s.published, all.delivered+s.delivered
+	measured := func(b []flowSecond) []flowSecond {
+		begin := max(0, from-every.first)
+		return b[begin:max(begin, to-every.first)]
 	}
-	if to > from && all.delivered == 0 {
+	if to > from && sumOf(measured(whole)).delivered == 0 {
 		return false
 	}
-	first := max(every.first, min(from, to-minLevels))
-	if to-first < minLevels {
-		if short := all.delivered < (1-shortTolerance)*all.published; short || to-first < 3 {
-			return !short
-		}
-	}
-	from = first
 	backlogs := [][]flowSecond{whole}
 	if flows := record.FlowsOf(in.subscriptions, in.workload.Topology.Queues); flows.Subscriptions*flows.Queues > 1 {
 		for subscription := range flows.Subscriptions {
@@ -150,13 +145,34 @@ func keepsUp(in *input, every everySecond) bool {
 			}
 		}
 	}
+	falsely := falseFlags / float64(len(backlogs))
+	first := max(every.first, min(from, to-minLevels))
+	if to-first < minLevels {
+		waiting := 0.0 // of the whole cell, a quarter is more than what waits in a queue
+		for _, b := range backlogs {
+			if sum := sumOf(measured(b)); sum.published-sum.delivered > shortTolerance*sum.published+waiting {
+				return false
+			}
+			waiting = math.Log(falsely) / math.Log(utilisation)
+		}
+	}
+	if to-first < 3 {
+		return true
+	}
 	for _, b := range backlogs {
-		if grows(b[:to-every.first], from-every.first, in.span.sending.Seconds()-float64(every.first),
-			falseFlags/float64(len(backlogs))) {
+		if grows(b[:to-every.first], first-every.first, in.span.sending.Seconds()-float64(every.first), falsely) {
 			return false
 		}
 	}
 	return true
+}
+
+// sumOf returns the sum of seconds.
+func sumOf(seconds []flowSecond) (sum flowSecond) {
+	for _, s := range seconds {
+		sum.published, sum.delivered = sum.published+s.published, sum.delivered+s.delivered
+	}
+	return sum
 }
 
 // grows reports whether a backlog grows from second from on. The last second ends at end. falsely is the one-sided

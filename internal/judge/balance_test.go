@@ -150,6 +150,46 @@ func TestBacklogOfOneFlow(t *testing.T) {
 	}
 }
 
+// A flow that delivers nothing, or less than three quarters, is a backlog also if a measurement is too short for a slope.
+// Messages in flight are none.
+func TestOneFlowOfAShortMeasurement(t *testing.T) {
+	for _, c := range []struct {
+		warmup, measure int     // seconds
+		each            int64   // messages per second and flow
+		gets            float64 // share of its messages that one of 50 flows delivers
+		backlog         bool
+	}{
+		{0, 1, 1000, 0, true}, {0, 2, 1000, 0, true}, {1, 1, 1000, 0, true}, {1, 1, 1000, 0.7, true},
+		{0, 1, 100, 0, true}, {0, 1, 1000, 0.8, false}, {1, 1, 1000, 1, false}, {2, 1, 1000, 0, true},
+		{0, 2, 10, 0.1, false},
+	} {
+		for _, queues := range []bool{false, true} {
+			x := newTaskBuilder(func(w *plan.Workload) {
+				w.Warmup = plan.Duration(time.Duration(c.warmup) * time.Second)
+				w.Measure = plan.Duration(time.Duration(c.measure) * time.Second)
+				w.Topology.Subscriptions = 50
+				if queues {
+					w.Topology.Subscriptions, w.Topology.Queues = 1, 50
+				}
+			})
+			x.task.Cell.Guarantees = plan.Guarantees{}
+			for second := -c.warmup; second < c.measure; second++ {
+				published := []int64{c.each}
+				if queues {
+					published = slices.Repeat(published, 50)
+				}
+				delivered := slices.Repeat([]int64{c.each}, 50)
+				delivered[49] = int64(float64(c.each) * c.gets)
+				x.addSecond(second, published, delivered)
+			}
+			checkFlag(t, x.judge(), plan.Backlog, c.backlog, "throughput", "consume.rate")
+			if t.Failed() {
+				t.Fatalf("%+v, queues %v", c, queues)
+			}
+		}
+	}
+}
+
 // TestFanOutIsBalancedBySubscription proves that two subscriptions, which together receive twice the number of sent
 // messages, are no imbalance, and that a subscription that stops is one.
 func TestFanOutIsBalancedBySubscription(t *testing.T) {

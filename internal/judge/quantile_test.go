@@ -53,7 +53,7 @@ func TestOtherQuantilesOfFewSamples(t *testing.T) {
 		n    int // samples of each series
 		over bool
 	}{{1, true}, {500, true}, {1000, false}} {
-		x := newWorld(func(w *plan.Workload) { w.Network.Latency = plan.Duration(5 * ms) })
+		x := newTaskBuilder(func(w *plan.Workload) { w.Network.Latency = plan.Duration(5 * ms) })
 		x.receive(x.send(0), 0, 0)
 		for i := range c.n {
 			for _, s := range []record.Series{record.NetworkDelay, record.GCPause, record.Scheduling} {
@@ -77,7 +77,7 @@ func TestOtherQuantilesOfFewSamples(t *testing.T) {
 			t.Errorf("network.latency.p99 of %d samples is %+v", c.n, v)
 		}
 	}
-	x := newWorld(nil)
+	x := newTaskBuilder(nil)
 	x.receive(x.send(0), 0, 0)
 	x.sample(record.Scheduling, ms)
 	o := x.judge()
