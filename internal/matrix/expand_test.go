@@ -317,15 +317,15 @@ func maxEstimate(run plan.Run) time.Duration {
 }
 
 // In a matrix with a simulated network, cells without one use the same kind of connections. In other matrices no
-// network is simulated. Ids depend only on the load.
+// network is simulated. Ids depend only on the load. A filter does not change the connections of a cell.
 func TestCellsOfASimulatedNetworkUseTheSameConnections(t *testing.T) {
-	run := func(latencies string) plan.Run {
+	run := func(latencies string, filter ...string) plan.Run {
 		r, err := loaded(t, `package matrix
 name: "m"
 brokers: a: {driver: "fake", options: url: "fake://a:1"}
 axes: latency: `+latencies+`
 cell: {axis: _, broker: "a", network: latency: axis.latency}
-`, Narrow{}).Run(t.Context())
+`, Narrow{Filter: filter}).Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,5 +337,9 @@ cell: {axis: _, broker: "a", network: latency: axis.latency}
 	}
 	if c := bare.Cells[0]; c.Simulated || c.ID != mixed.Cells[0].ID {
 		t.Errorf("without latency: simulated %v, id %s, want %s", c.Simulated, c.ID, mixed.Cells[0].ID)
+	}
+	filtered := run(`["0ms", "5ms"]`, "latency=0ms")
+	if c := filtered.Cells; len(c) != 1 || !c[0].Simulated || c[0].ID != mixed.Cells[0].ID {
+		t.Errorf("filter latency=0ms: got %+v, want the cell of the whole matrix, with simulated connections", c)
 	}
 }

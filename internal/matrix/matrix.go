@@ -170,7 +170,10 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 		return plan.Run{}, fmt.Errorf("expand matrix: %w", ctx.Err())
 	}
 	run, found, seen := m.base, newFindings(nil), map[string][]int{}
-	simulates := false
+	simulates := m.simulates(ctx, results)
+	if ctx.Err() != nil {
+		return plan.Run{}, fmt.Errorf("expand matrix: %w", ctx.Err())
+	}
 	for i, r := range results {
 		m.collect(r, combos[i], seen, found)
 		switch {
@@ -178,7 +181,6 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 			r.cell.Index = len(run.Cells)
 			run.Cells = append(run.Cells, *r.cell)
 			run.Agents = max(run.Agents, r.cell.Agents())
-			simulates = simulates || r.cell.Workload.Network != plan.Network{}
 		case r.excluded != nil:
 			run.Excluded = append(run.Excluded, *r.excluded)
 		}
@@ -190,6 +192,32 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
 	return run, nil
+}
+
+// simulates reports whether a cell of the matrix simulates a network. A cell that a filter removes counts too, because
+// the connections of a cell must not depend on filters. results are those of the combinations that are kept.
+func (m *Matrix) simulates(ctx context.Context, results []result) bool {
+	network := func(r result) bool { return r.cell != nil && r.cell.Workload.Network != plan.Network{} }
+	if slices.ContainsFunc(results, network) {
+		return true
+	}
+	text := string(m.source.text) + strings.Join(m.source.narrow.Set, " ")
+	if !strings.Contains(text, "network") && !strings.Contains(text, "latency") {
+		return false
+	}
+	var removed [][]int
+	for ordinal := range m.space.size() {
+		if combo := m.space.at(ordinal); !m.space.kept(combo) {
+			removed = append(removed, combo)
+		}
+		if len(removed) == recycleAfter || ordinal == m.space.size()-1 {
+			if slices.ContainsFunc(m.expand(ctx, removed), network) || ctx.Err() != nil {
+				return true
+			}
+			removed = removed[:0]
+		}
+	}
+	return false
 }
 
 // result is the result of one combination: a cell, or the reason why it is not run, or errors.
