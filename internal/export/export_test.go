@@ -390,3 +390,19 @@ func TestOMBCountsUnsentMessages(t *testing.T) {
 		t.Errorf("p99 of the periods is %v ms, want 5,000", got)
 	}
 }
+
+// Duplicates are in neither the consume rate nor the backlog.
+func TestOMBCountsDistinctMessages(t *testing.T) {
+	w := record.Window{Index: 0, Length: int64(time.Second), Measured: true}
+	w.Counts[record.Sent], w.Counts[record.Received], w.Counts[record.Unique] = 120, 150, 100
+	m := record.NewMerged()
+	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{w}})
+	k := omb{out: map[string]any{}, m: m, measured: 1, subs: 1}
+	k.rates(plan.Default())
+	if got := k.out["consumeRate"].([]float64); got[0] != 100 {
+		t.Errorf("consume rate: got %v, want 100", got[0])
+	}
+	if got := k.out["backlog"].([]int64); got[0] != 20 {
+		t.Errorf("backlog: got %v, want 20", got[0])
+	}
+}

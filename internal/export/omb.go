@@ -95,9 +95,9 @@ func (k omb) rates(w plan.Workload) {
 			return float64(k.m.Sum(c, from, to)) / (min(float64(to), k.measured) - float64(from))
 		}
 		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)),
-			append(consume, per(record.Received))
+			append(consume, per(record.Unique))
 		const ever = -1 << 40
-		sent, received := k.m.Sum(record.Sent, ever, to), k.m.Sum(record.Received, ever, to)
+		sent, received := k.m.Sum(record.Sent, ever, to), k.m.Sum(record.Unique, ever, to)
 		backlog = append(backlog, max(0, int64(k.subs)*sent-received))
 	})
 	if w.Publishers.Nodes > 0 || len(w.Groups) > 0 {

@@ -202,7 +202,7 @@ func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second
 		}
 		s := &list[w.Index]
 		s.Sent += float64(w.Counts[record.Sent])
-		s.Received += float64(w.Counts[record.Received])
+		s.Received += float64(w.Counts[record.Unique])
 		if h := w.Hists[series]; h != nil {
 			if hists[w.Index] == nil {
 				hists[w.Index] = record.NewHist()

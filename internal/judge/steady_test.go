@@ -259,3 +259,14 @@ func TestDrift(t *testing.T) {
 		}
 	}
 }
+
+// Duplicates are not in the consume rate that is tested for a trend.
+func TestLoadSamplesCountDistinctMessages(t *testing.T) {
+	w := record.Window{Index: 0, Length: int64(time.Second), Measured: true}
+	w.Counts[record.Received], w.Counts[record.Unique] = 150, 100
+	m := record.NewMerged()
+	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{w}})
+	if got := LoadSamples(m, true, time.Second)[0].Received; got != 100 {
+		t.Errorf("got %v received messages, want 100", got)
+	}
+}

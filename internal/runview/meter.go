@@ -127,14 +127,14 @@ func (m *meter) reportedUntil(group string, latest int64) int64 {
 type flowSecond struct {
 	length                 int64
 	sent, refused, settled int64 // settled: confirmed, refused or given up
-	received, unique       int64
+	unique                 int64
 	confirms, processing   record.Hist
 }
 
 func (t *flowSecond) add(o *flowSecond) {
 	t.length += o.length
 	t.sent, t.refused, t.settled = t.sent+o.sent, t.refused+o.refused, t.settled+o.settled
-	t.received, t.unique = t.received+o.received, t.unique+o.unique
+	t.unique += o.unique
 	t.confirms.Merge(&o.confirms)
 	t.processing.Merge(&o.processing)
 }
@@ -161,7 +161,6 @@ func (f *flowMeter) add(w *record.Window) {
 	t.sent += n[record.Sent]
 	t.refused += n[record.Returned] + n[record.Rejected]
 	t.settled += n[record.Confirmed] + n[record.Rejected] + n[record.Unconfirmed]
-	t.received += n[record.Received]
 	t.unique += n[record.Unique]
 	if h := w.Hists[record.Publish]; h != nil {
 		t.confirms.Merge(h)
@@ -192,7 +191,7 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 		}
 		if until-start-t.length < int64(time.Second) { // the last second
 			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
-			out.Receive = float64(t.received) / time.Duration(t.length).Seconds()
+			out.Receive = float64(t.unique) / time.Duration(t.length).Seconds()
 		}
 	}
 	out.Behind = seconds > 1 && out.Consumes && f.behind(&recent)

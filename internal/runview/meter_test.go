@@ -131,3 +131,13 @@ func TestLiveGroups(t *testing.T) {
 		t.Errorf("%+v", live.Flows)
 	}
 }
+
+// Duplicates are not in the live consume rate.
+func TestLiveRatesLeaveOutDuplicates(t *testing.T) {
+	t.Parallel()
+	s := snapshotOf("a", "", 0, counts{100, 100, 100})
+	s.Windows[0].Counts[record.Received] = 150
+	if f := observed(t, aTask(), []record.Snapshot{s}).Flows[0]; !f.Known || f.Receive != 100 {
+		t.Errorf("got %+v, want a consume rate of 100/s", f)
+	}
+}

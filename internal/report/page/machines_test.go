@@ -162,3 +162,12 @@ func TestPublishOnlyCellsHaveNoEndToEndLatency(t *testing.T) {
 		t.Errorf("%d curves of end-to-end latency, want none", len(c[1]))
 	}
 }
+
+// Duplicates are not in the consume rate over time.
+func TestRatesOverTimeLeaveOutDuplicates(t *testing.T) {
+	p := period{to: 1, counts: map[record.Counter]int64{record.Sent: 120, record.Received: 150, record.Unique: 100}}
+	c := partPeriods{task: plan.Task{Cell: plan.Cell{Workload: plan.Default()}}, periods: []period{p}, each: 1}
+	if svg := string(c.rates().SVG); !strings.Contains(svg, "consume 100/s") {
+		t.Errorf("got no consume rate of 100/s in %s", svg)
+	}
+}

@@ -162,7 +162,7 @@ func (c partPeriods) rates() figure {
 	}{
 		{record.Sent, "publish", publishes},
 		{record.Confirmed, "confirmed", publishes && w.Publishers.Confirmed()},
-		{record.Received, "consume", w.Consumers.Nodes > 0},
+		{record.Unique, "consume", w.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {
 		if k.shown {
