@@ -57,6 +57,39 @@ func TestWindowOfAlarmsCountsScheduledRuns(t *testing.T) {
 	}
 }
 
+// Runs with a client-bound value are not points of its level, so they cause no alarm.
+func TestFlaggedRunsAreNoPointsOfTheLevel(t *testing.T) {
+	for flag, want := range map[plan.Flag]int{"": 1, plan.ClientBound: 0} {
+		root := t.TempDir()
+		for n := range 20 {
+			change := 1.0
+			if n >= 18 {
+				change = 0.8
+			}
+			scheduledRun(t, root, n, 6, 1, func(cell, repetition int, o *plan.Outcome) {
+				withPublishRate(n, change)(cell, repetition, o)
+				if rate := o.Values["publish.rate"]; n >= 18 && cell == 1 && flag != "" {
+					rate.Flags = []plan.Flag{flag}
+					o.Values["publish.rate"] = rate
+				}
+			})
+		}
+		s := Of(root)
+		refresh(t, s)
+		alarms := 0
+		for _, x := range trendsOf(t, s).Series {
+			for _, c := range x.Changes {
+				if c.Alarm {
+					alarms++
+				}
+			}
+		}
+		if alarms != want {
+			t.Errorf("two slow runs with flag %q: %d alarms, want %d", flag, alarms, want)
+		}
+	}
+}
+
 func onOtherHost(set func(cell, repetition int, o *plan.Outcome)) func(cell, repetition int, o *plan.Outcome) {
 	return func(cell, repetition int, o *plan.Outcome) {
 		set(cell, repetition, o)
