@@ -43,7 +43,7 @@ type Digest struct {
 }
 
 // Shift is a change of the level of a value in the last scheduled runs: of one cell, or of more than a third of the
-// cells in the same run.
+// cells in the same runs.
 type Shift struct {
 	Cell    string          `json:"cell,omitempty"`
 	ID      string          `json:"id,omitempty"`
@@ -63,6 +63,7 @@ type Shift struct {
 	Since  string    `json:"since"`       // the first of them
 	At     time.Time `json:"at"`
 	Causes []string  `json:"causes,omitempty"` // differences of the runs around the change
+	Also   []Shift   `json:"also,omitempty"`   // of a common change: the further values that changed in the same runs
 }
 
 // Status is a change of the status of values: a verdict, a flag, the reason for a missing number, or "numeric".
@@ -141,8 +142,26 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count),
 			cmp.Compare(a.P, b.P))
 	})
+	d.mergeShifts()
 	d.mergeStatuses()
 	return nil
+}
+
+// mergeShifts merges the common changes of several values in the same runs into one element, that of the value with the
+// most cells.
+func (d *Digest) mergeShifts() {
+	var all []Shift
+	for _, s := range d.Shifts {
+		i := slices.IndexFunc(all, func(x Shift) bool {
+			return s.Count > 0 && x.Count > 0 && x.Finding == s.Finding && x.Since == s.Since && x.Runs == s.Runs
+		})
+		if i < 0 {
+			all = append(all, s)
+			continue
+		}
+		all[i].Also = append(all[i].Also, s)
+	}
+	d.Shifts = all
 }
 
 // status adds the change of a value's status, if there is one. Values of a cell with the same change share an element.
@@ -283,8 +302,18 @@ func (d Digest) lines() (all []string) {
 // line formats a shift: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) line() string {
 	if s.Count > 0 {
-		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change),
-			display.Count(s.Runs, "run"))
+		text := fmt.Sprintf("%d of %d cells: %s %s", s.Count, s.Of, s.Title, display.Change(s.Change))
+		before := s
+		for _, x := range s.Also {
+			if x.Count == before.Count && x.Of == before.Of {
+				text += ", "
+			} else {
+				text += fmt.Sprintf("; %d of %d cells: ", x.Count, x.Of)
+			}
+			text += x.Title + " " + display.Change(x.Change)
+			before = x
+		}
+		return text + ", in " + display.Count(s.Runs, "run")
 	}
 	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title,
 		report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -150,17 +151,48 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 			}
 		})
 	}
-	for run, want := range map[int][]string{19: nil, 20: {"in 1 run", "in 1 run"}, 21: {"in 1 run", "in 2 runs"},
+	for run, want := range map[int][]string{19: nil, 20: {"in 1 run"}, 21: {"in 1 run", "in 2 runs"},
 		22: {"in 1 run", "in 3 runs"}, 23: nil, 24: nil, 26: nil} {
 		var got []string
 		for _, l := range lines(made(t, root, byRun[run])) {
-			if _, runs, is := strings.Cut(l, ", "); is && strings.HasPrefix(l, "worse: 6 of 6 cells: ") {
-				l = runs
+			if strings.HasPrefix(l, "worse: 6 of 6 cells: ") {
+				l = l[strings.LastIndex(l, ", ")+2:]
 			}
 			got = append(got, l)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("run %d: %q, want %q", run, got, want)
+		}
+	}
+}
+
+// A slow run of all cells changes four values. It is one line in three digests.
+func TestASlowRunOfAllValuesIsReportedOnce(t *testing.T) {
+	root := t.TempDir()
+	byRun := map[int]compare.Recorded{}
+	for n := range 24 {
+		byRun[n] = scheduledRun(t, root, n, 6, func(cell int, o *plan.Outcome) {
+			for name, by := range map[string]float64{"publish.rate": 0.8, "consume.rate": 0.8, "publish.p99": 1.25,
+				"e2e.p99": 1.25} {
+				if n == 20 && (name != "e2e.p99" || cell < 4) {
+					o.Values[name] = plan.Value{Number: by * o.Values[name].Number}
+				}
+			}
+		})
+	}
+	for run := 20; run < 24; run++ {
+		d := made(t, root, byRun[run])
+		got := lines(d)
+		if run == 23 {
+			if len(got) > 0 {
+				t.Errorf("run %d: %q, want nothing", run, got)
+			}
+			continue
+		}
+		want := regexp.MustCompile(`^worse: 6 of 6 cells: Consume msg/s -\d+ %, Publish p99 \+\d+ %, Publish msg/s -\d+ %; ` +
+			`4 of 6 cells: End-to-end p99 \+\d+ %, in 1 run$`)
+		if len(got) != 1 || !want.MatchString(got[0]) || d.Worse() != 1 || len(d.Shifts[0].Also) != 3 {
+			t.Errorf("run %d: %q, want one line like %q", run, got, want)
 		}
 	}
 }
