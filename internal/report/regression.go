@@ -135,7 +135,7 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 	text := fmt.Sprintf("%s %s against run %s (medians %s → %s", name, changeText(x, unit), base.Run,
 		Format(unit, then.Median), Format(unit, now.Median))
 	if d.Violated {
-		return fmt.Sprintf("%s, p = %.2g)", text, d.P)
+		return fmt.Sprintf("%s, p = %.2g, smallest detectable effect %s)", text, d.P, detectable(d))
 	}
 	if !math.IsNaN(d.Worst) && !math.IsInf(d.Worst, 0) {
 		text += fmt.Sprintf("), at worst %s at %.4g %% (", display.Change(d.Worst), 100*rule.Confidence)

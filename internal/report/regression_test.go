@@ -57,7 +57,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"worse by some": {named, level(1000), level(950), nil, Inconclusive,
 			"publish.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
 		"worse": {usual, level(1000), level(850), nil, Violated,
-			"publish.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
+			"publish.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05, smallest detectable effect 3.8 %)"},
 		"the same, with noise": {usual, level(1000), level(1000),
 			spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive,
 			"smallest detectable effect 14 %"},
