@@ -19,10 +19,11 @@ type simulation struct {
 	freedom         int     // degrees of freedom of Student's t-distribution of the noise; 0: normal distribution
 	maxFalse        float64 // maximum share of stable digests with a false alarm; 1: only measured
 	minFound        float64 // minimum share of changes of -10 % that are found within three runs; 0: only measured
+	minFoundUp      float64 // the same of +10 %: the noise grows with the level, so fewer are found
 }
 
 var simulations = []simulation{
-	{name: "90 earlier runs", before: 90, maxFalse: 0.05, minFound: 0.9},
+	{name: "90 earlier runs", before: 90, maxFalse: 0.05, minFound: 0.9, minFoundUp: 0.85},
 	{name: "36 earlier runs", before: 36, maxFalse: 1},
 	{name: "14 earlier runs", before: 14, maxFalse: 1},
 	{name: "autocorrelation 0.3", before: 90, autocorrelation: 0.3, maxFalse: 0.1},
@@ -181,14 +182,17 @@ func TestFalseAlarms(t *testing.T) {
 	}
 }
 
-// A change of -10 % in a cell is found within three runs with at least the given share. A simulation at its limit fails
-// with a probability of at most 1 %. The short form has 80 changes in three simulations. It fails with a probability of
-// 90 % if 75 % are found for a limit of 90 %. With LOCKSTEP_LONG there are 500 of every simulation, and it fails with a
-// probability of 99 % if 82 % are found.
+// A change of -10 % or +10 % in a cell is found within three runs with at least the given share. A simulation at its
+// limit fails with a probability of at most 1 %. The short form has 80 changes in three simulations. It fails with a
+// probability of 90 % if 75 % are found for a limit of 90 %. With LOCKSTEP_LONG there are 500 of every simulation, and
+// it fails with a probability of 99 % if 82 % are found.
 func TestChangesAreFound(t *testing.T) {
 	for i, w := range simulations {
 		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4,
 			"3 slow runs": 4}[w.name], []float64{-0.1}
+		if w.minFoundUp > 0 {
+			steps = append(steps, 0.1)
+		}
 		if os.Getenv("LOCKSTEP_LONG") != "" {
 			digests, steps = 25, []float64{-0.1, 0.1, -0.15}
 		}
@@ -199,8 +203,9 @@ func TestChangesAreFound(t *testing.T) {
 			by, of := w.alarmsByRun(rand.New(rand.NewPCG(2027, uint64(i))), step, digests)
 			share := func(run int) float64 { return 100 * float64(by[run]) / float64(of) }
 			t.Logf("%-38s %+.0f %%: found by the first run in %.1f %%, the second in %.1f %%, the third in %.1f %% of %d", w.name+":", 100*step, share(0), share(1), share(2), of)
-			if minFound := of - maxEvents(of, 1-w.minFound); w.minFound > 0 && step == -0.1 && by[Recent-1] < minFound {
-				t.Errorf("%s: changes found: got %d, want at least %d", w.name, by[Recent-1], minFound)
+			limit := map[float64]float64{-0.1: w.minFound, 0.1: w.minFoundUp}[step]
+			if minFound := of - maxEvents(of, 1-limit); limit > 0 && by[Recent-1] < minFound {
+				t.Errorf("%s %+.0f %%: changes found: got %d, want at least %d", w.name, 100*step, by[Recent-1], minFound)
 			}
 		}
 	}
