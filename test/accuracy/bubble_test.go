@@ -3,6 +3,7 @@ package accuracy
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,4 +159,12 @@ func (m measured) flagged(t *testing.T, truth, value string, flag plan.Flag, wan
 	number := map[bool]float64{true: 1}
 	check(t, row{truth: truth, value: value + " (" + string(flag) + ")", want: number[want],
 		got: number[slices.Contains(m.Values[value].Flags, flag)]})
+}
+
+// warned checks whether a warning contains a text.
+func (m measured) warned(t *testing.T, truth, text string, want bool) {
+	t.Helper()
+	number := map[bool]float64{true: 1}
+	check(t, row{truth: truth, value: "(warning: " + text + ")", want: number[want],
+		got: number[slices.ContainsFunc(m.Warnings, func(w string) bool { return strings.Contains(w, text) })]})
 }
