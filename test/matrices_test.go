@@ -2,6 +2,7 @@ package test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/plan"
 	records "example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
 // matrixTests maps each shipped matrix to the test that runs it, in its short form unless the test differs.
@@ -191,5 +193,40 @@ func (r record) charted(o plan.Outcome, broker string) {
 	}
 	if !slices.Equal(got, want) {
 		r.t.Errorf("the chart of %s has the steps %q, want %q:\n%s", broker, got, want, r.text)
+	}
+}
+
+// faultRuns is the number of runs of faults.cue per broker in TestStudyFaultsReportNoFalseLoss.
+var faultRuns = flag.Int("faults.runs", 2, "number of `runs` of faults.cue per broker")
+
+// Connections that are cut or stalled, and a paused broker, lose nothing and break no guarantee. No run reports
+// otherwise.
+func TestStudyFaultsReportNoFalseLoss(t *testing.T) {
+	for _, b := range []struct{ part, variable, driver, options string }{
+		{"rabbitmq", "LOCKSTEP_RABBITMQ_URL", "rabbitmq", "url: %q"},
+		{"kafka", "LOCKSTEP_KAFKA_BROKERS", "kafka", "brokers: [%q]"},
+		{"nats", "LOCKSTEP_NATS_URL", "nats", "url: %q"},
+	} {
+		t.Run(b.part, func(t *testing.T) {
+			address := labtest.Own(t, b.part).Variable(b.variable)
+			port := regexp.MustCompile(`:(\d+)/?$`).FindStringSubmatch(address)
+			if port == nil {
+				t.Fatalf("no port in %q", address)
+			}
+			dir := t.TempDir()
+			file := filepath.Join(dir, "faults-file.cue")
+			if err := os.WriteFile(file, []byte("targets: broker: process: port: "+port[1]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := ran(t, "faults.cue", "--faults", file, "--filter", "fault=cut,stall,pause",
+				"--set", fmt.Sprintf("repeat=%d", *faultRuns), "--set", `cell.broker="lab"`,
+				"--set", fmt.Sprintf("brokers.lab={driver: %q, options: {%s}}", b.driver, fmt.Sprintf(b.options, address)))
+			for _, o := range r.outcomes {
+				injected := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == records.EventFault })
+				if l := o.Ledger; !injected || l.Sent == 0 || l.Lost+l.Dropped+l.Undrained > 0 {
+					t.Errorf("%s: fault injected %v, %+v; want nothing lost", r.name(o), injected, l)
+				}
+			}
+		})
 	}
 }
