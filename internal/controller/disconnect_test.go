@@ -257,21 +257,36 @@ func TestDuplicatesAfterTheLastMessageCount(t *testing.T) {
 	})
 }
 
-// TestLateDuplicatesOfASlowConsumerCount proves that the drain waits for redeliveries if processing the prefetched
-// messages may exceed the acknowledgement time of 2 s. That is the case for 400 messages of 5 ms, and for an unlimited
-// prefetch. A consumer that prefetches one message cannot exceed it, and its drain ends with the last message.
+// TestLateDuplicatesOfASlowConsumerCount proves that the drain waits for redeliveries if a consumer held a delivery for
+// longer than the acknowledgement time of 2 s. Each of two consumers receives 45 messages at once, and processes them
+// for 3 s. With a prefetch of 100 or without a limit, most wait in the client for longer than 2 s. With a prefetch of
+// one, none does, and the drain ends with the last message. The same applies to consumers that are fast.
 func TestLateDuplicatesOfASlowConsumerCount(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		for prefetch, want := range map[int]uint64{0: 2, 400: 2, 1: 0} {
-			o := runDisconnected(t, 30*time.Second, map[string]any{"reconnectAfter": "10ms",
-				"redeliverAfter": "1500ms"}, 2*time.Second, func(w *plan.Workload) {
-				w.Publishers.Rate, w.Consumers.Prefetch = 100, prefetch
-				w.Consumers.Process.Min, w.Consumers.Process.Max = plan.Duration(5*time.Millisecond),
-					plan.Duration(5*time.Millisecond)
-			})
-			if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != want {
-				t.Errorf("prefetch %d: got %+v, %s %v, want all received, %d duplicated", prefetch, o.Ledger, o.Verdict,
-					o.Reasons, want)
+		for name, c := range map[string]struct {
+			prefetch   int
+			process    time.Duration
+			late       string // time of the duplicate after the first delivery
+			duplicates uint64
+		}{
+			"unlimited, slow":    {0, 66 * time.Millisecond, "4s", 2},
+			"prefetch 100, slow": {100, 66 * time.Millisecond, "4s", 2},
+			"prefetch 1, slow":   {1, 66 * time.Millisecond, "4s", 0},
+			"unlimited, fast":    {0, 5 * time.Millisecond, "1500ms", 0},
+			"prefetch 400, fast": {400, 5 * time.Millisecond, "1500ms", 0},
+			"prefetch 1, fast":   {1, 5 * time.Millisecond, "1500ms", 0},
+		} {
+			o := runDisconnected(t, 30*time.Second, map[string]any{"reconnectAfter": "10ms", "redeliverAfter": c.late}, 2*time.Second,
+				func(w *plan.Workload) {
+					w.Publishers.Rate, w.Consumers.Prefetch = 100, c.prefetch
+					if c.late == "4s" {
+						w.Publishers.Rate = 300
+					}
+					w.Consumers.Process.Min, w.Consumers.Process.Max = plan.Duration(c.process), plan.Duration(c.process)
+				})
+			if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != c.duplicates {
+				t.Errorf("%s: %+v, %s %v: want all received, and %d twice", name, o.Ledger, o.Verdict, o.Reasons,
+					c.duplicates)
 			}
 		}
 	})

@@ -19,6 +19,7 @@ type acker struct {
 	policy     drivers.Ack
 	every      int
 	unanswered int // accepted and not acknowledged
+	held       *held
 
 	// with AckInterval; otherwise only the handler calls the driver
 	turn    chan struct{} // a token while the handler runs, or run acknowledges
@@ -27,8 +28,8 @@ type acker struct {
 	stopped chan struct{}
 }
 
-func newAcker(c plan.Consumers) *acker {
-	return &acker{ready: make(chan struct{}), policy: drivers.Ack(c.Ack), every: max(1, c.AckEvery)}
+func newAcker(c plan.Consumers, h *held) *acker {
+	return &acker{ready: make(chan struct{}), policy: drivers.Ack(c.Ack), every: max(1, c.AckEvery), held: h}
 }
 
 // start sets the consumer, and begins the intervals.
@@ -55,6 +56,7 @@ func (a *acker) run(interval time.Duration) {
 		select {
 		case a.turn <- struct{}{}:
 			a.due.Store(false)
+			a.held.elapse()
 			a.acknowledge()
 			<-a.turn
 		default:
@@ -109,10 +111,10 @@ func (a *acker) end() {
 func (a *acker) accept(n int) {
 	switch a.policy {
 	case drivers.AckEach:
-		a.consumer.Ack(n)
+		a.ack(n)
 	case drivers.AckEvery:
 		for a.unanswered += n; a.unanswered >= a.every; a.unanswered -= a.every {
-			a.consumer.Ack(a.every)
+			a.ack(a.every)
 		}
 	case drivers.AckInterval:
 		a.unanswered += n
@@ -123,6 +125,7 @@ func (a *acker) accept(n int) {
 func (a *acker) refuse(n int) {
 	if a.policy != drivers.AckAutomatic {
 		a.acknowledge()
+		a.held.answer(n)
 		a.consumer.Nack(n)
 	}
 }
@@ -130,9 +133,14 @@ func (a *acker) refuse(n int) {
 // acknowledge acknowledges all accepted messages.
 func (a *acker) acknowledge() {
 	if a.unanswered > 0 {
-		a.consumer.Ack(a.unanswered)
+		a.ack(a.unanswered)
 		a.unanswered = 0
 	}
+}
+
+func (a *acker) ack(n int) {
+	a.held.answer(n)
+	a.consumer.Ack(n)
 }
 
 // finish stops the consumer, and acknowledges all accepted messages. The consumer then can be closed. It waits for a
@@ -145,5 +153,7 @@ func (a *acker) finish() {
 	if a.stop != nil {
 		<-a.stopped
 	}
+	a.held.elapse()
 	a.acknowledge()
+	a.held.close()
 }

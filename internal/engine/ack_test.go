@@ -49,7 +49,7 @@ func TestAcknowledgements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				consumer := &recordingConsumer{}
-				a := newAcker(plan.Consumers{Ack: c.ack, AckEvery: c.every})
+				a := newAcker(plan.Consumers{Ack: c.ack, AckEvery: c.every}, nil)
 				a.start(consumer, 10*ms)
 				for i, n := range c.batches {
 					if !a.begin(t.Context()) {
@@ -79,7 +79,7 @@ func TestAcknowledgements(t *testing.T) {
 func TestIntervalAcknowledgesWithoutDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consumer := &recordingConsumer{}
-		a := newAcker(plan.Consumers{Ack: "interval"})
+		a := newAcker(plan.Consumers{Ack: "interval"}, nil)
 		a.start(consumer, time.Second)
 		a.begin(t.Context())
 		a.accept(5)
@@ -115,7 +115,7 @@ func (b *blockingAckConsumer) Stop() {
 func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consumer := &blockingAckConsumer{stopped: make(chan struct{})}
-		a := newAcker(plan.Consumers{Ack: "interval"})
+		a := newAcker(plan.Consumers{Ack: "interval"}, nil)
 		a.start(consumer, time.Second)
 		a.begin(t.Context())
 		a.accept(5)
@@ -133,7 +133,7 @@ func TestAnAcknowledgementDoesNotDelayStop(t *testing.T) {
 // the skipped delivery.
 func TestNoDeliveryIsProcessedAfterASkippedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAcker(plan.Consumers{Ack: "each"})
+		a := newAcker(plan.Consumers{Ack: "each"}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if a.begin(ctx) {
@@ -149,7 +149,7 @@ func TestNoDeliveryIsProcessedAfterASkippedOne(t *testing.T) {
 // begin blocks until start is called with the consumer.
 func TestHandlerWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAcker(plan.Consumers{Ack: "each"})
+		a := newAcker(plan.Consumers{Ack: "each"}, nil)
 		handling := make(chan bool, 1)
 		go func() { handling <- a.begin(t.Context()) }()
 		synctest.Wait()

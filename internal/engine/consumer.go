@@ -22,12 +22,13 @@ type consumer struct {
 	conn           connKey
 	spec           drivers.ConsumerSpec
 	link           link[receiving]
-	processor      *processor    // nil: every message is acknowledged at once
-	lifetime       *lifetime     // nil: always active
-	redeliverAfter time.Duration // see plan.Cell
-	slow           bool          // processing all prefetched messages may take longer than redeliverAfter
-	departed       bool          // disconnected by its lifetime, or not connected yet
-	opening        atomic.Bool   // the consumer is active and is opening its link
+	processor      *processor           // nil: every message is acknowledged at once
+	lifetime       *lifetime            // nil: always active
+	redeliverAfter time.Duration        // see plan.Cell
+	departed       bool                 // disconnected by its lifetime, or not connected yet
+	opening        atomic.Bool          // the consumer is active and is opening its link
+	held           atomic.Pointer[held] // of the current link; nil: not measured
+	exceeded       atomic.Int64         // see held
 	done           chan struct{}
 
 	mu         sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
@@ -36,7 +37,6 @@ type consumer struct {
 	// times of deliveries of new messages, ns since T0; 0: none
 	firstDelivery, lastDelivery int64
 	lastOther                   int64 // of another delivery: see record.Snapshot.LastOther
-	interrupted                 int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
 	activeSince                 int64 // ns since T0
 	gaps                        gapDetector
 }
@@ -57,11 +57,6 @@ func newConsumer(e *Engine, subscription, i int) *consumer {
 		processor:      newProcessor(w.Consumers, e.task, subscription, i),
 		lifetime:       newLifetime(e.timeline, w.Consumers.Lifetime, i, a.Consumers.Total, int64(w.Measure)),
 		redeliverAfter: a.Task.Cell.RedeliverAfter.D()}
-	if process := w.Consumers.Process; c.redeliverAfter > 0 {
-		mean := max(process.Mean.D(), (process.Min.D()+process.Max.D())/2)
-		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= c.redeliverAfter ||
-			w.Consumers.Prefetch == 0 && mean > 0 // unlimited
-	}
 	_, minGap := w.MinGap()
 	c.gaps = newGapDetector(record.GapDelivery, record.ConsumerOwner(subscription, i), minGap)
 	c.link = newLink(e, fmt.Sprintf("consumer %d", i), c.dial)
@@ -105,7 +100,9 @@ func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, e
 	if err != nil {
 		return fail(err)
 	}
-	a := newAcker(c.e.work.Consumers)
+	h := newHeld(c.e.work.Consumers, c.redeliverAfter.Nanoseconds(), &c.exceeded, c.e.timeline)
+	c.held.Store(h)
+	a := newAcker(c.e.work.Consumers, h)
 	processing, interrupt := context.WithCancel(c.e.supervision)
 	consumer, err := l.shared.conn.Consumer(ctx, c.spec, func(batch []drivers.Delivery) { c.handle(processing, a, batch) })
 	if err != nil {
@@ -152,28 +149,31 @@ func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Deliver
 	}
 	defer a.end()
 	if c.processor.refuses() {
-		c.refuse(batch)
+		c.refuse(a.held, batch)
 		a.refuse(len(batch))
 		return
 	}
-	c.receiveBatch(batch)
-	c.processor.process(ctx, len(batch))
+	c.receiveBatch(a.held, batch)
+	if c.processor.process(ctx, len(batch)) {
+		a.held.elapse()
+	}
 	a.accept(len(batch))
 }
 
 // refuse counts the messages of the task in a refused batch. They are recorded as received when they are delivered
 // again, or as dropped if the broker does not deliver them again.
-func (c *consumer) refuse(batch []drivers.Delivery) {
+func (c *consumer) refuse(h *held, batch []drivers.Delivery) {
 	now := c.e.timeline.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.deliveries.Window(now, c.e.timeline.contains(now))
+	w, sent := c.deliveries.Window(now, c.e.timeline.contains(now)), unknownSend
 	for i := range batch {
 		body := batch[i].Body
 		env, err := open(body, c.e.task)
 		if err != nil || body[1] != kindMessage || int(env.publisher) >= len(c.sources) {
 			continue
 		}
+		sent = min(sent, env.send-c.e.clockCorrection(env))
 		w.Counts[record.Nacked]++
 		if batch[i].Last {
 			s := &c.sources[env.publisher]
@@ -184,24 +184,23 @@ func (c *consumer) refuse(batch []drivers.Delivery) {
 			s.dropped.Add(env.sequence)
 		}
 	}
+	h.receive(len(batch), sent, now)
 }
 
 // receiveBatch records the deliveries of one handler call, which arrived together: they have the same delivery time.
-func (c *consumer) receiveBatch(batch []drivers.Delivery) {
+func (c *consumer) receiveBatch(h *held, batch []drivers.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.e.timeline.now()
+	now, sent := c.e.timeline.now(), unknownSend
 	for i := range batch {
-		c.receive(&batch[i], now)
+		sent = min(sent, c.receive(&batch[i], now))
 	}
-	if c.slow {
-		c.interrupted = max(1, c.lastDelivery, c.lastOther)
-	}
+	h.receive(len(batch), sent, now)
 }
 
-// receive verifies and records one delivery at now. In a cell without publishers, every delivery counts. The caller
-// holds mu.
-func (c *consumer) receive(d *drivers.Delivery, now int64) {
+// receive verifies and records one delivery at now. In a cell without publishers, every delivery counts. It returns the
+// send time by the clock of this agent, or unknownSend. The caller holds mu.
+func (c *consumer) receive(d *drivers.Delivery, now int64) (sent int64) {
 	if len(c.sources) == 0 {
 		c.arrived(now)
 		w := c.deliveries.Window(now, c.e.timeline.contains(now))
@@ -211,7 +210,7 @@ func (c *consumer) receive(d *drivers.Delivery, now int64) {
 		if d.Redelivered == drivers.Yes {
 			w.Counts[record.Redelivered]++
 		}
-		return
+		return unknownSend
 	}
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
@@ -226,11 +225,13 @@ func (c *consumer) receive(d *drivers.Delivery, now int64) {
 		default:
 			w.Counts[record.Corrupt]++
 		}
-		return
+		return unknownSend
 	}
+	correction := c.e.clockCorrection(env)
+	sent = env.send - correction
 	if d.Body[1] != kindMessage {
 		c.e.bindings.receive(c.e, env, d.Body, now)
-		return
+		return sent
 	}
 	w := c.deliveries.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
@@ -242,16 +243,17 @@ func (c *consumer) receive(d *drivers.Delivery, now int64) {
 		w.Counts[record.Duplicated]++
 		c.lastOther = now
 		c.endGap(now)
-		return
+		return sent
 	}
 	c.arrived(now)
 	w.Counts[record.Unique]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	w.Deliver(s.flow)
-	w.Record(record.EndToEnd, now+c.e.clockCorrection(env)-env.intended)
+	w.Record(record.EndToEnd, now+correction-env.intended)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}
+	return sent
 }
 
 // arrived records the time of the delivery of a new message. The caller holds mu.
@@ -266,11 +268,7 @@ func (c *consumer) arrived(now int64) {
 // endGap records that the consumer received something. The caller holds mu.
 func (c *consumer) endGap(now int64) {
 	if c.gaps.ends(now) {
-		since := c.waitsSince()
-		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
-			c.interrupted = max(1, now) // 0 means never; a delivery before T0 counts too
-		}
-		c.gaps.keep(c.deliveries, now, since)
+		c.gaps.keep(c.deliveries, now, c.waitsSince())
 	}
 	c.gaps.came(now)
 }
@@ -373,7 +371,12 @@ func (c *consumer) flush() (first, last, other, interrupted int64) {
 	if c.deliveries != nil {
 		c.deliveries.Flush()
 	}
-	interrupted = c.interrupted
+	interrupted = c.exceeded.Load()
+	if h := c.held.Load(); h != nil {
+		if now := c.e.timeline.now(); h.overdue(now) {
+			interrupted = max(1, now)
+		}
+	}
 	if at := c.link.lastBreak(); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}

@@ -40,7 +40,7 @@ func TestEndToEndLatencyIsCorrectedBetweenClocks(t *testing.T) {
 				sum := stamp(body, e.task, id, 0)
 				put(body, sum, 0, e.timeline.now(), e.timeline.now(), c.publisher)
 				time.Sleep(elapsed)
-				e.consumers[0].receiveBatch([]drivers.Delivery{{Body: body}})
+				e.consumers[0].receiveBatch(nil, []drivers.Delivery{{Body: body}})
 				m := record.NewMerged()
 				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
 				h := m.Hist(record.EndToEnd)
@@ -68,7 +68,7 @@ func TestADuplicateIsNotTheLastDelivery(t *testing.T) {
 		put(body, stamp(body, e.task, e.clockID, 0), 0, 1, 1, 0)
 		for _, at := range []time.Duration{2 * time.Second, 32 * time.Second} {
 			time.Sleep(at - time.Duration(e.timeline.now()))
-			e.consumers[0].receiveBatch([]drivers.Delivery{{Body: body}})
+			e.consumers[0].receiveBatch(nil, []drivers.Delivery{{Body: body}})
 		}
 		part := e.Take(false)
 		if first, last := time.Duration(part.FirstDelivery), time.Duration(part.LastDelivery); first != 2*time.Second ||

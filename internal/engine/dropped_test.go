@@ -75,7 +75,7 @@ func TestRejectedMessagesOfOthersDoNotCount(t *testing.T) {
 		for name, body := range map[string][]byte{"of another task": message(e.task+1, kindMessage), "damaged": damaged,
 			"of a new binding": message(e.task, kindMessage+1), "text": make([]byte, 2*EnvelopeSize), "short": {1},
 			"of the task": message(e.task, kindMessage)} {
-			e.consumers[0].refuse([]drivers.Delivery{{Body: body}})
+			e.consumers[0].refuse(nil, []drivers.Delivery{{Body: body}})
 			m := record.NewMerged()
 			m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
 			want := int64(0)

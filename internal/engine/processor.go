@@ -37,16 +37,17 @@ func unit(r *rand.PCG) float64 { return float64(r.Uint64()>>11+1) / (1 << 53) }
 // messages that they delivered together.
 func (p *processor) refuses() bool { return p != nil && p.nack > 0 && unit(&p.draws) <= p.nack }
 
-// process waits for the simulated processing time of n messages, or until ctx ends.
-func (p *processor) process(ctx context.Context, n int) {
+// process waits for the simulated processing time of n messages, or until ctx ends. It returns false if there is none.
+func (p *processor) process(ctx context.Context, n int) bool {
 	if p == nil || p.delay == (plan.DurationDist{}) {
-		return
+		return false
 	}
 	var all int64
 	for range n {
 		all += p.time()
 	}
 	_ = p.waiter.Until(ctx, clock.Now()+all) // a consumer that disconnects does not finish its work
+	return true
 }
 
 // time draws the processing time of one message, in ns.

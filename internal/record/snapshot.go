@@ -152,9 +152,9 @@ type Snapshot struct {
 	LastDelivery int64             `json:"lastDelivery,omitempty"` // of a new message
 	// FirstDelivery is the first delivery of the task to this agent, ns since T0; 0: none.
 	FirstDelivery int64 `json:"firstDelivery,omitempty"`
-	// LastInterrupted is when a consumer's link last broke, or when a consumer may have acknowledged too late. The
-	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
-	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.
+	// LastInterrupted is when a consumer's link last broke, or when a consumer last had a delivery unanswered for
+	// longer than Cell.RedeliverAfter. Messages that the consumer had may be delivered again until RedeliverAfter has
+	// passed.
 	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
 	// LastOther is the time of the last delivery of another message than a new one of the task, ns since T0; 0: none.
 	// It was a duplicate, or came from an existing queue and was not sent by the task.
