@@ -30,22 +30,23 @@ type bindings struct {
 	others         []BindingDelivery
 }
 
-// apply merges pages of a set of these messages. It returns false for other sets.
-func (b *bindings) apply(s SetPages) bool {
+// apply merges pages of a set of these messages. It returns false for other sets, and by how many bytes the memory has
+// grown.
+func (b *bindings) apply(s SetPages) (applied bool, grown int) {
 	into := b.sent
 	switch s.Key.Kind {
 	case SetBindingSent:
 	case SetBindingReceived:
 		into = b.received
 	default:
-		return false
+		return false, 0
 	}
 	for _, p := range s.Pages {
 		if p.words != nil {
-			into.unite(p)
+			grown += into.unite(p)
 		}
 	}
-	return true
+	return true, grown
 }
 
 // receive keeps the earliest delivery of a binding, in whatever order the deliveries arrive.

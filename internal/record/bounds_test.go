@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -96,6 +97,113 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 		runtime.KeepAlive(s)
 		runtime.KeepAlive(m)
 	}
+}
+
+// TestMemoryIsAnUpperBound adds many small snapshots that unpack to much memory, and compares the result of Memory with
+// the heap. A repetition of the same parts uses almost no further memory.
+func TestMemoryIsAnUpperBound(t *testing.T) {
+	hist := dense(t)
+	set := func(kind string, publisher, subscription, pages int, page string) string {
+		data := strings.Repeat(page, pages)
+		return fmt.Sprintf(`{"kind":%q,"publisher":%d,"subscription":%d,"pages":%q}`, kind, publisher, subscription,
+			base64.StdEncoding.EncodeToString([]byte(data)))
+	}
+	const runs, all = "\x00\x03\x00\x00", "\x00\x00"
+	for what, c := range map[string]struct {
+		add    func(n int) string // part of snapshot n
+		factor float64            // maximum factor between Memory and the heap
+	}{
+		"dense histograms": {func(n int) string {
+			return repeatedPart(20, "windows", func(i int) string {
+				return fmt.Sprintf(`{"index":%d,"hists":{"publish":%s}}`, 20*n+i, hist)
+			})
+		}, 2},
+		"empty histograms": {func(n int) string {
+			return repeatedPart(200, "windows", func(i int) string {
+				return fmt.Sprintf(`{"index":%d,"hists":{"publish":"AQAAAAA=","pacing":"AQAAAAA="}}`, 200*n+i)
+			})
+		}, 3},
+		"windows": {func(n int) string {
+			return repeatedPart(500, "windows", func(i int) string { return fmt.Sprintf(`{"index":%d}`, 500*n+i) })
+		}, 3},
+		"flows": {func(n int) string {
+			return fmt.Sprintf(`"windows":[{"index":%d,"published":[%s1]}]`, n, strings.Repeat("1,", 1000))
+		}, 3},
+		"sparse pages": {func(n int) string { return `"sets":[` + set("received", n, 0, 5_000, runs) + `]` }, 2},
+		"full pages":   {func(n int) string { return `"sets":[` + set("received", n, 0, 16_000, all) + `]` }, 3},
+		"publishers": {func(n int) string {
+			return repeatedPart(500, "sets", func(i int) string { return set("received", 500*n+i, 0, 1, all) })
+		}, 4},
+		"subscriptions": {func(n int) string {
+			return repeatedPart(500, "sets", func(i int) string { return set("received", 0, 500*n+i, 1, all) })
+		}, 3},
+		"bindings": {func(n int) string {
+			return repeatedPart(500, "bindings", func(i int) string { return fmt.Sprintf(`{"binding":%d,"called":1}`, 500*n+i) })
+		}, 6},
+		"events": {func(int) string {
+			return repeatedPart(500, "events", func(int) string { return `{"at":1,"kind":"x"}` })
+		}, 6},
+		"gaps":   {func(int) string { return repeatedPart(500, "gaps", func(int) string { return `{"owner":1,"from":1}` }) }, 6},
+		"hosts":  {func(int) string { return `"host":{"at":1}` }, 10},
+		"agents": {func(n int) string { return fmt.Sprintf(`"agent":"a%d","clock":"x","skew":1,"host":{"at":1}`, n) }, 10},
+	} {
+		m := NewMerged()
+		one := func(n int, group string) {
+			var s Snapshot
+			text := fmt.Sprintf(`{"agent":"a","seq":%d,"group":%q,%s}`, n+1, group, c.add(n))
+			if err := json.Unmarshal([]byte(text), &s); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			m.Add(s)
+		}
+		heap := func() int {
+			var now runtime.MemStats
+			for range 3 { // also empties the pools
+				runtime.GC()
+			}
+			runtime.ReadMemStats(&now)
+			return int(now.HeapAlloc)
+		}
+		before := heap()
+		snapshots := 5
+		if what == "hosts" || what == "agents" {
+			snapshots = 2000
+		}
+		for n := range snapshots {
+			one(n, "")
+			one(n+snapshots, "group")
+		}
+		held, memory := heap()-before, m.Memory()
+		if memory < held || float64(memory) > c.factor*float64(held) {
+			t.Errorf("%s: %d bytes are held, and the bound is %d", what, held, memory)
+		}
+		t.Logf("%s: %d bytes are held, and the bound is %d", what, held, memory)
+	}
+
+	m := NewMerged()
+	var s Snapshot
+	text := fmt.Sprintf(`{"windows":[{"index":1,"hists":{"publish":%s}}],"sets":[%s]}`, hist,
+		set("received", 0, 0, 1000, runs))
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	m.Add(s)
+	once := m.Memory()
+	for s.Seq = range 100 {
+		m.Add(s)
+	}
+	if again := m.Memory(); again > once+100*memorySnapshot+memoryHist+2*histBlocks*blockSize {
+		t.Errorf("the bound is %d for a snapshot, and %d for a hundred of the same second and pages", once, again)
+	}
+}
+
+// repeatedPart returns a list of n elements as a field of a snapshot.
+func repeatedPart(n int, name string, element func(i int) string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = element(i)
+	}
+	return fmt.Sprintf("%q:[%s]", name, strings.Join(all, ","))
 }
 
 func TestElementsAreCountedAsTheyAre(t *testing.T) {

@@ -143,15 +143,18 @@ type windowKey struct {
 // windowSums are windows summed over owners or agents.
 type windowSums map[windowKey]*Window
 
-// add adds a window, which is not changed.
-func (s windowSums) add(w *Window) {
+// add adds a window, which is not changed. It returns by how many bytes the memory has grown.
+func (s windowSums) add(w *Window) (grown int) {
 	k := windowKey{w.Index, w.Measured}
 	sum := s[k]
 	if sum == nil {
 		sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
 		s[k] = sum
+	} else {
+		grown = -sum.memory()
 	}
 	sum.Add(w)
+	return grown + sum.memory()
 }
 
 func (s windowSums) sorted() []*Window { return slices.SortedFunc(maps.Values(s), (*Window).Compare) }

@@ -189,6 +189,15 @@ func (h *Hist) mergeBlocks(o *Hist) {
 	h.fresh += o.fresh
 }
 
+// memory returns an upper bound of the bytes that a histogram without recent samples keeps.
+func (h *Hist) memory() int {
+	if h.settled == nil {
+		return memoryHist
+	}
+	buckets := int(h.settled.Populated()) * (4 + h.settled.CountWidth()) // index and count
+	return memoryHist + buckets + buckets/4                              // unused capacity after merging
+}
+
 // Clone returns an independent copy.
 func (h *Hist) Clone() *Hist {
 	c := new(Hist)

@@ -33,18 +33,27 @@ func (b bitmap) count() (n uint64) {
 	return n
 }
 
-// unite adds a page. The caller keeps the page.
-func (b bitmap) unite(p Page) {
+// unite adds a page. The caller keeps the page. It returns by how many bytes the memory has grown.
+func (b bitmap) unite(p Page) (grown int) {
 	sum := *b.at(p.Number)
 	sum.add(p.words)
-	switch had := b[p.Number]; {
+	had := b[p.Number]
+	if had == nil {
+		grown = memoryPage
+	}
+	switch {
 	case sum == full:
+		if had != nil && had != &full {
+			grown -= pageBytes
+		}
 		b[p.Number] = &full
 	case had == nil:
+		grown += pageBytes
 		b[p.Number] = &sum
 	default:
 		*had = sum
 	}
+	return grown
 }
 
 func (l *ledger) setsOf(publisher int) *publisherSets {
@@ -77,18 +86,24 @@ func (a *publisherSets) set(k SetKey) bitmap {
 }
 
 // apply merges pages into the ledger. The counts of a page are subtracted before its change and added afterwards. They
-// are therefore correct in any order of pages.
-func (l *ledger) apply(s SetPages) {
+// are therefore correct in any order of pages. It returns by how many bytes the memory has grown.
+func (l *ledger) apply(s SetPages) (grown int) {
+	if l.publishers[s.Key.Publisher] == nil {
+		grown = memoryPublisher
+	}
 	a := l.setsOf(s.Key.Publisher)
+	had := len(a.received) + len(a.dropped)
 	b := a.set(s.Key)
+	grown += memorySubscription * (len(a.received) + len(a.dropped) - had)
 	for _, p := range s.Pages {
 		if p.words == nil || !p.words.exceeds(b.at(p.Number)) {
 			continue
 		}
 		l.weigh(a, p.Number, s.Key, -1)
-		b.unite(p)
+		grown += b.unite(p)
 		l.weigh(a, p.Number, s.Key, 1)
 	}
+	return grown
 }
 
 // weigh adds sign times the counts of one page, as far as a change of set k can affect them.

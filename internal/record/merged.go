@@ -39,6 +39,7 @@ type Merged struct {
 	skews         map[string]time.Duration
 	epoch         time.Time
 	begin, base   int64 // see Begin and Rebase; Rebase must handle every field with times
+	memory        int   // see Memory
 }
 
 type increment struct {
@@ -68,19 +69,26 @@ func (m *Merged) Add(s Snapshot) bool {
 	m.seen[i] = struct{}{}
 	m.begin = max(m.begin, s.Begin)
 	for i := range s.Windows {
-		m.windows.add(&s.Windows[i])
+		m.memory += m.windows.add(&s.Windows[i])
 	}
 	if s.Group != "" { // each group numbers its publishers from 0
 		part := s
 		part.Group = ""
-		m.group(s.Group).Add(part)
+		group := m.group(s.Group)
+		m.memory -= group.Memory()
+		group.Add(part)
+		m.memory += group.Memory()
 		s.Sets, s.Bindings = nil, nil
 	}
 	for _, pages := range s.Sets {
-		if !m.bindings.apply(pages) {
-			m.ledger.apply(pages)
+		applied, grown := m.bindings.apply(pages)
+		if !applied {
+			grown = m.ledger.apply(pages)
 		}
+		m.memory += grown
 	}
+	m.memory += memorySnapshot +
+		memoryElement*(len(s.Bindings)+len(s.Probes)+len(s.Gaps)+len(s.Events)+len(s.Clocks))
 	for _, r := range s.Bindings {
 		m.bindings.receive(r)
 	}
@@ -94,6 +102,16 @@ func (m *Merged) Add(s Snapshot) bool {
 		m.busiest[s.Agent] = s.Busiest
 	}
 	return true
+}
+
+// Memory returns an upper bound of the bytes that the record keeps, without texts. Windows and pages of several
+// snapshots that are merged count once: agents report each incomplete page again after every change, so a sum over
+// snapshots would exceed the memory of long tasks many times. Decoded snapshots have no recent samples, which do not
+// count.
+func (m *Merged) Memory() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memory
 }
 
 // Group returns the record of one of the task's groups; "" is the whole task. The group need not have a record yet. In
@@ -117,6 +135,7 @@ func (m *Merged) group(name string) *Merged {
 		}
 		g = NewMerged()
 		m.groups[name] = g
+		m.memory += memoryGroup
 	}
 	return g
 }

@@ -119,6 +119,17 @@ func (w *Window) Add(o *Window) {
 	}
 }
 
+// memory returns an upper bound of the bytes that the window keeps.
+func (w *Window) memory() int {
+	n := memoryWindow + 8*(cap(w.Published)+cap(w.Delivered))
+	for _, h := range w.Hists {
+		if h != nil {
+			n += h.memory()
+		}
+	}
+	return n
+}
+
 // clone returns an independent copy.
 func (w *Window) clone() Window {
 	c := *w
