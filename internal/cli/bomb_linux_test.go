@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +17,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"example.org/lockstep/lockstep/internal/bundle"
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/runs"
 )
 
 // TestSmallBundlesDoNotExhaustTheReader proves that ctl rejects bundles, and their unpacked records, that would use
@@ -59,18 +64,73 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 			reads = append(reads, []string{"show", filepath.Join(dir, "run")})
 		}
 		for _, args := range reads {
-			c := exec.CommandContext(t.Context(), os.Args[0])
-			c.Env = append(os.Environ(), ctlVariable+"="+strings.Join(args, "\n"))
-			out, err := c.CombinedOutput()
-			rss := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
-			t.Logf("%s: ctl %s: %d MiB, %v: %.200s", name, args[0], rss, err, out)
-			if err == nil || !strings.Contains(string(out), x.want) {
-				t.Errorf("%s: ctl %s: %v: want %q: %.500s", name, args[0], err, x.want, out)
-			}
-			if rss > 512 {
-				t.Errorf("%s: ctl %s took %d MiB", name, args[0], rss)
-			}
+			refused(t, name, args, x.want)
 		}
+	}
+}
+
+// TestSmallRecordsDoNotExhaustTheReader proves that ctl does not read snapshots that would use gigabytes of memory.
+func TestSmallRecordsDoNotExhaustTheReader(t *testing.T) {
+	dir := t.TempDir()
+	cell := plan.Cell{ID: "c0ffee", Workload: plan.Default(),
+		Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}
+	run, err := runs.Create(dir, plan.Run{Version: plan.RecordFormat, ID: "bomb", Repeat: 1, Started: time.Now().UTC(),
+		Cells: []plan.Cell{cell}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := run.Plan().Tasks()[0].ID
+	if err := run.Finish(plan.Outcome{Version: plan.RecordFormat, Run: "bomb", Task: task, Cell: cell.ID, Repetition: 1,
+		Verdict: plan.Valid}); err != nil {
+		t.Fatal(err)
+	}
+	var w record.Window
+	for v := int64(1); v < int64(time.Hour); v += int64(1) << max(0, bits.Len64(uint64(v))-11) {
+		w.RecordN(record.Publish, v, 1)
+	}
+	dense, err := json.Marshal(w.Hists[record.Publish])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for n := range 120 {
+		var windows []string
+		for i := range 30 {
+			windows = append(windows, fmt.Sprintf(`{"index":%d,"hists":{"publish":%s}}`, 30*n+i, dense))
+		}
+		fmt.Fprintf(&text, `{"agent":"a","seq":%d,"windows":[%s]}`+"\n", n+1, strings.Join(windows, ","))
+	}
+	if err := os.WriteFile(filepath.Join(run.Dir(), "tasks", task, "snapshots.jsonl"), text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(dir, "bomb.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bundle.Write(file, run, "test", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(file.Close(), run.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"bundle", "verify", file.Name()}, {"show", "-o", "html", run.Dir()}} {
+		refused(t, fmt.Sprint(text.Len()>>10, " KiB of snapshots"), args, "its snapshots need more than")
+	}
+}
+
+// refused executes ctl, which must end with an error and use little memory.
+func refused(t *testing.T, name string, args []string, want string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0])
+	c.Env = append(os.Environ(), ctlVariable+"="+strings.Join(args, "\n"))
+	out, err := c.CombinedOutput()
+	rss := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+	t.Logf("%s: ctl %s: %d MiB, %v: %.200s", name, args[0], rss, err, out)
+	if err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%s: ctl %s: %v: want %q: %.500s", name, args[0], err, want, out)
+	}
+	if rss > 512 {
+		t.Errorf("%s: ctl %s took %d MiB", name, args[0], rss)
 	}
 }
 

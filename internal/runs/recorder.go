@@ -35,7 +35,10 @@ func openRecorder(dir taskDir, resume bool) (*recorder, error) {
 		return nil, err
 	}
 	w := &recorder{dir: dir, file: file, merge: record.NewMerged()}
-	whole, _, err := readLines(file, addTo(w.merge))
+	whole, _, err := readLines(file, func(s record.Snapshot) error {
+		w.merge.Add(s)
+		return nil
+	})
 	if err == nil {
 		err = file.Truncate(whole)
 	}
@@ -88,13 +91,6 @@ func (w *recorder) close() error {
 		}
 	}
 	return nil
-}
-
-func addTo(m *record.Merged) func(record.Snapshot) error {
-	return func(s record.Snapshot) error {
-		m.Add(s)
-		return nil
-	}
 }
 
 // hlogs are the histograms of a task that are written for other tools, by file name without its extension.

@@ -436,7 +436,7 @@ func (r *Run) Record(task string) (*record.Merged, error) {
 // read merges the record of a task. Times are relative to T0.
 func (r *Run) read(task string) (*record.Merged, error) {
 	m := record.NewMerged()
-	damage, err := r.tasks(task).snapshots(addTo(m))
+	damage, err := r.tasks(task).merge(m)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range damage {

@@ -110,6 +110,31 @@ func (d taskDir) snapshots(each func(record.Snapshot) error) (damage []string, e
 	return damage, nil
 }
 
+// Limits of the memory of a record, relative to the size of its file. They protect readers from foreign records.
+// Agents need at most 30 bytes of memory per byte of text: when almost every page lacks a few messages, and histograms
+// are small because latencies are almost equal. So no record of agents is rejected, whatever its duration. Copies are
+// not limited while they are written: the controller has limited their attempts.
+const (
+	freeMemory = 64 << 20
+	memoryEach = 64
+)
+
+// merge merges the snapshots of the attempt into m, until they need too much memory.
+func (d taskDir) merge(m *record.Merged) (damage []string, err error) {
+	size := int64(0)
+	if info, err := os.Stat(d.file(snapshotFile)); err == nil {
+		size = info.Size()
+	}
+	limit := freeMemory + memoryEach*size
+	return d.snapshots(func(s record.Snapshot) error {
+		if m.Add(s); int64(m.Memory()) > limit {
+			return fmt.Errorf("its snapshots need more than %d MiB of memory, the maximum for a file of %d bytes: %w",
+				limit>>20, size, plan.ErrTooLarge)
+		}
+		return nil
+	})
+}
+
 // warnings returns the warnings of an outcome, and one for each earlier attempt of its task. Trials of a search are
 // attempts, too; those that count have no warning.
 func (d taskDir) warnings(o plan.Outcome) []string {

@@ -1,8 +1,11 @@
 package runs
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
@@ -234,5 +237,51 @@ func TestEndAttemptTwice(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".attempt1", outcomeFile))
 	if err != nil || !strings.Contains(string(text), "agent a was lost") {
 		t.Errorf("the outcome was written again: %s, %v", text, err)
+	}
+}
+
+// TestRecordsThatNeedMuchMemoryAreNotRead writes small snapshots that unpack to much memory, as the author of a foreign
+// record may do.
+func TestRecordsThatNeedMuchMemoryAreNotRead(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0].ID
+	var w record.Window
+	for v := int64(1); v < int64(time.Hour); v += int64(1) << max(0, bits.Len64(uint64(v))-11) {
+		w.RecordN(record.Publish, v, 1)
+	}
+	dense, err := json.Marshal(w.Hists[record.Publish])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparse := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00\x03\x00\x00", 16_000)))
+	for what, line := range map[string]func(n int) string{
+		"histograms": func(n int) string {
+			windows := make([]string, 30)
+			for i := range windows {
+				windows[i] = fmt.Sprintf(`{"index":%d,"hists":{"publish":%s}}`, 30*n+i, dense)
+			}
+			return fmt.Sprintf(`{"agent":"a","seq":%d,"windows":[%s]}`, n+1, strings.Join(windows, ","))
+		},
+		"pages": func(n int) string {
+			return fmt.Sprintf(`{"agent":"a","seq":%d,"sets":[{"kind":"sent","publisher":%d,"pages":%q}]}`, n+1, n, sparse)
+		},
+	} {
+		attempt := "x-" + what
+		if err := r.BeginAttempt(task, attempt); err != nil {
+			t.Fatal(err)
+		}
+		dir := r.tasks(task)
+		var text strings.Builder
+		for n := range 20 {
+			text.WriteString(line(n) + "\n")
+		}
+		if err := os.WriteFile(dir.file(snapshotFile), []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Record(task)
+		if !errors.Is(err, plan.ErrTooLarge) || !strings.Contains(err.Error(), "record of task "+task+
+			": its snapshots need more than") {
+			t.Errorf("%s: a record of %d bytes: %v", what, text.Len(), err)
+		}
 	}
 }
