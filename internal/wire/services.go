@@ -232,6 +232,9 @@ func request[Q, A any](ctx context.Context, c *Conn, checkEpoch func(uint64) err
 	if err != nil {
 		return a, c.unlinked(err)
 	}
+	if _, none := any(a).(empty); none && answer.Size() > smallRequest { // of an agent to a command, for example
+		return a, fmt.Errorf("an answer of %d bytes exceeds the limit of %d: %w", answer.Size(), smallRequest, ErrTooLarge)
+	}
 	if checkEpoch != nil {
 		if err := checkEpoch(lease.Epoch(answer.Header)); err != nil {
 			return a, err
