@@ -37,7 +37,7 @@ func alter(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	if !found {
-		ts.Fatalf("alter %s: no byte of a file %s to flip", args[0], args[1])
+		ts.Fatalf("alter %s: no file %s, or it is empty", args[0], args[1])
 	}
 	ts.Check(to.SetComment(from.Comment))
 	ts.Check(to.Close())

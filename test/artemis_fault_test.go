@@ -18,8 +18,8 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// opened opens a session with a broker, or returns the error.
-func opened(t *testing.T, driver, options string) (drivers.Session, error) {
+// openSession opens a session with a broker, or returns the error.
+func openSession(t *testing.T, driver, options string) (drivers.Session, error) {
 	t.Helper()
 	d, err := drivers.Lookup(driver)
 	if err != nil {
@@ -33,13 +33,13 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	})
 }
 
-// activeFirst returns the address of the active broker, the other address, and the number of the active process in the
+// activeBroker returns the address of the active broker, the other address, and the number of the active process in the
 // lab.
-func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
+func activeBroker(t *testing.T, driver string, urls []string) (first, second string, number int) {
 	t.Helper()
-	process.Eventually(t, "one of the pair answering", func() bool {
+	process.Eventually(t, "a session with one broker of the pair", func() bool {
 		for i, url := range urls {
-			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "10s"}`, url))
+			session, err := openSession(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "10s"}`, url))
 			if err == nil {
 				_ = session.Close()
 				first, second, number = url, urls[1-i], i+1
@@ -51,24 +51,24 @@ func activeFirst(t *testing.T, driver string, urls []string) (first, second stri
 	return first, second, number
 }
 
-// cleaned returns a check that no object with the run's names is left at the broker.
-func cleaned(t *testing.T, driver, options string) func(run string) {
+// leftoverCheck returns a check that no object with the run's names is left at the broker.
+func leftoverCheck(t *testing.T, driver, options string) func(run string) {
 	return func(run string) {
 		t.Helper()
-		session, err := opened(t, driver, options)
+		session, err := openSession(t, driver, options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = session.Close() }()
 		cleaner, ok := session.(drivers.Cleaner)
 		if !ok {
-			t.Fatalf("%s cannot say what is left", driver)
+			t.Fatalf("driver %s: got a session without drivers.Cleaner, want one that lists leftovers", driver)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		left, err := cleaner.Leftovers(ctx, "lockstep-"+run)
 		if err != nil || len(left) > 0 {
-			t.Errorf("left at the broker: %v, %v", left, err)
+			t.Errorf("leftovers of the run at the broker: got %v, %v, want none", left, err)
 		}
 	}
 }
@@ -79,15 +79,15 @@ func cleaned(t *testing.T, driver, options string) func(run string) {
 func TestArtemisPrimaryKilled(t *testing.T) {
 	own := labtest.Own(t, "artemis-pair")
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
-	first, second, number := activeFirst(t, "artemis", urls)
+	first, second, number := activeBroker(t, "artemis", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
-	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number),
-		clean: cleaned(t, "artemis", options)})
+	o := runWithKill(t, fault{driver: "artemis", options: options, process: own.Process(number),
+		clean: leftoverCheck(t, "artemis", options)})
 	if o.Ledger.LostConfirmed > 0 {
-		t.Errorf("%d messages that the backup had a copy of are lost", o.Ledger.LostConfirmed)
+		t.Errorf("lost messages that the backup had confirmed: got %d, want 0", o.Ledger.LostConfirmed)
 	}
 	if n := o.Values["reconnects"].Number; n < 2 {
-		t.Errorf("%v reconnects of a publisher and a consumer", n)
+		t.Errorf("reconnects of a publisher and a consumer: got %v, want at least 2", n)
 	}
 }
 
@@ -97,12 +97,12 @@ func TestActiveMQActiveKilled(t *testing.T) {
 	own := labtest.Own(t, "activemq-pair")
 	urls := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
 	consoles := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
-	first, second, number := activeFirst(t, "activemq", urls)
+	first, second, number := activeBroker(t, "activemq", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q]}`,
 		first, second, consoles[0], consoles[1])
-	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number),
-		clean: cleaned(t, "activemq", options)})
+	o := runWithKill(t, fault{driver: "activemq", options: options, process: own.Process(number),
+		clean: leftoverCheck(t, "activemq", options)})
 	if o.Ledger.LostConfirmed > 0 {
-		t.Errorf("%d messages that the store had are lost", o.Ledger.LostConfirmed)
+		t.Errorf("lost messages that were confirmed as stored: got %d, want 0", o.Ledger.LostConfirmed)
 	}
 }

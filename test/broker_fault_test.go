@@ -39,20 +39,20 @@ cell: {
 	connect: "3m", warmup: "500ms", measure: "%v", drain: {idle: "10s", timeout: "%v"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", "lost"]}]
-`, driver, options, cell, killedFor, drainedFor))
+`, driver, options, cell, maxMeasure, maxDrain))
 }
 
-// killedFor is the maximum duration of the measurement, long enough for the broker's return on a busy machine. The
-// measurement ends after the count of sentUntil, which is 20 s at the matrix's rate, or later if publishers must wait
-// for the broker.
+// maxMeasure is the maximum duration of the measurement, long enough for a restart of the broker on a busy machine. The
+// measurement ends after the number of messages in countField, which is 20 s at the matrix's rate, or later if
+// publishers must wait for the broker.
 const (
-	killedFor = 10 * time.Minute
-	sentUntil = "publishers: count: 10_000"
+	maxMeasure = 10 * time.Minute
+	countField = "publishers: count: 10_000"
 )
 
-// drainedFor is the maximum duration of the drain. It is long, because a broker that returns late has many messages to
-// deliver.
-const drainedFor = 10 * time.Minute
+// maxDrain is the maximum duration of the drain. It is long, because a broker that restarts slowly has many messages
+// to deliver.
+const maxDrain = 10 * time.Minute
 
 // fault is a cell and the broker that is killed in it.
 type fault struct {
@@ -60,34 +60,34 @@ type fault struct {
 	cell            string           // additional fields of the cell
 	exposed         bool             // resilience "none"; otherwise "vendor"
 	process         string           // process of the lab that is killed during the measurement and started again
-	clean           func(run string) // checks that the run left nothing at the broker; nil: not checked
+	clean           func(run string) // checks that the broker has no object of the run; nil: not checked
 	watch           func()           // observes the broker after the kill; nil: not observed
 }
 
-// survivor runs the cell, kills the broker during it, and returns the only outcome. It checks the properties of every
-// broker: the cell ends in time, its ledger adds up, and lost confirmed messages make it invalid.
-func survivor(t *testing.T, x fault) plan.Outcome {
+// runWithKill runs the cell, kills the broker during it, and returns the only outcome. It checks the properties of
+// every broker: the cell ends in time, its ledger adds up, and lost confirmed messages make it invalid.
+func runWithKill(t *testing.T, x fault) plan.Outcome {
 	t.Helper()
 	options := x.options
 	if x.exposed {
 		options += ` & {resilience: "none"}`
 	}
-	dir, file := faultMatrix(t, x.driver, options, x.cell+"\n"+sentUntil)
+	dir, file := faultMatrix(t, x.driver, options, x.cell+"\n"+countField)
 	f := &fleet{t: t, dir: dir}
 	ctl := start(t, dir, "ctl", "run", file)
-	process.Eventually(t, "measuring", f.measuring)
+	process.Eventually(t, "the start of the measurement", f.isMeasuring)
 	injectFault(t, "kill", x.process)
 	killed := time.Now()
 	if x.watch != nil {
 		x.watch()
 	}
 	injectFault(t, "start", x.process)
-	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
+	t.Logf("%s restarted %v after the kill", x.process, time.Since(killed).Round(100*time.Millisecond))
 	// ctl ends after the measurement, the drain and the teardown.
 	code := ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 {
-		t.Fatalf("%d outcomes, want one", len(r.outcomes))
+		t.Fatalf("outcomes: got %d, want 1", len(r.outcomes))
 	}
 	o := r.outcomes[0]
 	l := o.Ledger
@@ -95,33 +95,36 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 		o.Reasons, l, o.Values["reconnects"].Number, o.Values["gap.longest"].Number, o.Values["retries"].Number,
 		o.Values["republished"].Number, o.Warnings)
 	if (o.Verdict == plan.Valid) != (code == 0) {
-		t.Errorf("ctl exited with %d after a cell that is %s", code, o.Verdict)
+		t.Errorf("ctl run: got exit code %d with verdict %s, want 0 if valid, and not 0 otherwise", code, o.Verdict)
 	}
-	if x.exposed || x.driver != "kafka" { // its library connects again
+	if x.exposed || x.driver != "kafka" { // Kafka's client library reconnects without a report
 		if r.metric(o, "reconnects") < 1 {
-			t.Error("links to a killed broker did not break")
+			t.Error("reconnects after the kill of the broker: got none, want at least 1")
 		}
-		if gap := r.metric(o, "gap.longest"); gap > killedFor.Seconds() {
-			t.Errorf("a gap of %.1f s in a measurement of %v", gap, killedFor)
+		if gap := r.metric(o, "gap.longest"); gap > maxMeasure.Seconds() {
+			t.Errorf("gap.longest: got %.1f s, want at most the maximum of the measurement, %v", gap, maxMeasure)
 		}
 	}
 	if failed := o.Values["publish.errors"].Number; !x.exposed && (l.Unconfirmed > 0 || failed > 0) {
-		t.Errorf("%d messages are unconfirmed, and %v publish calls failed; all have to be repeated", l.Unconfirmed, failed)
+		t.Errorf("with resilience \"vendor\": got %d unconfirmed messages and %v publish errors, want 0 and 0",
+			l.Unconfirmed, failed)
 	}
 	if l.Sent != l.Confirmed+l.Rejected+l.Unconfirmed {
-		t.Errorf("%d messages sent, but %d confirmed, %d rejected and %d unconfirmed", l.Sent, l.Confirmed, l.Rejected,
-			l.Unconfirmed)
+		t.Errorf("ledger: got %d sent, %d confirmed, %d rejected, %d unconfirmed, want sent = sum of the others",
+			l.Sent, l.Confirmed, l.Rejected, l.Unconfirmed)
 	}
 	if l.Lost > l.LostConfirmed+l.Unconfirmed {
-		t.Errorf("%d messages are lost, but only %d were never confirmed", l.Lost, l.Unconfirmed)
+		t.Errorf("ledger: got %d lost, %d lost although confirmed, %d unconfirmed, want lost <= sum of the others",
+			l.Lost, l.LostConfirmed, l.Unconfirmed)
 	}
 	if l.LostConfirmed > 0 && (o.Verdict != plan.Invalid ||
 		!strings.Contains(strings.Join(o.Reasons, "\n"), fmt.Sprint(l.LostConfirmed))) {
-		t.Errorf("%d confirmed messages are lost, and the verdict is %s: %v", l.LostConfirmed, o.Verdict, o.Reasons)
+		t.Errorf("with %d lost confirmed messages: got verdict %s and reasons %v, want invalid with this number",
+			l.LostConfirmed, o.Verdict, o.Reasons)
 	}
 	if o.Verdict == plan.Unknown || l.Undrained > 0 {
-		t.Errorf("the broker is back, and the outcome is %s with %d messages undrained: %v", o.Verdict, l.Undrained,
-			o.Reasons)
+		t.Errorf("after the broker's restart: got verdict %s, %d undrained messages, reasons %v, want all drained",
+			o.Verdict, l.Undrained, o.Reasons)
 	}
 	if x.clean != nil {
 		x.clean(r.plan.ID)
@@ -129,28 +132,28 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	return o
 }
 
-// The broker is killed and started again. The cell ends in time, and the record has the gap and the fate of each
-// message.
+// The broker is killed and started again. The cell ends in time. The record has the gap, and its ledger accounts for
+// each message.
 func TestBrokerKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq")
 	address, api := own.Variable("LOCKSTEP_RABBITMQ_URL"),
 		management{t, own.Variable("LOCKSTEP_RABBITMQ_MANAGEMENT") + "/api"}
-	var queues *afterKill
-	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), exposed: true, process: own.Process(1),
-		clean: api.nothingLeft,
-		watch: func() { queues = api.watchQueues() }})
-	switch forgot, last := queues.forgotBinding(); {
-	case o.Ledger.LostConfirmed > 0 && forgot:
-		t.Logf("%d messages that RabbitMQ confirmed went nowhere: it came back with the queue and without its binding, and the outcome says so", o.Ledger.LostConfirmed)
+	var queues *queueWatch
+	o := runWithKill(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), exposed: true,
+		process: own.Process(1), clean: api.checkNoLeftovers, watch: func() { queues = api.watchQueues() }})
+	switch unbound, last := queues.lostBinding(); {
+	case o.Ledger.LostConfirmed > 0 && unbound:
+		t.Logf("known fault of RabbitMQ: no binding after the restart, so %d confirmed messages were not routed",
+			o.Ledger.LostConfirmed)
 	case o.Ledger.LostConfirmed > 0:
-		t.Errorf("%d messages that were confirmed as written to disk are lost; RabbitMQ's queues meanwhile:\n%s",
+		t.Errorf("lost messages that were confirmed as written to disk: got %d, want 0; queues after the restart:\n%s",
 			o.Ledger.LostConfirmed, strings.Join(last, "\n"))
 	case len(last) == 0:
-		t.Error("nothing was seen of RabbitMQ's queues after it was back")
+		t.Error("observations of RabbitMQ's queues after the restart: got none, want at least 1")
 	}
 	if gap := o.Values["gap.longest"].Number; gap < 1 {
-		t.Errorf("the longest gap is %.1f s; no RabbitMQ starts as fast", gap)
+		t.Errorf("gap.longest: got %.1f s, want at least 1 s, because RabbitMQ starts no faster", gap)
 	}
 }
 
@@ -163,53 +166,53 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 	api := management{t, own.Variable("LOCKSTEP_RABBITMQ3_MANAGEMENT") + "/api"}
 	// The third node is first: the first connection of each role goes there.
 	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
-	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0",
-		process: own.Process(3), clean: api.nothingLeft})
+	o := runWithKill(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0",
+		process: own.Process(3), clean: api.checkNoLeftovers})
 	if o.Ledger.LostConfirmed > 0 {
-		t.Errorf("%d messages that a majority had written are lost", o.Ledger.LostConfirmed)
+		t.Errorf("lost messages that a majority had confirmed: got %d, want 0", o.Ledger.LostConfirmed)
 	}
 }
 
-// A run that is cancelled during a cell leaves nothing behind, and neither does an agent that is killed after it
-// declared objects.
+// After a run that is cancelled during a cell, the broker has no object of the run. The same is true if an agent is
+// killed after it declared objects.
 func TestBrokerIsLeftClean(t *testing.T) {
 	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	t.Parallel()
 	options := fmt.Sprintf("{url: %q}", first)
 	declared := func(run string) bool {
-		var queues []placed
-		return api.ask("/queues", &queues) == nil &&
-			slices.ContainsFunc(queues, func(q placed) bool { return strings.HasPrefix(q.Name, "lockstep-"+run) })
+		var queues []brokerObject
+		return api.get("/queues", &queues) == nil &&
+			slices.ContainsFunc(queues, func(q brokerObject) bool { return strings.HasPrefix(q.Name, "lockstep-"+run) })
 	}
 	t.Run("interrupt", func(t *testing.T) {
 		t.Parallel()
 		dir, file := faultMatrix(t, "rabbitmq", options, "")
 		f := &fleet{t: t, dir: dir}
 		ctl := start(t, dir, "ctl", "run", file)
-		process.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "the start of the measurement", f.isMeasuring)
 		run := f.runID()
 		if !declared(run) {
-			t.Fatal("there is no queue to be removed: this test proves nothing")
+			t.Fatal("the run's queues during the measurement: got none, want at least 1 for the cleanup")
 		}
 		ctl.Signal(os.Interrupt)
 		ctl.Exits(130)
-		management{t, api.base}.nothingLeft(run)
+		management{t, api.base}.checkNoLeftovers(run)
 	})
 	t.Run("agent killed", func(t *testing.T) {
 		t.Parallel()
 		f := newFleet(t, "a1", "a2")
 		_, file := faultMatrix(t, "rabbitmq", options,
-			`publishers: count: 2000 // so that those who are left need not wait for the end`)
+			`publishers: count: 2000 // so that the remaining agents need not wait for the end`)
 		ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-		process.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "the start of the measurement", f.isMeasuring)
 		run := f.runID()
 		if !declared(run) {
-			t.Fatal("there is no queue to be removed: this test proves nothing")
+			t.Fatal("the run's queues during the measurement: got none, want at least 1 for the cleanup")
 		}
-		f.agents["a1"].Kill() // the first agent, which declared them
+		f.agents["a1"].Kill() // the first agent, which declared the objects
 		ctl.Exits(3)
-		management{t, api.base}.nothingLeft(run)
+		management{t, api.base}.checkNoLeftovers(run)
 	})
 }
 

@@ -19,12 +19,12 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// variable returns a variable of the lab. Without it the test is skipped, or fails if a lab is required.
+// variable returns a variable of the lab. If it is not set, the test is skipped, or fails if a lab is required.
 func variable(t *testing.T, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
 	if value == "" && os.Getenv("LOCKSTEP_LAB") == "required" {
-		t.Fatalf("%s is not set although LOCKSTEP_LAB is \"required\"", name)
+		t.Fatalf("%s: got no value, want one because LOCKSTEP_LAB is \"required\"", name)
 	}
 	if value == "" {
 		t.Skipf("needs a real broker: set %s, or run \"go run ./test/lab run all -- go test ./test\"", name)
@@ -43,8 +43,8 @@ func managementOf(t *testing.T, name string) management {
 	return management{t, variable(t, name) + "/api"}
 }
 
-// ask reads one resource. It returns an error while the broker is down.
-func (m management) ask(path string, answer any) error {
+// get reads one resource. It returns an error while the broker is down.
+func (m management) get(path string, answer any) error {
 	response, err := http.Get(m.base + path)
 	if err != nil {
 		return err
@@ -60,29 +60,29 @@ func (m management) ask(path string, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// must reads one resource of a running broker.
-func (m management) must(path string, answer any) {
+// mustGet reads one resource of a running broker.
+func (m management) mustGet(path string, answer any) {
 	m.t.Helper()
-	if err := m.ask(path, answer); err != nil {
+	if err := m.get(path, answer); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-// placed is a queue or exchange with its node.
-type placed struct {
+// brokerObject is a queue or exchange with its node.
+type brokerObject struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
 }
 
-// nothingLeft checks that the broker has no object with the run's names. It waits until the management API is up to
-// date.
-func (m management) nothingLeft(run string) {
+// checkNoLeftovers checks that the broker has no object with the run's names. It waits until the management API is up
+// to date.
+func (m management) checkNoLeftovers(run string) {
 	m.t.Helper()
 	for _, kind := range []string{"queues", "exchanges", "policies"} {
 		var left []string
 		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			var all []placed
-			m.must("/"+kind, &all)
+			var all []brokerObject
+			m.mustGet("/"+kind, &all)
 			left = nil
 			for _, x := range all {
 				if strings.HasPrefix(x.Name, "lockstep-"+run) {
@@ -94,28 +94,28 @@ func (m management) nothingLeft(run string) {
 			}
 		}
 		if len(left) > 0 {
-			m.t.Errorf("%s of the run are left on the broker: %v", kind, left)
+			m.t.Errorf("%s of the run that remain on the broker: got %v, want none", kind, left)
 		}
 	}
 }
 
-// afterKill records Lockstep's queues at a restarted broker, from the management API, until the run has removed them.
-type afterKill struct {
+// queueWatch records Lockstep's queues at a restarted broker, from the management API, until the run has removed them.
+type queueWatch struct {
 	mu   sync.Mutex
 	last []string
 	// number of observations of a queue without a binding to its exchange: messages are confirmed but not routed to it
-	alone int
+	unbound int
 }
 
 // watchQueues observes the queues once per second until the end of the test. The broker may not answer at first.
-func (m management) watchQueues() *afterKill {
-	w := &afterKill{}
+func (m management) watchQueues() *queueWatch {
+	w := &queueWatch{}
 	ctx := m.t.Context()
 	go func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			w.look(m)
+			w.sample(m)
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -125,13 +125,13 @@ func (m management) watchQueues() *afterKill {
 	return w
 }
 
-func (w *afterKill) look(m management) {
+func (w *queueWatch) sample(m management) {
 	var queues []struct {
 		Name      string `json:"name"`
 		Messages  int    `json:"messages"`
 		Consumers int    `json:"consumers"`
 	}
-	if m.ask("/queues", &queues) != nil {
+	if m.get("/queues", &queues) != nil {
 		return
 	}
 	for _, q := range queues {
@@ -139,25 +139,25 @@ func (w *afterKill) look(m management) {
 			Source string `json:"source"`
 		}
 		if !strings.HasPrefix(q.Name, "lockstep-") ||
-			m.ask("/queues/%2f/"+url.PathEscape(q.Name)+"/bindings", &bindings) != nil {
+			m.get("/queues/%2f/"+url.PathEscape(q.Name)+"/bindings", &bindings) != nil {
 			continue
 		}
 		w.mu.Lock()
 		w.last = append(w.last, fmt.Sprintf("%+v %+v", q, bindings))
 		if len(bindings) == 1 { // only the default exchange's; with none at all, the queue was removed meanwhile
-			w.alone++
+			w.unbound++
 		}
 		w.mu.Unlock()
 	}
 }
 
-// forgotBinding reports whether the broker lost the binding of a queue in the restart. Then messages are lost because
-// of the broker, and the ledger is right. It also returns the last observations.
-func (w *afterKill) forgotBinding() (bool, []string) {
+// lostBinding reports whether the broker lost the binding of a queue in the restart. Then the broker lost the messages,
+// and the ledger is correct. It also returns the last observations.
+func (w *queueWatch) lostBinding() (bool, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	const minAlone = 3 // seconds; longer than the teardown of a queue
-	return w.alone >= minAlone, w.last[max(0, len(w.last)-10):]
+	const minUnbound = 3 // seconds; longer than the teardown of a queue
+	return w.unbound >= minUnbound, w.last[max(0, len(w.last)-10):]
 }
 
 // nodeAt returns the node that listens for AMQP at the address of a URL.
@@ -173,13 +173,13 @@ func (m management) nodeAt(address string) string {
 			Port int    `json:"port"`
 		} `json:"listeners"`
 	}
-	m.must("/overview", &overview)
+	m.mustGet("/overview", &overview)
 	for _, l := range overview.Listeners {
 		if fmt.Sprint(l.Port) == u.Port() {
 			return l.Node
 		}
 	}
-	m.t.Fatalf("no node listens at %s", u.Host)
+	m.t.Fatalf("node that listens at %s: got none, want one", u.Host)
 	return ""
 }
 
@@ -206,23 +206,23 @@ func readRecord(t *testing.T, dir string, ctl *process.Process) record {
 	return record{t, r, r.Plan(), outcomes, ctl.Output()}
 }
 
-// allValid checks that every task has an outcome and that all are valid.
-func (r record) allValid() {
+// checkAllValid checks that every task has an outcome and that all are valid.
+func (r record) checkAllValid() {
 	r.t.Helper()
 	if want := len(r.plan.Tasks()); len(r.outcomes) != want {
-		r.t.Errorf("%d outcomes, want %d", len(r.outcomes), want)
+		r.t.Errorf("outcomes: got %d, want %d", len(r.outcomes), want)
 	}
 	for _, o := range r.outcomes {
 		if o.Verdict != plan.Valid {
-			r.t.Errorf("%s is %s: %v", r.name(o), o.Verdict, o.Reasons)
+			r.t.Errorf("%s: got verdict %s with reasons %v, want valid", r.name(o), o.Verdict, o.Reasons)
 		}
 	}
 }
 
 func (r record) name(o plan.Outcome) string { return r.plan.Cells[o.Index].Name() }
 
-// at returns the outcome of the only cell with these coordinates, each "axis=value".
-func (r record) at(coordinates ...string) plan.Outcome {
+// outcomeAt returns the outcome of the only cell with these coordinates, each "axis=value".
+func (r record) outcomeAt(coordinates ...string) plan.Outcome {
 	r.t.Helper()
 	for _, o := range r.outcomes {
 		has := strings.Fields(r.name(o))
@@ -230,7 +230,7 @@ func (r record) at(coordinates ...string) plan.Outcome {
 			return o
 		}
 	}
-	r.t.Fatalf("no outcome of %v", coordinates)
+	r.t.Fatalf("outcome of the cell %v: got none, want one", coordinates)
 	return plan.Outcome{}
 }
 
@@ -239,7 +239,7 @@ func (r record) metric(o plan.Outcome, name string) float64 {
 	r.t.Helper()
 	v := o.Values[name]
 	if v.NA != "" || v.Number <= 0 {
-		r.t.Errorf("%s: %s is %v (%q), want a number above zero", r.name(o), name, v.Number, v.NA)
+		r.t.Errorf("%s: %s: got %v (n/a %q), want a number above zero", r.name(o), name, v.Number, v.NA)
 		return 1e-9
 	}
 	return v.Number
@@ -255,8 +255,8 @@ func writeMatrix(t *testing.T, dir, text string) string {
 	return file
 }
 
-// shipped starts ctl run with a shipped matrix, without the race detector.
-func shipped(t *testing.T, dir, matrix string, args ...string) *process.Process {
+// startShipped starts ctl run with a shipped matrix, without the race detector.
+func startShipped(t *testing.T, dir, matrix string, args ...string) *process.Process {
 	t.Helper()
 	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))
 	if err != nil {

@@ -31,18 +31,18 @@ const flagColumn = `( +[a-z][a-z *†‡-]*)? *$`
 func TestMatrixQuick(t *testing.T) {
 	parallel(t)
 	dir := t.TempDir()
-	// beside other tests, clients may be inactive for a second
-	ctl := shipped(t, dir, "quick.cue", "--set", `cell.drain.idle="10s"`, "--set", `cell.drain.timeout="1m"`)
+	// clients may be inactive for a second, because other tests run in parallel
+	ctl := startShipped(t, dir, "quick.cue", "--set", `cell.drain.idle="10s"`, "--set", `cell.drain.timeout="1m"`)
 	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r.checkAllValid()
 	for _, mode := range modes {
 		if mode == "connection-per-message" { // only its confirmed form
 			continue
 		}
 		rows := regexp.MustCompile(`(?m)^` + mode + ` +1000/s` + metric + metric + `.*\n +maximum` + metric + metric)
 		if !rows.MatchString(r.text) {
-			t.Errorf("the table has no rows of rates for %s", mode)
+			t.Errorf("table rows of mode %s: got none, want one for 1000/s and one for the maximum:\n%s", mode, r.text)
 		}
 	}
 	healthy := make([]plan.Outcome, len(r.outcomes))
@@ -63,11 +63,11 @@ func TestMatrixQuick(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	const paths = 5 // a blank line, the numbers of verdicts, the record, the report, and the next command
 	if len(lines)+paths > 40 {
-		t.Errorf("the output has %d lines:\n%s", len(lines)+paths, text.String())
+		t.Errorf("output lines: got %d, want at most 40:\n%s", len(lines)+paths, text.String())
 	}
 	for _, line := range lines {
 		if display.Width(line) > 100 {
-			t.Errorf("a line has %d columns: %s", display.Width(line), line)
+			t.Errorf("columns of an output line: got %d, want at most 100: %s", display.Width(line), line)
 		}
 	}
 }
@@ -89,42 +89,43 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	}
 	defer proxy.Close()
 
-	r := ran(t, "async-vs-sync.cue", append(reduced(drained...),
+	r := runShipped(t, "async-vs-sync.cue", append(reduced(longDrain...),
 		"--set", `axes.broker=["rabbit","proxied"]`,
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
 		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))...)
-	r.asyncTables()
-	r.asyncRatios()
-	r.proxied(proxy.Accepted())
-	api.nothingLeft(r.plan.ID)
+	r.checkAsyncTables()
+	r.checkAsyncRatios()
+	r.checkProxied(proxy.Accepted())
+	api.checkNoLeftovers(r.plan.ID)
 }
 
-// asyncTables checks that both tables have both brokers and all values.
-func (r record) asyncTables() {
+// checkAsyncTables checks that both tables have both brokers and all values.
+func (r record) checkAsyncTables() {
 	for _, title := range []string{"Publish rate", "Broker CPU"} {
 		for _, broker := range []string{"rabbit", "proxied"} {
 			_, table, found := strings.Cut(r.text, title+", broker="+broker)
 			if !found {
-				r.t.Errorf("no table %q for %s", title, broker)
+				r.t.Errorf("table %q of broker %s: got none, want one", title, broker)
 				continue
 			}
 			table, _, _ = strings.Cut(table, "broker=")
 			for _, mode := range modes {
 				if !regexp.MustCompile(`(?m)^` + mode + ` +1` + metric + metric + flagColumn).MatchString(table) {
-					r.t.Errorf("table %q for %s lacks a row of two metrics for %s", title, broker, mode)
+					r.t.Errorf("table %q of broker %s: got no row of mode %s with two metrics:\n%s", title, broker,
+						mode, table)
 				}
 			}
 		}
 	}
 }
 
-// asyncRatios checks the cost of waiting. Ratios of cells that were measured at different times are checked only in
-// make test-long. The limit of a rate by latency is always checked.
-func (r record) asyncRatios() {
+// checkAsyncRatios checks how much publish modes that wait reduce the rate. Ratios of cells that were measured at
+// different times are checked only in make test-long. The limit of a rate by latency is always checked.
+func (r record) checkAsyncRatios() {
 	for _, broker := range []string{"rabbit", "proxied"} {
 		rate := func(mode, latency string) float64 {
-			return r.metric(r.at("broker="+broker, "mode="+mode, "latency="+latency), "publish.rate")
+			return r.metric(r.outcomeAt("broker="+broker, "mode="+mode, "latency="+latency), "publish.rate")
 		}
 		for _, ratio := range []struct {
 			fast, slow, latency string
@@ -137,27 +138,27 @@ func (r record) asyncRatios() {
 			{"confirm-each", "connection-per-message", "10ms", 3},
 		} {
 			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); long() && got < ratio.minimum {
-				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got,
-					ratio.slow, ratio.minimum)
+				r.t.Errorf("%s at latency %s: publish rate of %s divided by that of %s: got %.1f, want at least %v",
+					broker, ratio.latency, ratio.fast, ratio.slow, got, ratio.minimum)
 			}
 		}
 		// A publisher that does not wait for confirms does not depend on the latency.
 		for _, mode := range []string{"fire-and-forget", "confirm-window"} {
 			if got := rate(mode, "10ms") / rate(mode, "0ms"); long() && got < 0.7 {
-				r.t.Errorf("%s: %s at 10ms has %.2f of the rate at 0ms, want at least 0.7", broker, mode, got)
+				r.t.Errorf("%s: publish rate of %s at 10 ms divided by that at 0 ms: got %.2f, want at least 0.7",
+					broker, mode, got)
 			}
 		}
 		// One message per round trip.
 		if got := rate("confirm-each", "10ms"); got > 110 {
-			r.t.Errorf("%s: %.0f messages a second, each confirmed over 10 ms, are more than the latency lets through",
-				broker, got)
+			r.t.Errorf("%s: publish rate of confirm-each at 10 ms: got %.0f per second, want at most 110", broker, got)
 		}
 	}
 }
 
-// proxied checks the number of connections through the forwarder: one per message in modes with a connection per
+// checkProxied checks the number of connections through the forwarder: one per message in modes with a connection per
 // message, and at least one per task in other modes. The other broker's connections do not use it.
-func (r record) proxied(accepted int64) {
+func (r record) checkProxied(accepted int64) {
 	var direct, through, tasks int64
 	for _, o := range r.outcomes {
 		proxied, each := strings.Contains(r.name(o), "broker=proxied"),
@@ -171,10 +172,11 @@ func (r record) proxied(accepted int64) {
 			direct += int64(o.Ledger.Sent)
 		}
 	}
-	r.t.Logf("connection for each message: %d direct, %d through the proxy, which had %d connections", direct, through,
-		accepted)
+	r.t.Logf("messages with their own connection: %d direct, %d through the forwarder, which accepted %d connections",
+		direct, through, accepted)
 	if want := through + tasks; through == 0 || accepted < want || accepted >= want+direct {
-		r.t.Errorf("the proxy had %d connections of %d messages with one each, and of %d other tasks; %d messages had one each past it", accepted, through, tasks, direct)
+		r.t.Errorf("connections: got %d, want at least %d (%d messages, %d other tasks), below %d (with direct ones)",
+			accepted, want, through, tasks, want+direct)
 	}
 }
 
@@ -185,12 +187,12 @@ func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "prefetch.cue", append(reduced(drained[0]), "--quick", "--set",
+	ctl := startShipped(t, dir, "prefetch.cue", append(reduced(longDrain[0]), "--quick", "--set",
 		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))...)
 	seen := map[string]string{} // node of each queue
 	for running := true; running; {
-		var queues []placed
-		api.must("/queues", &queues)
+		var queues []brokerObject
+		api.mustGet("/queues", &queues)
 		for _, q := range queues {
 			if q.Node != "" {
 				seen[q.Name] = q.Node
@@ -204,7 +206,7 @@ func TestMatrixPrefetch(t *testing.T) {
 	}
 	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r.checkAllValid()
 	for _, task := range r.plan.Tasks() {
 		at, node := "", 0
 		for queue, where := range seen {
@@ -216,43 +218,45 @@ func TestMatrixPrefetch(t *testing.T) {
 			node = 1 // the consumer's
 		}
 		if want := api.nodeAt(nodes[node]); at != want {
-			t.Errorf("%s: the queue was on %q, want node %d, %s", task.Cell.Name(), at, node, want)
+			t.Errorf("%s: node of the queue: got %q, want %q (address %d)", task.Cell.Name(), at, want, node)
 		}
 		row := regexp.MustCompile(`(?m)^` + caseOf(task.Cell) + ` {2,}(.*)$`).FindStringSubmatch(r.text)
 		if row == nil || !regexp.MustCompile(`^ *[0-9,.]+( / [0-9,.]+)?[*†‡]*( +[a-z*†‡-]+)* *$`).MatchString(row[1]) {
-			t.Errorf("%s: the table has %q, want one rate, or publish / consume", task.Cell.Name(), row)
+			t.Errorf("%s: table row: got %q, want one rate, or publish / consume", task.Cell.Name(), row)
 		}
 	}
 	// The order of the other cases depends on the machine. One message at a time across two nodes is always the
 	// slowest.
 	slowest := r.outcomes[len(r.outcomes)-1]
 	if caseOf(r.plan.Cells[slowest.Index]) != "acks, prefetch 1" || slowest.Values["throughput"].Flags == nil {
-		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest),
-			slowest.Values["throughput"])
+		t.Errorf("last outcome: got %s with throughput %+v, want case \"acks, prefetch 1\" with a flag",
+			r.name(slowest), slowest.Values["throughput"])
 	}
 	if long() {
-		r.prefetchFindings()
+		r.checkPrefetchFindings()
 	}
-	api.nothingLeft(r.plan.ID)
+	api.checkNoLeftovers(r.plan.ID)
 }
 
-// prefetchFindings checks the findings of the study for releases since 3.3: a prefetch of 1 lowers the consume rate,
-// and mandatory publishing does not wait for the queue.
-func (r record) prefetchFindings() {
+// checkPrefetchFindings checks the findings of the study for releases since 3.3: a prefetch of 1 lowers the consume
+// rate, and mandatory publishing does not wait for the queue.
+func (r record) checkPrefetchFindings() {
 	rate := func(name, value string) float64 {
 		r.t.Helper()
 		i := slices.IndexFunc(r.outcomes, func(o plan.Outcome) bool { return caseOf(r.plan.Cells[o.Index]) == name })
 		if i < 0 {
-			r.t.Fatalf("no outcome of %s", name)
+			r.t.Fatalf("outcome of case %q: got none, want one", name)
 		}
 		return r.metric(r.outcomes[i], value)
 	}
 	if one, hundred := rate("acks, prefetch 1", "consume.rate"), rate("acks, prefetch 100", "consume.rate"); one > hundred/2 {
-		r.t.Errorf("%.0f messages per second are received with a prefetch of 1, %.0f with 100", one, hundred)
+		r.t.Errorf("consume rate with a prefetch of 1: got %.0f, want at most half of that with 100, %.0f", one,
+			hundred)
 	}
 	plain, mandatory := rate("no acks, not mandatory", "publish.rate"), rate("no acks, mandatory", "publish.rate")
 	if mandatory < plain/2 {
-		r.t.Errorf("%.0f mandatory messages are sent per second, %.0f of others", mandatory, plain)
+		r.t.Errorf("publish rate of mandatory messages: got %.0f, want at least half of that of others, %.0f",
+			mandatory, plain)
 	}
 }
 

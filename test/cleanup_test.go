@@ -17,8 +17,8 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// tell sends a change to the management API.
-func (m management) tell(method, path string, body any) {
+// send sends a change to the management API.
+func (m management) send(method, path string, body any) {
 	m.t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -38,12 +38,12 @@ func (m management) tell(method, path string, body any) {
 	}
 }
 
-// named lists the objects of the broker whose names begin with prefix.
-func (m management) named(prefix string) (names []string) {
+// objects lists the objects of the broker whose names begin with prefix.
+func (m management) objects(prefix string) (names []string) {
 	m.t.Helper()
 	for _, kind := range []string{"exchanges", "queues"} {
-		var all []placed
-		m.must("/"+kind, &all)
+		var all []brokerObject
+		m.mustGet("/"+kind, &all)
 		for _, x := range all {
 			if strings.HasPrefix(x.Name, prefix) {
 				names = append(names, x.Name)
@@ -54,24 +54,24 @@ func (m management) named(prefix string) (names []string) {
 	return names
 }
 
-// cleaning is a broker with its own user, whose password must not be printed, and a matrix for it.
-type cleaning struct {
+// cleanupSetup is a broker with its own user, whose password must not be printed, and a matrix for it.
+type cleanupSetup struct {
 	t             *testing.T
 	api           management
 	dir, password string
 	url, manager  string
 }
 
-func newCleaning(t *testing.T) *cleaning {
+func newCleanupSetup(t *testing.T) *cleanupSetup {
 	t.Helper()
 	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // no test kills this node
 	manager := variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
-	s := &cleaning{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(),
+	s := &cleanupSetup{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(),
 		password: "hunter2-and-more"}
-	user := fmt.Sprintf("sweeper-%d", time.Now().UnixNano())
-	s.api.tell(http.MethodPut, "/users/"+user, map[string]string{"password": s.password, "tags": "administrator"})
-	t.Cleanup(func() { s.api.tell(http.MethodDelete, "/users/"+user, nil) })
-	s.api.tell(http.MethodPut, "/permissions/%2f/"+user,
+	user := fmt.Sprintf("cleanup-%d", time.Now().UnixNano())
+	s.api.send(http.MethodPut, "/users/"+user, map[string]string{"password": s.password, "tags": "administrator"})
+	t.Cleanup(func() { s.api.send(http.MethodDelete, "/users/"+user, nil) })
+	s.api.send(http.MethodPut, "/permissions/%2f/"+user,
 		map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
 	as := func(address string) string {
 		u, err := url.Parse(address)
@@ -86,7 +86,7 @@ func newCleaning(t *testing.T) *cleaning {
 }
 
 // matrix writes a matrix for a broker with these options.
-func (s *cleaning) matrix(options string) string {
+func (s *cleanupSetup) matrix(options string) string {
 	s.t.Helper()
 	return writeMatrix(s.t, s.dir, fmt.Sprintf(`package matrix
 name: "cleanup"
@@ -96,26 +96,26 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 100}, topology: {queues: 2, 
 `, options))
 }
 
-// killed starts a run and kills it during a cell, so that its objects stay at the broker.
-func (s *cleaning) killed(file string) (run string, left []string) {
+// killRun starts a run and kills it during a cell, so that its objects remain at the broker. It returns their names.
+func (s *cleanupSetup) killRun(file string) (run string, left []string) {
 	s.t.Helper()
 	f := &fleet{t: s.t, dir: s.dir}
 	if err := os.RemoveAll(filepath.Join(s.dir, "runs")); err != nil {
 		s.t.Fatal(err)
 	}
 	ctl := start(s.t, s.dir, "ctl", "run", file)
-	process.Eventually(s.t, "measuring", f.measuring)
+	process.Eventually(s.t, "the start of the measurement", f.isMeasuring)
 	ctl.Kill()
 	run = f.runID()
-	if left = s.api.named("lockstep-" + run); len(left) < 3 {
-		s.t.Fatalf("a killed run has left %v: want two queues and an exchange", left)
+	if left = s.api.objects("lockstep-" + run); len(left) < 3 {
+		s.t.Fatalf("objects of the killed run: got %v, want two queues and an exchange", left)
 	}
 	return run, left
 }
 
-// cleanup runs ctl runs cleanup with a standard input, which may be nil, and checks that it does not print the
+// runCleanup runs ctl runs cleanup with a standard input, which may be nil, and checks that it does not print the
 // password.
-func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
+func (s *cleanupSetup) runCleanup(in *os.File, args ...string) (code int, out string) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"runs", "cleanup"}, args...)...)
 	cmd.Dir, cmd.Stdin = s.dir, in
@@ -124,7 +124,7 @@ func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
 		s.t.Fatal(err)
 	}
 	if strings.Contains(string(text), s.password) {
-		s.t.Errorf("ctl runs cleanup shows the password:\n%s", text)
+		s.t.Errorf("output of ctl runs cleanup: got the password, want none:\n%s", text)
 	}
 	return cmd.ProcessState.ExitCode(), string(text)
 }
@@ -139,98 +139,101 @@ func terminal(t *testing.T, typed string) *os.File {
 	return terminal
 }
 
-// A run is killed during a cell. Its objects are listed, and removed only after a confirmation. Other objects stay.
+// A run is killed during a cell. Its objects are listed, and removed only after a confirmation. Other objects remain.
 func TestCleanupAfterAKill(t *testing.T) {
-	s := newCleaning(t)
+	s := newCleanupSetup(t)
 	t.Parallel()
 	file := s.matrix(fmt.Sprintf("{url: %q, management: %q}", s.url, s.manager))
-	run, left := s.killed(file)
+	run, left := s.killRun(file)
 	other := "lockstep-20000101-000000-another-" + run[len(run)-4:] + "-s0-q0"
-	precious := "precious-" + run
-	for _, name := range []string{other, precious} {
-		s.api.tell(http.MethodPut, "/queues/%2f/"+name, map[string]bool{"durable": true})
-		t.Cleanup(func() { s.api.tell(http.MethodDelete, "/queues/%2f/"+name, nil) })
+	unrelated := "unrelated-" + run
+	for _, name := range []string{other, unrelated} {
+		s.api.send(http.MethodPut, "/queues/%2f/"+name, map[string]bool{"durable": true})
+		t.Cleanup(func() { s.api.send(http.MethodDelete, "/queues/%2f/"+name, nil) })
 	}
-	untouched := func(after string) {
+	checkUnchanged := func(after string) {
 		t.Helper()
-		if now := s.api.named("lockstep-" + run); !slices.Equal(now, left) {
-			t.Errorf("%s the broker has %v, want %v", after, now, left)
+		if now := s.api.objects("lockstep-" + run); !slices.Equal(now, left) {
+			t.Errorf("objects of the run %s: got %v, want %v", after, now, left)
 		}
 	}
-	lists := func(out string) {
+	checkListed := func(out string) {
 		t.Helper()
 		for _, name := range left {
 			if !strings.Contains(out, name) {
-				t.Errorf("%s is not listed:\n%s", name, out)
+				t.Errorf("output of ctl runs cleanup: got no %s, want it listed:\n%s", name, out)
 			}
 		}
-		if strings.Contains(out, precious) || strings.Contains(out, other) {
-			t.Errorf("what is not of this run is listed:\n%s", out)
+		if strings.Contains(out, unrelated) || strings.Contains(out, other) {
+			t.Errorf("output of ctl runs cleanup: got %s or %s, which are not of this run:\n%s", unrelated, other, out)
 		}
 	}
-	code, out := s.cleanup(nil, "latest")
+	code, out := s.runCleanup(nil, "latest")
 	if code != 2 || !strings.Contains(out, "--yes") {
-		t.Errorf("without a terminal ctl runs cleanup exited with %d, want 2 and a word about --yes:\n%s", code, out)
+		t.Errorf("ctl runs cleanup without a terminal: got exit code %d, want 2 and a message with --yes:\n%s", code,
+			out)
 	}
-	lists(out)
-	untouched("after nobody was asked")
-	for typed, word := range map[string]string{"n\n": "no", "\n": "nothing", "yes, but not now\n": "something else"} {
-		code, out := s.cleanup(terminal(t, typed), "latest")
+	checkListed(out)
+	checkUnchanged("without a terminal")
+	for _, typed := range []string{"n\n", "\n", "yes, but not now\n"} {
+		code, out := s.runCleanup(terminal(t, typed), "latest")
 		if code != 0 || !strings.Contains(out, "nothing removed") {
-			t.Errorf("after %s ctl runs cleanup exited with %d:\n%s", word, code, out)
+			t.Errorf("ctl runs cleanup with the input %q: got exit code %d, want 0 and nothing removed:\n%s", typed,
+				code, out)
 		}
-		lists(out)
-		untouched("after " + word)
+		checkListed(out)
+		checkUnchanged(fmt.Sprintf("after the input %q", typed))
 	}
-	code, out = s.cleanup(nil, "--run", run, "--yes", file)
+	code, out = s.runCleanup(nil, "--run", run, "--yes", file)
 	if code != 0 || !strings.Contains(out, "removed") {
-		t.Errorf("with --yes ctl runs cleanup exited with %d:\n%s", code, out)
+		t.Errorf("ctl runs cleanup --yes: got exit code %d, want 0 and the removal reported:\n%s", code, out)
 	}
-	lists(out)
-	s.api.nothingLeft(run)
-	for _, name := range []string{other, precious} {
-		if len(s.api.named(name)) != 1 {
-			t.Errorf("%s is gone, which was not of this run", name)
+	checkListed(out)
+	s.api.checkNoLeftovers(run)
+	for _, name := range []string{other, unrelated} {
+		if len(s.api.objects(name)) != 1 {
+			t.Errorf("queue %s, which is not of this run: got none, want it unchanged", name)
 		}
 	}
-	if code, out := s.cleanup(nil, "latest"); code != 0 {
-		t.Errorf("with nothing left ctl runs cleanup exited with %d:\n%s", code, out)
+	if code, out := s.runCleanup(nil, "latest"); code != 0 {
+		t.Errorf("ctl runs cleanup without remaining objects: got exit code %d, want 0:\n%s", code, out)
 	}
-	if code, out := s.cleanup(nil, file); code != 2 || !strings.Contains(out, other) {
-		t.Errorf("ctl runs cleanup of the matrix exited with %d and does not list another run's %s:\n%s", code, other, out)
+	if code, out := s.runCleanup(nil, file); code != 2 || !strings.Contains(out, other) {
+		t.Errorf("ctl runs cleanup of a matrix: got exit code %d, want 2 and %s of another run listed:\n%s", code,
+			other, out)
 	}
 }
 
-// With a confirmation, objects are removed. A broker that cannot list its objects is told to remove those of the
-// record.
+// With a confirmation, objects are removed. If the broker cannot list its objects, those in the record are removed.
 func TestCleanupOfARecord(t *testing.T) {
-	s := newCleaning(t)
+	s := newCleanupSetup(t)
 	t.Parallel()
 	file := s.matrix(fmt.Sprintf("{url: %q}", s.url))
-	run, _ := s.killed(file)
-	code, out := s.cleanup(nil, "--run", run, "--yes", file)
+	run, _ := s.killRun(file)
+	code, out := s.runCleanup(nil, "--run", run, "--yes", file)
 	if code != 1 || !strings.Contains(out, "management") {
-		t.Errorf("of a matrix whose broker cannot list ctl runs cleanup exited with %d, want 1 and what to do:\n%s", code, out)
+		t.Errorf("ctl runs cleanup without a management API: got exit code %d, want 1 and \"management\":\n%s", code,
+			out)
 	}
-	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 ||
+	if code, out = s.runCleanup(terminal(t, "y\n"), run); code != 0 ||
 		!strings.Contains(out, "of 1 attempts of the run;") {
-		t.Errorf("of the record ctl runs cleanup exited with %d:\n%s", code, out)
+		t.Errorf("ctl runs cleanup of a run: got exit code %d, want 0 and 1 attempt of the run:\n%s", code, out)
 	}
-	s.api.nothingLeft(run)
+	s.api.checkNoLeftovers(run)
 }
 
 // A broker that cannot be reached is reported with its address.
 func TestCleanupReportsUnreachableBrokers(t *testing.T) {
-	s := newCleaning(t)
+	s := newCleanupSetup(t)
 	t.Parallel()
 	file := s.matrix(fmt.Sprintf("{url: \"amqp://u:%s@127.0.0.1:1/\", management: %q}", s.password, s.manager))
-	code, out := s.cleanup(nil, "--yes", file)
+	code, out := s.runCleanup(nil, "--yes", file)
 	if code != 1 || !strings.Contains(out, "127.0.0.1:1") {
-		t.Errorf("ctl runs cleanup exited with %d, want 1 and the address:\n%s", code, out)
+		t.Errorf("ctl runs cleanup of an unreachable broker: got exit code %d, want 1 and its address:\n%s", code, out)
 	}
 	for _, args := range [][]string{{}, {"--run", "x", "latest"}, {filepath.Join(s.dir, "none.cue")}} {
-		if code, out := s.cleanup(nil, args...); code != 2 {
-			t.Errorf("ctl runs cleanup %v exited with %d, want 2:\n%s", args, code, out)
+		if code, out := s.runCleanup(nil, args...); code != 2 {
+			t.Errorf("ctl runs cleanup %v: got exit code %d, want 2:\n%s", args, code, out)
 		}
 	}
 }

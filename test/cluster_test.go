@@ -18,7 +18,7 @@ import (
 // and folders. A fleet with three replicas runs on it, and continues without one server.
 func TestClusterOfFleetInitRuns(t *testing.T) {
 	t.Parallel()
-	n := &scheduledRun{t: t, dir: t.TempDir()}
+	n := &scheduleFleet{t: t, dir: t.TempDir()}
 	n.write("nightly.cue", nightly)
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all are addresses of this host
 	n.ctl("fleet", "init", "creds", "--cluster", "--host", strings.Join(hosts, ","), "--agents", "a1")
@@ -27,7 +27,7 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 	var servers []*server.Server
 	var urls []string
 	for _, host := range hosts {
-		servers = append(servers, n.member(host, client, route))
+		servers = append(servers, n.startServer(host, client, route))
 		urls = append(urls, "tls://"+host+":"+client)
 	}
 	n.url = strings.Join(urls, ",")
@@ -42,7 +42,7 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 		out, err := exec.Command(filepath.Join(programs, "ctl"), args...).CombinedOutput()
 		return string(out), err
 	}
-	n.until("an agent", func() bool {
+	n.await("a listed agent", func() bool {
 		out, err := ctl(append([]string{"fleet", "agents"}, as("viewer.nk")...)...)
 		return err == nil && strings.Contains(out, "a1")
 	})
@@ -52,15 +52,15 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 			t.Fatalf("run %d: %v\n%s", i+1, err, out)
 		}
 		if i == 0 {
-			n.replicated(servers)
+			n.awaitReplicas(servers)
 			servers[2].Shutdown()
 			servers[2].WaitForShutdown()
 		}
 	}
 }
 
-// member starts a server with its configuration, with free ports.
-func (n *scheduledRun) member(host, client, route string) *server.Server {
+// startServer starts a server with its configuration, with free ports.
+func (n *scheduleFleet) startServer(host, client, route string) *server.Server {
 	n.t.Helper()
 	made := filepath.Join(n.dir, "creds", "nats-"+strings.ReplaceAll(host, ".", "=2e")+".conf")
 	text, err := os.ReadFile(made)
@@ -85,10 +85,10 @@ func (n *scheduledRun) member(host, client, route string) *server.Server {
 	return s
 }
 
-// replicated waits until every server has every stream.
-func (n *scheduledRun) replicated(servers []*server.Server) {
+// awaitReplicas waits until every server has every stream.
+func (n *scheduleFleet) awaitReplicas(servers []*server.Server) {
 	n.t.Helper()
-	n.until("every stream on every server", func() bool {
+	n.await("every stream on every server", func() bool {
 		for _, s := range servers {
 			z, err := s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 			if err != nil || z.Streams < 4 { // queue, record, state, schedules

@@ -15,9 +15,9 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// closed is a matrix of two sides that differ only in the network of cells with two threads. Its cells are closed
-// loops.
-const closed = `package matrix
+// closedLoopMatrix is a matrix of two sides that differ only in the network of cells with two threads. Its cells are
+// closed loops.
+const closedLoopMatrix = `package matrix
 
 name: "closed"
 brokers: one: {driver: %q, options: {%s}}
@@ -39,42 +39,42 @@ repeat: 6
 tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["publish.rate", "publish.p50"]}]
 `
 
-// farther returns a network of 5 ms, compared with which the noise of a busy machine is small. Side b has more latency
-// in cells with two threads.
-func farther(more time.Duration) string {
+// extraLatency returns a network latency of 5 ms, compared with which the noise of a busy machine is small. Side b has
+// more latency in cells with two threads.
+func extraLatency(more time.Duration) string {
 	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`,
 		(5*time.Millisecond + more).String())
 }
 
-// closedRun runs the matrix in a folder, with additional fields of its cells.
-func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) record {
+// runClosedLoop runs the matrix in a folder, with additional fields of its cells.
+func runClosedLoop(t *testing.T, dir, driver, options, cell string, args ...string) record {
 	t.Helper()
-	file := writeMatrix(t, dir, fmt.Sprintf(closed, driver, options, cell))
+	file := writeMatrix(t, dir, fmt.Sprintf(closedLoopMatrix, driver, options, cell))
 	ctl := startPlain(t, dir, "ctl", append([]string{"run", file}, args...)...)
 	if code := ctl.ExitCode(); code != 0 {
-		t.Fatalf("ctl exited with %d, want 0", code)
+		t.Fatalf("ctl run: got exit code %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r.checkAllValid()
 	return r
 }
 
-// compared returns the result of ctl compare for a folder of runs.
-func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
+// runCompare returns the result of ctl compare for a folder of runs.
+func runCompare(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	t.Helper()
 	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--metric", "publish.rate", "--metric",
 		"publish.p50", "-o", "json"}, args...)
-	if err := json.Unmarshal(ctlSays(t, args...), &c); err != nil {
+	if err := json.Unmarshal(ctlOutput(t, args...), &c); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Values) != 2 || len(c.Values[0].Rows) == 0 || len(c.Values[0].Rows) != len(c.Values[1].Rows) {
-		t.Fatalf("%v: %+v", args, c.Values)
+		t.Fatalf("ctl %v: got values %+v, want 2 with equal numbers of rows", args, c.Values)
 	}
 	return c
 }
 
-// findings calls f for every change of a comparison.
-func findings(c compare.Comparison, f func(row string, x compare.Change)) {
+// eachFinding calls f for every change of a comparison.
+func eachFinding(c compare.Comparison, f func(row string, x compare.Change)) {
 	for _, v := range c.Values {
 		for _, r := range v.Rows {
 			f(v.Name+" of "+r.Name, r.Changes[0])
@@ -85,35 +85,35 @@ func findings(c compare.Comparison, f func(row string, x compare.Change)) {
 // In a run with RabbitMQ, one of two sides has 15 ms of network latency instead of 5 ms in two of four cells. Exactly
 // these cells are reported as worse, and no other difference. With Holm's correction over 8 tests, two sides of 6
 // repetitions differ if at most one of the 36 pairs has the wrong order (p = 4/924). With a normal noise of 2 ms
-// between repetitions, each planted difference is found with a probability of 99.9 %, and of 2.5 ms with 98 %.
+// between repetitions, each injected difference is found with a probability of 99.9 %, and of 2.5 ms with 98 %.
 func TestStudyCompareFindsPlanted(t *testing.T) {
 	url, dir := variable(t, "LOCKSTEP_RABBITMQ_URL"), t.TempDir()
-	closedRun(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), farther(10*time.Millisecond))
-	c := compared(t, dir, "--by", "side", "latest")
-	findings(c, func(row string, x compare.Change) {
-		planted := strings.Contains(row, "threads=2")
-		if planted && x.Finding != compare.Worse ||
-			!planted && x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
-			t.Errorf("%s is %s %s; planted: %v", row, x.Finding, x.Why, planted)
+	runClosedLoop(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), extraLatency(10*time.Millisecond))
+	c := runCompare(t, dir, "--by", "side", "latest")
+	eachFinding(c, func(row string, x compare.Change) {
+		slower := strings.Contains(row, "threads=2")
+		if slower && x.Finding != compare.Worse ||
+			!slower && x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
+			t.Errorf("%s: got %s (%s), want worse: %v", row, x.Finding, x.Why, slower)
 		}
 	})
 	if !slices.ContainsFunc(c.Differences, func(d compare.Difference) bool {
 		return d.Of == "workload" && d.What == "network.latency"
 	}) {
-		t.Errorf("differences are %+v: want the latency of the network among them", c.Differences)
+		t.Errorf("differences: got %+v, want network.latency of the workload among them", c.Differences)
 	}
 }
 
-// aa returns why comparisons without a real difference are wrong: all of them report a difference, or all are
-// inconclusive. One comparison may report a difference with a probability of 1/20, and two with 1/400.
-func aa(t *testing.T, all []compare.Comparison) string {
+// unexpectedResult returns why comparisons without a real difference are wrong: all of them report a difference, or all
+// are inconclusive. One comparison may report a difference with a probability of 1/20, and two with 1/400.
+func unexpectedResult(t *testing.T, all []compare.Comparison) string {
 	t.Helper()
-	different, told := 0, false
+	different, decided := 0, false
 	for _, c := range all {
 		reported := 0
-		findings(c, func(row string, x compare.Change) {
+		eachFinding(c, func(row string, x compare.Change) {
 			if x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
-				t.Logf("%s is %s: %+v", row, x.Finding, x.Ratio)
+				t.Logf("%s: %s, ratio %+v", row, x.Finding, x.Ratio)
 				reported = 1
 			}
 			if x.Why != "" {
@@ -121,13 +121,13 @@ func aa(t *testing.T, all []compare.Comparison) string {
 			}
 		})
 		found := c.Found()
-		t.Logf("found: %v", found)
+		t.Logf("findings: %v", found)
 		delete(found, compare.Inconclusive)
-		different, told = different+reported, told || len(found) > 0
+		different, decided = different+reported, decided || len(found) > 0
 	}
 	switch {
-	case !told:
-		return "nothing is decided"
+	case !decided:
+		return "all are inconclusive"
 	case different == len(all):
 		return fmt.Sprintf("a difference is reported in %d of %d comparisons", different, len(all))
 	}
@@ -148,23 +148,24 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 			}
 			dir := t.TempDir()
 			var recorded []compare.Recorded
-			var between, inside, planted []compare.Comparison
+			var between, inside, tooSensitive []compare.Comparison
 			for n := range 7 {
-				r := closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--filter", "threads=1")
+				r := runClosedLoop(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--filter",
+					"threads=1")
 				recorded = append(recorded, compare.Recorded{Run: r.plan, Outcomes: r.outcomes})
 				if n == 0 {
 					continue
 				}
 				first, now := recorded[0].Run.ID, recorded[n].Run.ID
-				c := compared(t, dir, "--effect", fmt.Sprint(effect), first, now)
+				c := runCompare(t, dir, "--effect", fmt.Sprint(effect), first, now)
 				if n < plan.MinEarlierRuns {
-					if why := aa(t, []compare.Comparison{c}); why != "nothing is decided" {
-						t.Errorf("with %d earlier runs: %q", n, why)
+					if why := unexpectedResult(t, []compare.Comparison{c}); why != "all are inconclusive" {
+						t.Errorf("comparison with %d earlier runs: got %q, want it inconclusive", n, why)
 					}
 					continue
 				}
 				between, inside = append(between, c),
-					append(inside, compared(t, dir, "--effect", fmt.Sprint(effect), "--by", "side", now))
+					append(inside, runCompare(t, dir, "--effect", fmt.Sprint(effect), "--by", "side", now))
 				pair := []compare.Recorded{recorded[0], recorded[n]}
 				spread, err := history.Of(filepath.Join(dir, "runs")).SpreadsOf(pair, nil)
 				if err != nil {
@@ -184,30 +185,30 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				planted = append(planted, c)
+				tooSensitive = append(tooSensitive, c)
 			}
-			if why := aa(t, between); why != "" {
-				t.Errorf("of runs: %s", why)
+			if why := unexpectedResult(t, between); why != "" {
+				t.Errorf("comparisons of runs: got %q, want no differences and not all inconclusive", why)
 			}
-			if why := aa(t, inside); why != "" {
-				t.Errorf("of sides: %s", why)
+			if why := unexpectedResult(t, inside); why != "" {
+				t.Errorf("comparisons of sides: got %q, want no differences and not all inconclusive", why)
 			}
-			if why := aa(t, planted); !strings.HasPrefix(why, "a difference is reported") {
-				t.Errorf("with a spread that is far too small: %q", why)
+			if why := unexpectedResult(t, tooSensitive); !strings.HasPrefix(why, "a difference is reported") {
+				t.Errorf("comparisons with a spread that is too small: got %q, want a difference in each", why)
 			}
 		})
 	}
 }
 
-// ctlSays returns the output of a successful ctl command.
-func ctlSays(t *testing.T, args ...string) []byte {
+// ctlOutput returns the output of a successful ctl command.
+func ctlOutput(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "ctl"), args...)
-	var faults strings.Builder
-	cmd.Stderr = &faults
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("ctl %s: %v\n%s", strings.Join(args, " "), err, faults.String())
+		t.Fatalf("ctl %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return out
 }

@@ -49,13 +49,13 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*process.Process{}}
 	start(t, f.dir, "controller", "--open", "--listen", "127.0.0.1:"+port)
 	for _, name := range agents {
-		process.Eventually(t, "listening", func() bool {
+		process.Eventually(t, "a response of the controller", func() bool {
 			_, err := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 			return err == nil
 		})
 		f.agents[name] = startWith(t, variables[name], f.dir, "agent", "--server", f.url, "--name", name)
 	}
-	process.Eventually(t, "all agents there", func() bool {
+	process.Eventually(t, "all agents listed", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 		return !slices.ContainsFunc(agents, func(name string) bool {
 			return !strings.Contains(string(out),
@@ -95,8 +95,8 @@ func (f *fleet) outcomes() []plan.Outcome {
 	return all
 }
 
-// measuring reports whether a task is measuring: its record on disk has more than a few lines.
-func (f *fleet) measuring() bool {
+// isMeasuring reports whether a task is measuring: its record on disk has more than a few lines.
+func (f *fleet) isMeasuring() bool {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 	for _, file := range files {
 		if data, err := os.ReadFile(file); err == nil && bytes.Count(data, []byte("\n")) >= 4 {
@@ -111,18 +111,21 @@ axes: mode: ["confirm-window", "confirm-each"]
 cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "10s"}
 `
 
-// An agent is killed during the measurement while another one is free. The loss is noticed within 5 s. The record names
-// the agent, the phase and the unknown messages. The attempt is stored but does not count, and both cells run on the
-// other agents.
+// An agent is killed during the measurement while another one is free. The loss is detected within 5 s. The record
+// names the agent, the phase and the unknown messages. The attempt is stored but does not count, and both cells run on
+// the other agents.
 func TestAgentKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2", "a3")
 	ctl := f.run(twoCells)
-	process.Eventually(t, "measuring", f.measuring)
+	process.Eventually(t, "the start of the measurement", f.isMeasuring)
 	f.agents["a1"].Kill()
 	killed := time.Now()
-	process.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Output(), "agent-lost") })
-	t.Logf("noticed after %v", time.Since(killed).Round(10*time.Millisecond))
+	process.Eventually(t, "agent-lost in the output of ctl", func() bool {
+		return strings.Contains(ctl.Output(),
+			"agent-lost")
+	})
+	t.Logf("time from the kill to the detection of the lost agent: %v", time.Since(killed).Round(10*time.Millisecond))
 	ctl.Exits(0)
 	verdicts := map[plan.Verdict]int{}
 	for _, o := range f.outcomes() {
@@ -131,7 +134,7 @@ func TestAgentKilledInMidCell(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(strings.Join(o.Reasons, " "), "a1") {
-			t.Errorf("reasons %q do not name the agent", o.Reasons)
+			t.Errorf("reasons: got %q, want the name of the killed agent, a1", o.Reasons)
 		}
 		lost := 0
 		for _, a := range o.Agents {
@@ -140,14 +143,14 @@ func TestAgentKilledInMidCell(t *testing.T) {
 			}
 		}
 		if lost != 1 {
-			t.Errorf("agents %+v: want a1 lost in phase measure", o.Agents)
+			t.Errorf("agents: got %+v, want a1 lost in phase measure", o.Agents)
 		}
 		if o.Ledger.Sent == 0 {
-			t.Error("what was measured before is not in the record")
+			t.Error("sent messages of the failed attempt: got 0, want those from before the kill")
 		}
 	}
 	if verdicts[plan.Unknown] != 1 || verdicts[plan.Valid] != 2 {
-		t.Errorf("verdicts %v, want one unknown, of the attempt that does not count, and two valid", verdicts)
+		t.Errorf("verdicts: got %v, want 1 unknown (the failed attempt) and 2 valid", verdicts)
 	}
 }
 
@@ -157,7 +160,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(twoCells)
-	process.Eventually(t, "measuring", f.measuring)
+	process.Eventually(t, "the start of the measurement", f.isMeasuring)
 	f.agents["a2"].Kill()
 	ctl.Exits(3)
 	few := 0
@@ -167,32 +170,37 @@ func TestTooFewAgentsRemain(t *testing.T) {
 		}
 	}
 	if few != 2 {
-		t.Errorf("%d outcomes fail for want of agents, want both; output of ctl:\n%s", few, ctl.Output())
+		t.Errorf("outcomes that failed because of too few agents: got %d, want 2; output of ctl:\n%s", few,
+			ctl.Output())
 	}
 }
 
-// One Ctrl-C ends the run cleanly and keeps its outcomes. The run can be resumed.
+// One Ctrl-C ends the run cleanly, and its outcomes remain stored. The run can be resumed.
 func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(strings.Replace(twoCells, `"10s"`, `"5s"`, 1))
-	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
-	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Output(), "[") >= 1 })
+	process.Eventually(t, "the outcome of the first cell", func() bool { return len(f.outcomes()) == 1 })
+	process.Eventually(t, "the first cell in the output of ctl", func() bool {
+		return strings.Count(ctl.Output(),
+			"[") >= 1
+	})
 	time.Sleep(500 * time.Millisecond) // an arbitrary time in the second cell
 	ctl.Signal(os.Interrupt)
 	ctl.Exits(130)
 	if n := len(f.outcomes()); n != 1 {
-		t.Fatalf("%d outcomes after the interrupt, want 1", n)
+		t.Fatalf("outcomes after the interrupt: got %d, want 1", n)
 	}
 	first := f.outcomes()[0].Ended
 	again := start(t, f.dir, "ctl", "run", "--server", f.url, "--resume", "latest")
 	again.Exits(0)
 	all := f.outcomes()
 	if len(all) != 2 {
-		t.Fatalf("%d outcomes after resuming, want 2", len(all))
+		t.Fatalf("outcomes after the resumed run: got %d, want 2", len(all))
 	}
 	if !all[0].Ended.Equal(first) && !all[1].Ended.Equal(first) {
-		t.Error("the cell that was done was run again")
+		t.Errorf("end times of the outcomes after the resumed run: got %v and %v, want %v among them", all[0].Ended,
+			all[1].Ended, first)
 	}
 }
 
@@ -202,20 +210,23 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	stop := func(signals int) time.Duration {
 		f := newFleet(t, "a1", "a2")
 		ctl := f.run(twoCells)
-		process.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "the start of the measurement", f.isMeasuring)
 		f.agents["a1"].Signal(syscall.SIGSTOP)
 		defer f.agents["a1"].Signal(syscall.SIGCONT)
-		began := time.Now()
+		begin := time.Now()
 		for range signals {
 			ctl.Signal(os.Interrupt)
-			process.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Output(), "stopping") })
+			process.Eventually(t, "stopping in the output of ctl", func() bool {
+				return strings.Contains(ctl.Output(),
+					"stopping")
+			})
 		}
 		ctl.Exits(130)
-		return time.Since(began)
+		return time.Since(begin)
 	}
 	one, two := stop(1), stop(2)
-	t.Logf("ctl left %v after one signal and %v after two", one, two)
+	t.Logf("time until ctl exits: %v after one signal, %v after two", one, two)
 	if two >= one {
-		t.Errorf("ctl left %v after two signals and %v after one", two, one)
+		t.Errorf("time until ctl exits after two signals: got %v, want less than after one, %v", two, one)
 	}
 }

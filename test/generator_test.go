@@ -8,8 +8,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// A load generator that is asked for more than its one CPU can send says so. The broker, which here is a part of the
-// process, shares that CPU: neither is blamed.
+// If the requested rate is higher than one CPU allows, the outcome has a warning. The broker runs in the same process
+// and shares the CPU, so the rate is flagged as shared-host, and not as limited by the client.
 func TestLoadGeneratorLimit(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	f := newFleet(t, "a1")
@@ -27,26 +27,29 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `)
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
 	if code := ctl.ExitCode(); code != 0 {
-		t.Fatalf("ctl exited with %d", code)
+		t.Fatalf("ctl run: got exit code %d, want 0", code)
 	}
 	all := f.outcomes()
 	if len(all) != 2 {
-		t.Fatalf("%d outcomes", len(all))
+		t.Fatalf("outcomes: got %d, want 2", len(all))
 	}
 	for _, o := range all {
-		said := strings.Join(o.Warnings, "\n")
+		warnings := strings.Join(o.Warnings, "\n")
 		rate := o.Values["publish.rate"]
-		// Other tests may use the CPU, too. If they left the process less than the CPU, it is only late.
+		// Other tests may use the CPU, too. Then the process sends too late, although it does not use the CPU fully.
 		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy)
 		client := slices.Contains(rate.Flags, plan.ClientBound)
 		full := slices.ContainsFunc(o.Limitations, func(l plan.Limitation) bool { return l.Cause == plan.CauseCPU })
 		if shared == client || full && client {
-			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
+			t.Errorf("flags of publish.rate %v: got %v, want shared-host; limitations %v", rate.Number, rate.Flags,
+				o.Limitations)
 		}
 		// A process that waits for the CPU also reads confirms late.
-		if !strings.Contains(said, " (send delay p99 ") || long() && strings.Contains(said, "publishers waited for the broker") {
-			t.Errorf("warnings:\n%s", said)
+		if !strings.Contains(warnings, " (send delay p99 ") || long() && strings.Contains(warnings,
+			"publishers waited for the broker") {
+			t.Errorf("warnings: got %q, want one about the send delay and none about waiting for the broker",
+				warnings)
 		}
-		t.Logf("%v/s: %s", o.Values["publish.rate"].Number, said)
+		t.Logf("publish.rate %v, warnings: %s", o.Values["publish.rate"].Number, warnings)
 	}
 }

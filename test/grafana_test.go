@@ -64,9 +64,9 @@ func dashboardOf(t *testing.T, path string) dashboardFile {
 	return d
 }
 
-// choose determines the options of each variable and selects the first one, or the one in picks. For a variable with
-// multiple values, it selects all.
-func (g *grafana) choose(d dashboardFile, picks map[string]string) {
+// chooseVariables determines the options of each variable and selects the first one, or the one in picks. For a
+// variable with multiple values, it selects all.
+func (g *grafana) chooseVariables(d dashboardFile, picks map[string]string) {
 	g.chosen = map[string][]string{}
 	for _, v := range d.Templating.List {
 		options := strings.Split(v.Query, ",")
@@ -74,15 +74,16 @@ func (g *grafana) choose(d dashboardFile, picks map[string]string) {
 			options = g.options(v)
 		}
 		if len(options) == 0 {
-			g.t.Fatalf("%s: the variable %s has no option\n%s", d.Title, v.Name, g.fill(v.Query))
+			g.t.Fatalf("%s: options of the variable %s: got none, want at least 1\n%s", d.Title, v.Name,
+				g.fill(v.Query))
 		}
 		g.chosen[v.Name] = options[:1]
 		if v.Multi {
 			g.chosen[v.Name] = options
 		}
-		if pick, there := picks[v.Name]; there {
+		if pick, ok := picks[v.Name]; ok {
 			if !slices.Contains(options, pick) {
-				g.t.Fatalf("%s: the variable %s has no option %q, only %q", d.Title, v.Name, pick, options)
+				g.t.Fatalf("%s: options of the variable %s: got %q, want %q among them", d.Title, v.Name, options, pick)
 			}
 			g.chosen[v.Name] = []string{pick}
 		}
@@ -92,9 +93,9 @@ func (g *grafana) choose(d dashboardFile, picks map[string]string) {
 // options returns the first text column of the first table. If a pattern has a group named value, that part of each
 // text is returned.
 func (g *grafana) options(v dashboardVariable) (options []string) {
-	answer := g.ask(g.fill(v.Query))
+	answer := g.query(g.fill(v.Query))
 	if answer.err != nil {
-		g.t.Fatalf("the variable %s: %v\n%s", v.Name, answer.err, g.fill(v.Query))
+		g.t.Fatalf("query of the variable %s: %v\n%s", v.Name, answer.err, g.fill(v.Query))
 	}
 	column := ""
 	for _, c := range answer.columns {
@@ -124,10 +125,10 @@ var (
 func (g *grafana) fill(text string) string {
 	text = variablePattern.ReplaceAllStringFunc(text, func(found string) string {
 		part := variablePattern.FindStringSubmatch(found)
-		values, there := g.chosen[part[1]]
+		values, ok := g.chosen[part[1]]
 		switch {
-		case !there:
-			g.t.Fatalf("%s is no variable, or one that comes later", found)
+		case !ok:
+			g.t.Fatalf("%s: unknown variable, or one that is defined later", found)
 		case part[2] == "doublequote":
 			quoted := make([]string, len(values))
 			for i, v := range values {
@@ -137,11 +138,11 @@ func (g *grafana) fill(text string) string {
 		case part[2] == "" && len(values) == 1:
 			return values[0]
 		}
-		g.t.Fatalf("%s of %d values is not what this stand-in for Grafana knows", found, len(values))
+		g.t.Fatalf("%s with %d values: format not supported by this test", found, len(values))
 		return ""
 	})
 	if bare := barePattern.FindString(text); bare != "" {
-		g.t.Errorf("Grafana would take %s for a variable\n%s", bare, text)
+		g.t.Errorf("query with %s, which Grafana would replace as a variable\n%s", bare, text)
 	}
 	return strings.NewReplacer("v.timeRangeStart", g.from.UTC().Format(time.RFC3339Nano), "v.timeRangeStop",
 		g.to.UTC().Format(time.RFC3339Nano),
@@ -154,10 +155,10 @@ type answer struct {
 	columns []*query.FluxColumn
 	tables  int
 	rows    []map[string]any
-	odd     string // what Grafana cannot show
+	problem string // what Grafana cannot show
 }
 
-func (g *grafana) ask(flux string) (a answer) {
+func (g *grafana) query(flux string) (a answer) {
 	client := influxdb2.NewClientWithOptions(g.db.url, g.db.token, influxdb2.DefaultOptions().SetHTTPRequestTimeout(120))
 	defer client.Close()
 	r, err := client.QueryAPI(g.db.org).Query(g.t.Context(), flux)
@@ -170,17 +171,17 @@ func (g *grafana) ask(flux string) (a answer) {
 		a.columns = r.TableMetadata().Columns()
 		numbers[r.Record().Table()] = true
 		a.rows = append(a.rows, r.Record().Values())
-		if a.odd == "" {
-			a.odd = oddity(a.columns, r.Record().Values())
+		if a.problem == "" {
+			a.problem = displayProblem(a.columns, r.Record().Values())
 		}
 	}
 	a.err, a.tables = r.Err(), len(numbers)
 	return a
 }
 
-// oddity returns why Grafana could not show a result. Rows with a measurement are points of a series, and their other
-// columns are labels. All else is a table.
-func oddity(columns []*query.FluxColumn, values map[string]any) string {
+// displayProblem returns why Grafana could not show a result. Rows with a measurement are points of a series, and their
+// other columns are labels. All else is a table.
+func displayProblem(columns []*query.FluxColumn, values map[string]any) string {
 	types := map[string]string{}
 	for _, c := range columns {
 		types[c.Name()] = c.DataType()
@@ -194,7 +195,7 @@ func oddity(columns []*query.FluxColumn, values map[string]any) string {
 	for name, kind := range types {
 		if !strings.HasPrefix(name, "_") && name != "result" && name != "table" &&
 			(kind != "string" || values[name] == nil) {
-			return fmt.Sprintf("the label %s is no text: %v", name, values[name])
+			return fmt.Sprintf("the label %s is not a string: %v", name, values[name])
 		}
 	}
 	return ""

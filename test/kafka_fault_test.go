@@ -13,8 +13,8 @@ import (
 	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
-// The broker that leads every partition is killed, and the others take over with their replicas. No message that all
-// in-sync replicas had is lost.
+// The broker that leads every partition is killed, and the others become leaders with their replicas. No message that
+// all in-sync replicas had is lost.
 func TestKafkaClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "kafka3")
@@ -31,33 +31,33 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 		client := c.client
 		t.Run(fmt.Sprintf("%s exposed %t", client, c.exposed), func(t *testing.T) {
 			options := fmt.Sprintf(`{"brokers": %s, "client": %q, "partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2, "confirmTimeout": "5s"}`, brokers, client)
-			o := survivor(t, fault{driver: "kafka", options: options, exposed: c.exposed, cell: "topology: queueNode: 2", process: third,
-				clean: cleaned(t, "kafka", options)})
+			o := runWithKill(t, fault{driver: "kafka", options: options, exposed: c.exposed,
+				cell: "topology: queueNode: 2", process: third, clean: leftoverCheck(t, "kafka", options)})
 			if o.Ledger.LostConfirmed > 0 {
-				t.Errorf("%d messages that two replicas had are lost", o.Ledger.LostConfirmed)
+				t.Errorf("lost messages that two replicas had: got %d, want 0", o.Ledger.LostConfirmed)
 			}
 			if !c.exposed {
 				if !slices.ContainsFunc(o.Events, func(e plan.Event) bool { return strings.Contains(e.Detail, "connects again") }) {
-					t.Errorf("no event of a broken connection to a killed leader: %+v", o.Events)
+					t.Errorf("events: got %+v, want one about a reconnect after the kill of the leader", o.Events)
 				}
 				return
 			}
 			again := reconnected(o)
 			t.Logf("reconnects by role: %v", again)
 			if n := o.Values["reconnects"].Number; float64(again["publisher"]+again["consumer"]) != n {
-				t.Errorf("%v reconnects, but the gaps in the record are %v", n, again)
+				t.Errorf("reconnects: got %v, want the sum of the gap events, %v", n, again)
 			}
 			if again["publisher"] == 0 { // it always waits for confirms of the leader
-				t.Error("the publisher's link to a killed leader did not break")
+				t.Error("reconnects of publishers after the kill of the leader: got 0, want at least 1")
 			}
 			if again["consumer"] == 0 { // kafka-go's reader is bound to its connection
-				t.Error("the consumer's link to a killed leader did not break")
+				t.Error("reconnects of consumers after the kill of the leader: got 0, want at least 1")
 			}
 		})
 	}
 }
 
-// reconnected returns the number of links that broke and were opened again, by role: "publisher" or "consumer".
+// reconnected returns the number of connections that were lost and opened again, by role: "publisher" or "consumer".
 func reconnected(o plan.Outcome) map[string]int {
 	again := map[string]int{}
 	for _, e := range o.Events {

@@ -19,62 +19,66 @@ import (
 )
 
 // FerretDB is the stand-in for MongoDB. Its findAndModify is not atomic: two consumers that claim at the same time may
-// get the same message. Lockstep's ledger must detect each such duplicate, and no other. A witness on the wire, which
-// uses no code of Lockstep, counts the claims of each document.
+// get the same message. Lockstep's ledger must detect each such duplicate, and no other. A forwarder between client and
+// server, which uses no code of Lockstep, counts the claims of each document.
 func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_FERRETDB_URL")
 	t.Parallel()
-	outcomes, handed := claims(t, server)
+	outcomes, repeated := runClaims(t, server)
 	var all uint64
 	for i, o := range outcomes {
 		t.Logf("%s: %v %v; %+v", o.Cell, o.Verdict, o.Reasons, o.Ledger)
-		if o.Ledger.Duplicated != handed[i] {
-			t.Errorf("outcome %d counts %d duplicates; the server handed out %d", i, o.Ledger.Duplicated, handed[i])
+		if o.Ledger.Duplicated != repeated[i] {
+			t.Errorf("outcome %d: got %d duplicates, want %d as counted by the forwarder", i, o.Ledger.Duplicated,
+				repeated[i])
 		}
-		if l := o.Ledger; l.Sent != claimed || l.Confirmed != claimed || l.Received != claimed ||
+		if l := o.Ledger; l.Sent != messagesPerCell || l.Confirmed != messagesPerCell ||
+			l.Received != messagesPerCell ||
 			l.Lost+l.Undrained > 0 {
-			t.Errorf("outcome %d: %+v, want %d messages sent, confirmed and received", i, l, claimed)
+			t.Errorf("outcome %d: got ledger %+v, want %d messages sent, confirmed and received", i, l, messagesPerCell)
 		}
 		all += o.Ledger.Duplicated
 	}
 	if all == 0 {
-		t.Fatal("the server handed out no message twice: this test proves nothing")
+		t.Fatal("duplicates of the server: got none, want at least 1 to detect")
 	}
 	// A claim can expire, so a claimed message may be delivered again. A message that was deleted with its claim may
 	// not.
 	if each := outcomes[0]; each.Verdict != plan.Valid {
-		t.Errorf("duplicates are allowed with acknowledgement each, and the verdict is %s: %v", each.Verdict,
-			each.Reasons)
+		t.Errorf("acknowledgement each, which allows duplicates: got verdict %s with reasons %v, want valid",
+			each.Verdict, each.Reasons)
 	}
 	automatic := outcomes[1]
 	if n := automatic.Ledger.Duplicated; n > 0 && (automatic.Verdict != plan.Invalid ||
 		!strings.Contains(strings.Join(automatic.Reasons, "\n"), fmt.Sprint(n))) {
-		t.Errorf("a message is guaranteed to come once with acknowledgement automatic, %d came again, and the verdict is %s: %v", n, automatic.Verdict, automatic.Reasons)
+		t.Errorf("acknowledgement automatic, %d duplicates: got verdict %s, reasons %v, want invalid with this number",
+			n, automatic.Verdict, automatic.Reasons)
 	}
 }
 
-// Behind the lab's proxy, which serialises changes, the same server claims atomically like MongoDB: there are no
-// duplicates.
+// Through the lab's proxy, which serialises changes, the claims of the same server are atomic as in MongoDB. There are
+// no duplicates.
 func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_MONGODB_URL")
 	t.Parallel()
-	outcomes, handed := claims(t, server)
+	outcomes, repeated := runClaims(t, server)
 	for i, o := range outcomes {
-		if o.Ledger.Duplicated > 0 || handed[i] > 0 || o.Verdict != plan.Valid || o.Ledger.Received != claimed {
-			t.Errorf("outcome %d is %s %v with %+v; the server handed out %d messages twice", i, o.Verdict, o.Reasons,
-				o.Ledger, handed[i])
+		if o.Ledger.Duplicated > 0 || repeated[i] > 0 || o.Verdict != plan.Valid ||
+			o.Ledger.Received != messagesPerCell {
+			t.Errorf("outcome %d: got verdict %s, reasons %v, ledger %+v, %d repeated claims, want no duplicates",
+				i, o.Verdict, o.Reasons, o.Ledger, repeated[i])
 		}
 	}
 }
 
-// claimed is the number of messages of each cell.
-const claimed = 400
+// messagesPerCell is the number of messages of each cell.
+const messagesPerCell = 400
 
-// claims runs a cell for each acknowledgement mode, with four consumers of one queue. It returns the outcomes, and the
-// number of repeated claims in each that the witness counted.
-func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
+// runClaims runs a cell for each acknowledgement mode, with four consumers of one queue. It returns the outcomes, and
+// the number of repeated claims in each that the forwarder counted.
+func runClaims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
 	t.Helper()
-	w := newWitness(t, server)
+	w := newClaimCounter(t, server)
 	dir := t.TempDir()
 	file := writeMatrix(t, dir, fmt.Sprintf(`package matrix
 name: "claims"
@@ -87,31 +91,31 @@ cell: {
 	warmup: "0s", measure: "2m", drain: {idle: "1m", timeout: "10m"}
 }
 tables: [{rows: ["ack"], values: ["publish.rate", "lost", "duplicated"]}]
-`, w.address, claimed))
+`, w.address, messagesPerCell))
 	ctl := start(t, dir, "ctl", "run", file)
 	ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 2 {
-		t.Fatalf("%d outcomes, want 2: %s", len(r.outcomes), r.text)
+		t.Fatalf("outcomes: got %d, want 2:\n%s", len(r.outcomes), r.text)
 	}
-	outcomes := []plan.Outcome{r.at("ack=each"), r.at("ack=automatic")}
-	var handed []uint64
+	outcomes := []plan.Outcome{r.outcomeAt("ack=each"), r.outcomeAt("ack=automatic")}
+	var repeated []uint64
 	for _, o := range outcomes {
-		handed = append(handed, w.again(t, o))
+		repeated = append(repeated, w.repeatedClaims(t, o))
 	}
-	return outcomes, handed
+	return outcomes, repeated
 }
 
-// witness forwards MongoDB's protocol, and counts the claims of each document by collection.
-type witness struct {
+// claimCounter forwards MongoDB's protocol, and counts the claims of each document by collection.
+type claimCounter struct {
 	address string
 
-	mu     sync.Mutex
-	handed map[string]map[string]int
-	back   map[string]uint64 // claims that a consumer gave back because they came too late
+	mu       sync.Mutex
+	claims   map[string]map[string]int
+	returned map[string]uint64 // claims that a consumer returned because the response was too late
 }
 
-func newWitness(t *testing.T, server string) *witness {
+func newClaimCounter(t *testing.T, server string) *claimCounter {
 	t.Helper()
 	u, err := url.Parse(server)
 	if err != nil {
@@ -121,7 +125,7 @@ func newWitness(t *testing.T, server string) *witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &witness{address: l.Addr().String(), handed: map[string]map[string]int{}, back: map[string]uint64{}}
+	w := &claimCounter{address: l.Addr().String(), claims: map[string]map[string]int{}, returned: map[string]uint64{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	t.Cleanup(func() {
@@ -135,14 +139,14 @@ func newWitness(t *testing.T, server string) *witness {
 			if err != nil {
 				return
 			}
-			all.Go(func() { w.pass(ctx, near, u.Host) })
+			all.Go(func() { w.forward(ctx, near, u.Host) })
 		}
 	})
 	return w
 }
 
-// pass forwards the requests of one connection and their responses.
-func (w *witness) pass(ctx context.Context, near net.Conn, address string) {
+// forward forwards the requests of one connection and their responses.
+func (w *claimCounter) forward(ctx context.Context, near net.Conn, address string) {
 	defer near.Close()
 	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -162,7 +166,7 @@ func (w *witness) pass(ctx context.Context, near net.Conn, address string) {
 		if err != nil {
 			return
 		}
-		w.see(body(request), body(answer))
+		w.count(body(request), body(answer))
 		if _, err := near.Write(answer); err != nil {
 			return
 		}
@@ -196,40 +200,40 @@ func body(message []byte) bson.Raw {
 	return bson.Raw(message[21 : 21+n])
 }
 
-// see counts the document in the response to a claim.
-func (w *witness) see(request, answer bson.Raw) {
+// count counts the document in the response to a claim.
+func (w *claimCounter) count(request, answer bson.Raw) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if collection, is := request.Lookup("update").StringValueOK(); is {
-		w.back[collection]++
+		w.returned[collection]++
 	}
 	collection, is := request.Lookup("findAndModify").StringValueOK()
 	id, got := answer.Lookup("value", "_id").ObjectIDOK()
 	if !is || !got {
 		return
 	}
-	if w.handed[collection] == nil {
-		w.handed[collection] = map[string]int{}
+	if w.claims[collection] == nil {
+		w.claims[collection] = map[string]int{}
 	}
-	w.handed[collection][id.Hex()]++
+	w.claims[collection][id.Hex()]++
 }
 
-// again returns the number of repeated claims of a task's queue, without those that were given back.
-func (w *witness) again(t *testing.T, o plan.Outcome) (n uint64) {
+// repeatedClaims returns the number of repeated claims of a task's queue, without those that consumers returned.
+func (w *claimCounter) repeatedClaims(t *testing.T, o plan.Outcome) (n uint64) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	queue := ""
-	for name := range w.handed {
+	for name := range w.claims {
 		if strings.HasPrefix(name, plan.Task{Run: o.Run, ID: o.Task}.Topic()+"-") && strings.HasSuffix(name, "_s0_q0") {
 			queue = name
 		}
 	}
-	if len(w.handed[queue]) != claimed {
-		t.Errorf("the witness saw claims of %d messages, want %d", len(w.handed[queue]), claimed)
+	if len(w.claims[queue]) != messagesPerCell {
+		t.Errorf("messages with a claim: got %d, want %d", len(w.claims[queue]), messagesPerCell)
 	}
-	for _, times := range w.handed[queue] {
+	for _, times := range w.claims[queue] {
 		n += uint64(times - 1)
 	}
-	return n - w.back[queue]
+	return n - w.returned[queue]
 }

@@ -38,26 +38,26 @@ var matrixTests = map[string]func(*testing.T){
 func TestEveryMatrixIsRun(t *testing.T) {
 	files, err := filepath.Glob("../matrices/*.cue")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%d matrices, %v", len(files), err)
+		t.Fatalf("shipped matrices: got %d, %v, want at least 1", len(files), err)
 	}
 	for _, file := range files {
 		if name := filepath.Base(file); matrixTests[name] == nil {
-			t.Errorf("no test runs %s", name)
+			t.Errorf("test of the shipped matrix %s: got none, want one", name)
 		}
 	}
 	if len(files) != len(matrixTests) {
-		t.Errorf("%d matrices and %d tests", len(files), len(matrixTests))
+		t.Errorf("tests of shipped matrices: got %d, want %d", len(matrixTests), len(files))
 	}
 }
 
-// ran runs the short form of a shipped matrix, and checks that every cell is valid.
-func ran(t *testing.T, matrix string, args ...string) record {
+// runShipped runs the short form of a shipped matrix, and checks that every cell is valid.
+func runShipped(t *testing.T, matrix string, args ...string) record {
 	t.Helper()
 	dir := t.TempDir()
-	ctl := shipped(t, dir, matrix, append([]string{"--quick"}, args...)...)
+	ctl := startShipped(t, dir, matrix, append([]string{"--quick"}, args...)...)
 	ctl.Exits(0)
 	r := readRecord(t, dir, ctl)
-	r.allValid()
+	r.checkAllValid()
 	return r
 }
 
@@ -73,18 +73,18 @@ func TestMatrixFaults(t *testing.T) {
 	t.Cleanup(func() {
 		text, err := os.ReadFile(pid)
 		if err != nil {
-			t.Errorf("no server was started after the kill: %v", err)
+			t.Errorf("pid file of the server after the kill: %v", err)
 			return
 		}
 		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil ||
 			syscall.Kill(n, syscall.SIGKILL) != nil {
-			t.Errorf("end the server %q: %v", text, err)
+			t.Errorf("kill the server with pid %q: %v", text, err)
 		}
 	})
 	if err := os.WriteFile(injectFault, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := ran(t, "faults.cue", append(reduced(drained...), "--faults", injectFault, "--set",
+	r := runShipped(t, "faults.cue", append(reduced(longDrain...), "--faults", injectFault, "--set",
 		fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))...)
 	seen := map[string]bool{}
 	for _, o := range r.outcomes {
@@ -92,52 +92,54 @@ func TestMatrixFaults(t *testing.T) {
 		seen[fault] = true
 		injected := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == records.EventFault })
 		if injected != (fault != "none") {
-			t.Errorf("%s: fault injected %v; events %+v", r.name(o), injected, o.Events)
+			t.Errorf("%s: got fault event %v, want %v; events %+v", r.name(o), injected, fault != "none", o.Events)
 		}
 		if broken := o.Values["reconnects"].Number > 0; broken != (fault == "cut" || fault == "kill") {
-			t.Errorf("%s: %v reconnects", r.name(o), o.Values["reconnects"].Number)
+			t.Errorf("%s: reconnects: got %v, want some only for the faults cut and kill", r.name(o),
+				o.Values["reconnects"].Number)
 		}
-		// A process that is not scheduled reads confirms of before the fault during it, so the gap can be shorter.
+		// A process that is not scheduled may read earlier confirms only during the fault, so the gap can be shorter.
 		minimum := 1e-3
 		if long() {
 			minimum = 0.9
 		}
 		if gap := o.Values["gap.confirm"]; (fault == "stall" || fault == "pause") && gap.Number < minimum {
-			t.Errorf("%s: gap.confirm is %+v, want at least the second that the fault lasts", r.name(o), gap)
+			t.Errorf("%s: gap.confirm: got %+v, want at least %v s, because the fault lasts 1 s", r.name(o), gap,
+				minimum)
 		}
 	}
 	if len(seen) != 6 {
-		t.Errorf("faults %v, want six kinds", seen)
+		t.Errorf("faults: got %v, want 6", seen)
 	}
 }
 
 // Each group has its own ledger, and the table shows both side by side.
 func TestMatrixMixed(t *testing.T) {
 	parallel(t)
-	r := ran(t, "mixed.cue", reduced(few...)...)
+	r := runShipped(t, "mixed.cue", reduced(fewMessages...)...)
 	for _, o := range r.outcomes {
 		groups := 2
 		if strings.Contains(r.name(o), "bulk=0") {
 			groups = 1
 		}
 		if len(o.Groups) != groups {
-			t.Errorf("%s: %d groups, want %d", r.name(o), len(o.Groups), groups)
+			t.Errorf("%s: groups: got %d, want %d", r.name(o), len(o.Groups), groups)
 		}
 		for _, g := range o.Groups {
 			if l := g.Ledger; l.Sent == 0 || l.Received != l.Sent {
-				t.Errorf("%s, %s: %+v; want all received", r.name(o), g.Name, l)
+				t.Errorf("%s, %s: got ledger %+v, want all messages received", r.name(o), g.Name, l)
 			}
 		}
 	}
 	if !regexp.MustCompile(`(?m)^ *400 .*[0-9]`).MatchString(r.text) {
-		t.Errorf("no row for 400 large messages per second:\n%s", r.text)
+		t.Errorf("table: got no row for 400 large messages per second:\n%s", r.text)
 	}
 }
 
 func TestMatrixNightly(t *testing.T) {
 	parallel(t)
 	// on a busy machine, publishers or consumers may be inactive for half a second
-	r := ran(t, "nightly.cue", reduced(append(drained, `cell.measure="5s"`)...)...)
+	r := runShipped(t, "nightly.cue", reduced(append(longDrain, `cell.measure="5s"`)...)...)
 	for _, o := range r.outcomes {
 		// with a load of 0, a backlog is possible
 		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} {
@@ -145,34 +147,35 @@ func TestMatrixNightly(t *testing.T) {
 		}
 	}
 	if !regexp.MustCompile(`(?m)^(confirm-window)? +1000 .*[0-9]`).MatchString(r.text) {
-		t.Errorf("no row for 1,000 messages per second:\n%s", r.text)
+		t.Errorf("table: got no row for 1,000 messages per second:\n%s", r.text)
 	}
 }
 
-// One search of the matrix prints its steps. Its result depends on the machine: TestStudyCapacity requires one, on
-// three brokers.
+// One search of the matrix prints its steps. Whether it finds the capacity depends on the machine. TestStudyCapacity
+// requires that, on three brokers.
 func TestMatrixCapacity(t *testing.T) {
 	parallel(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "capacity.cue", append(labFlags(t, "nats"), "--quick", "--filter", "broker=nats")...)
+	ctl := startShipped(t, dir, "capacity.cue", append(labFlags(t, "nats"), "--quick", "--filter", "broker=nats")...)
 	code := ctl.ExitCode()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 || r.outcomes[0].Search == nil {
-		t.Fatalf("ctl exited with %d; outcomes %+v, want one search", code, r.outcomes)
+		t.Fatalf("ctl run: got exit code %d and outcomes %+v, want one search", code, r.outcomes)
 	}
 	s := r.outcomes[0].Search
 	if s.Sure != (code == 0) || !s.Sure && s.Why == "" || len(s.Steps) == 0 {
-		t.Errorf("ctl exited with %d after a search of %d steps, sure %v: %s", code, len(s.Steps), s.Sure, s.Why)
+		t.Errorf("search: got exit code %d, %d steps, sure %v, reason %q, want code 0 if sure, a reason otherwise",
+			code, len(s.Steps), s.Sure, s.Why)
 	}
-	r.charted(r.outcomes[0], "nats")
+	r.checkChart(r.outcomes[0], "nats")
 }
 
 // chartRow is a row of the chart of a search. The legend below the chart has the same signs, without rates.
 var chartRow = regexp.MustCompile(`(?m)^ *(▶)? *[0-9][0-9.,]* ([✓✗?])(?: |$)`)
 
-// charted requires that the chart of a broker's only search has each step with the sign of its answer, and marks the
+// checkChart requires that the chart of a broker's only search has each step with the sign of its answer, and marks the
 // steps at the capacity.
-func (r record) charted(o plan.Outcome, broker string) {
+func (r record) checkChart(o plan.Outcome, broker string) {
 	r.t.Helper()
 	var got, want []string
 	_, chart, _ := strings.Cut(r.text, "Capacity, broker="+broker+" ")
@@ -192,7 +195,7 @@ func (r record) charted(o plan.Outcome, broker string) {
 		want = append(want, sign)
 	}
 	if !slices.Equal(got, want) {
-		r.t.Errorf("the chart of %s has the steps %q, want %q:\n%s", broker, got, want, r.text)
+		r.t.Errorf("steps in the chart of %s: got %q, want %q:\n%s", broker, got, want, r.text)
 	}
 }
 
@@ -211,20 +214,21 @@ func TestStudyFaultsReportNoFalseLoss(t *testing.T) {
 			address := labtest.Own(t, b.part).Variable(b.variable)
 			port := regexp.MustCompile(`:(\d+)/?$`).FindStringSubmatch(address)
 			if port == nil {
-				t.Fatalf("no port in %q", address)
+				t.Fatalf("address of %s: got %q, want one with a port", b.part, address)
 			}
 			dir := t.TempDir()
 			file := filepath.Join(dir, "faults-file.cue")
 			if err := os.WriteFile(file, []byte("targets: broker: process: port: "+port[1]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r := ran(t, "faults.cue", "--faults", file, "--filter", "fault=cut,stall,pause",
+			r := runShipped(t, "faults.cue", "--faults", file, "--filter", "fault=cut,stall,pause",
 				"--set", fmt.Sprintf("repeat=%d", *faultRuns), "--set", `cell.broker="lab"`,
 				"--set", fmt.Sprintf("brokers.lab={driver: %q, options: {%s}}", b.driver, fmt.Sprintf(b.options, address)))
 			for _, o := range r.outcomes {
 				injected := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == records.EventFault })
 				if l := o.Ledger; !injected || l.Sent == 0 || l.Lost+l.Dropped+l.Undrained > 0 {
-					t.Errorf("%s: fault injected %v, %+v; want nothing lost", r.name(o), injected, l)
+					t.Errorf("%s: got fault event %v, ledger %+v, want a fault event and nothing lost", r.name(o),
+						injected, l)
 				}
 			}
 		})

@@ -14,8 +14,8 @@ import (
 	"example.org/lockstep/lockstep/internal/sink"
 )
 
-// planted is an invented run of two cells, with the values of their repetitions.
-type planted struct {
+// fakeRun is a generated run of two cells, with the values of their repetitions.
+type fakeRun struct {
 	run      plan.Run
 	outcomes []plan.Outcome
 }
@@ -26,20 +26,20 @@ type repetition struct {
 	verdict                plan.Verdict
 }
 
-// plantedValues are the values that are compared between panels and tables.
-var plantedValues = []string{"publish.rate", "e2e.p99", "lost"}
+// comparedValues are the values that are compared between panels and tables.
+var comparedValues = []string{"publish.rate", "e2e.p99", "lost"}
 
-// plant creates a run of some days ago, with the repetitions of its cells.
-func plant(matrix string, days int, cells ...[]repetition) planted {
+// newFakeRun creates a run of some days ago, with the repetitions of its cells.
+func newFakeRun(matrix string, days int, cells ...[]repetition) fakeRun {
 	started := time.Now().UTC().Add(-time.Duration(days)*24*time.Hour - 2*time.Hour).Truncate(time.Second)
-	x := planted{run: plan.Run{ID: fmt.Sprintf("%s-%02d-%s", started.Format("20060102-150405"), days, matrix),
+	x := fakeRun{run: plan.Run{ID: fmt.Sprintf("%s-%02d-%s", started.Format("20060102-150405"), days, matrix),
 		Name: matrix, Repeat: len(cells[0]), Started: started,
-		Axes: []string{"broker", "threads"}, Tables: []plan.Table{{Rows: []string{"threads"}, Values: plantedValues}}}}
+		Axes: []string{"broker", "threads"}, Tables: []plan.Table{{Rows: []string{"threads"}, Values: comparedValues}}}}
 	for i := range cells {
 		threads := i + 1
 		x.run.Cells = append(x.run.Cells, plan.Cell{ID: fmt.Sprintf("cell%d", threads), Index: i,
-			Workload: plan.Default(), Broker: plan.Broker{Name: "planted", Driver: "loopback"},
-			Coordinates: []plan.Coordinate{{Axis: "broker", Value: json.RawMessage(`"planted"`)},
+			Workload: plan.Default(), Broker: plan.Broker{Name: "fake", Driver: "loopback"},
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: json.RawMessage(`"fake"`)},
 				{Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
 	}
 	for n, task := range x.run.Tasks() {
@@ -54,15 +54,15 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 			Agents: []plan.AgentPart{{Agent: "a1"}}, Started: started,
 			Ended: started.Add(time.Duration(n+1) * time.Minute), Measured: plan.Duration(time.Second)}
 		if r.verdict != plan.Valid {
-			o.Reasons = []string{"planted"}
+			o.Reasons = []string{"generated"}
 		}
 		x.outcomes = append(x.outcomes, o)
 	}
 	return x
 }
 
-// write writes the run's points with the sink, with their times.
-func (i influx) write(x planted) {
+// writeRun writes the run's points with the sink, with their times.
+func (i influx) writeRun(x fakeRun) {
 	i.t.Helper()
 	s := i.sink()
 	s.Begin(x.run)
@@ -72,12 +72,12 @@ func (i influx) write(x planted) {
 	s.End(x.run.Started.Add(time.Hour), "done")
 	err := s.Drain(i.t.Context())
 	if d := s.Close(i.t.Context()); err != nil || d.Written != d.Points {
-		i.t.Fatalf("what was planted is not written: %+v, %v", d, err)
+		i.t.Fatalf("delivery of the generated run: got %+v, %v, want all points written", d, err)
 	}
 }
 
 // metrics returns the numbers of the run's tables, by cell and value.
-func (x planted) metrics(t *testing.T) map[string]map[string]report.Field {
+func (x fakeRun) metrics(t *testing.T) map[string]map[string]report.Field {
 	t.Helper()
 	all := map[string]map[string]report.Field{}
 	for _, table := range report.Build(x.run, x.outcomes) {
@@ -94,7 +94,7 @@ func (x planted) metrics(t *testing.T) map[string]map[string]report.Field {
 		}
 	}
 	if len(all) != len(x.run.Cells) {
-		t.Fatalf("the tables show %d cells of %d", len(all), len(x.run.Cells))
+		t.Fatalf("cells in the tables: got %d, want %d", len(all), len(x.run.Cells))
 	}
 	return all
 }
@@ -104,33 +104,33 @@ func (g *grafana) panel(board, title string) []map[string]any {
 	g.t.Helper()
 	for _, p := range dashboardOf(g.t, "../dashboards/"+board+".json").Panels {
 		if p.Title == title {
-			a := g.ask(g.fill(p.Targets[0].Query))
+			a := g.query(g.fill(p.Targets[0].Query))
 			if a.err != nil {
 				g.t.Fatalf("%s, %s: %v\n%s", board, title, a.err, g.fill(p.Targets[0].Query))
 			}
 			return a.rows
 		}
 	}
-	g.t.Fatalf("%s has no panel %q", board, title)
+	g.t.Fatalf("dashboard %s: got no panel %q, want one", board, title)
 	return nil
 }
 
-// same compares a column of a panel's rows with the tables, by cell.
-func (g *grafana) same(what string, rows []map[string]any, cell, column string, want map[string]report.Field) {
+// checkColumn compares a column of a panel's rows with the tables, by cell.
+func (g *grafana) checkColumn(what string, rows []map[string]any, cell, column string, want map[string]report.Field) {
 	g.t.Helper()
 	if len(rows) != len(want) {
-		g.t.Errorf("%s has %d rows, want %d: %v", what, len(rows), len(want), rows)
+		g.t.Errorf("%s: rows: got %d, want %d: %v", what, len(rows), len(want), rows)
 	}
 	for _, r := range rows {
 		f, known := want[fmt.Sprint(r[cell])]
 		got, is := r[column].(float64)
 		if !known || !is || f.Number == nil || math.Abs(got-*f.Number) > 1e-9**f.Number {
-			g.t.Errorf("%s: %s of %v is %v, in the tables %s", what, column, r[cell], r[column], f.Text)
+			g.t.Errorf("%s: %s of %v: got %v, want %s as in the tables", what, column, r[cell], r[column], f.Text)
 		}
 	}
 }
 
-func of(all map[string]map[string]report.Field, value string) map[string]report.Field {
+func columnOf(all map[string]map[string]report.Field, value string) map[string]report.Field {
 	one := map[string]report.Field{}
 	for cell, values := range all {
 		one[cell] = values[value]
@@ -141,15 +141,15 @@ func of(all map[string]map[string]report.Field, value string) map[string]report.
 // TestDashboardsShowTheTables proves that dashboards show the same values per cell as the tables of the runs, for any
 // results of repetitions, and that they show an increase from zero.
 func TestDashboardsShowTheTables(t *testing.T) {
-	db := influxOf(t)
-	matrix := fmt.Sprintf("planted%d", time.Now().UnixNano())
+	db := sharedInflux(t)
+	matrix := fmt.Sprintf("fake%d", time.Now().UnixNano())
 	calm := []repetition{{rate: 100, p99: 0.010}, {rate: 200, p99: 0.050}, {rate: 300, p99: 0.060},
 		{rate: 1000, p99: 0.070}}
 	broken := []repetition{{rate: 100, p99: 0.020, bound: 0.002}, {rate: 110, p99: 0.040, bound: 0.004},
 		{rate: 900, p99: 9, lost: 7, verdict: plan.Invalid}, {rate: 1, p99: 99, verdict: plan.Unknown}}
-	var scheduledRuns []planted
+	var scheduledRuns []fakeRun
 	for days := 7; days > 0; days-- {
-		scheduledRuns = append(scheduledRuns, plant(matrix, days, calm, broken))
+		scheduledRuns = append(scheduledRuns, newFakeRun(matrix, days, calm, broken))
 	}
 	worse := slices.Clone(calm)
 	for i := range worse {
@@ -158,27 +158,27 @@ func TestDashboardsShowTheTables(t *testing.T) {
 	guarantees := []repetition{{rate: 50, p99: 0.5, lost: 3, verdict: plan.Invalid},
 		{rate: 70, p99: 0.7, lost: 4, verdict: plan.Invalid}, {rate: 1, verdict: plan.Unknown},
 		{rate: 2, verdict: plan.Unknown}}
-	last := plant(matrix, 0, worse, guarantees)
+	last := newFakeRun(matrix, 0, worse, guarantees)
 	for _, x := range append(scheduledRuns, last) {
-		db.write(x)
+		db.writeRun(x)
 	}
 	before := scheduledRuns[len(scheduledRuns)-1]
 	g := &grafana{t: t, db: db, from: time.Now().Add(-10 * 24 * time.Hour), to: time.Now().Add(time.Minute),
 		interval: time.Second}
-	g.showsRun(before)
-	g.showsRun(last)
-	g.compares(before, last)
-	g.remembers(append(scheduledRuns, last))
+	g.checkRunDashboards(before)
+	g.checkRunDashboards(last)
+	g.checkCompareDashboard(before, last)
+	g.checkTrendDashboard(append(scheduledRuns, last))
 }
 
-func (g *grafana) showsRun(x planted) {
+func (g *grafana) checkRunDashboards(x fakeRun) {
 	g.t.Helper()
 	metrics := x.metrics(g.t)
-	g.chosen = map[string][]string{"run": {x.run.ID}, "broker": {"planted"}, "axis": {"axis_threads"},
+	g.chosen = map[string][]string{"run": {x.run.ID}, "broker": {"fake"}, "axis": {"axis_threads"},
 		"value": {"e2e.p99"}}
-	g.same("Rates", g.panel("run", "Rates"), "name", "publish.rate", of(metrics, "publish.rate"))
+	g.checkColumn("Rates", g.panel("run", "Rates"), "name", "publish.rate", columnOf(metrics, "publish.rate"))
 	rows := g.panel("run", "Latency")
-	g.same("Latency", rows, "name", "e2e.p99", of(metrics, "e2e.p99"))
+	g.checkColumn("Latency", rows, "name", "e2e.p99", columnOf(metrics, "e2e.p99"))
 	byThreads := map[string]report.Field{}
 	for _, c := range x.run.Cells {
 		byThreads[c.Coordinates[1].Text()] = metrics[c.Name()]["e2e.p99"]
@@ -190,47 +190,49 @@ func (g *grafana) showsRun(x planted) {
 			series = column
 		}
 	}
-	g.same("by axis", rows, "x", series, byThreads)
+	g.checkColumn("by axis", rows, "x", series, byThreads)
 }
 
-func (g *grafana) compares(before, after planted) {
+func (g *grafana) checkCompareDashboard(before, after fakeRun) {
 	g.t.Helper()
-	for _, value := range plantedValues {
+	for _, value := range comparedValues {
 		g.chosen = map[string][]string{"before": {before.run.ID}, "after": {after.run.ID}, "value": {value}}
-		old, young := of(before.metrics(g.t), value), of(after.metrics(g.t), value)
+		wantBefore, wantAfter := columnOf(before.metrics(g.t), value), columnOf(after.metrics(g.t), value)
 		rows := g.panel("compare", "${value}: change")
-		g.same("change", rows, "cell", "before", old)
-		g.same("change", rows, "cell", "after", young)
+		g.checkColumn("change", rows, "cell", "before", wantBefore)
+		g.checkColumn("change", rows, "cell", "after", wantAfter)
 		for _, r := range rows {
 			cell := fmt.Sprint(r["cell"])
-			if want := old[cell].Bound; r["bound_before"] != want {
-				g.t.Errorf("change of %s: %s is ± %v before, in the tables %v", value, cell, r["bound_before"], want)
+			if want := wantBefore[cell].Bound; r["bound_before"] != want {
+				g.t.Errorf("change of %s: bound_before of %s: got %v, want %v as in the tables", value, cell,
+					r["bound_before"], want)
 			}
 			change, is := r["change"].(float64)
-			if zero := *old[cell].Number == 0; is == zero {
-				g.t.Errorf("change of %s: %s from %v is %v", value, cell, r["before"], r["change"])
-			} else if want := (*young[cell].Number / *old[cell].Number - 1) * 100; !zero &&
+			if zero := *wantBefore[cell].Number == 0; is == zero {
+				g.t.Errorf("change of %s: change of %s: got %v from %v, want a number unless the value was 0", value,
+					cell, r["change"], r["before"])
+			} else if want := (*wantAfter[cell].Number / *wantBefore[cell].Number - 1) * 100; !zero &&
 				math.Abs(change-want) > 1e-6 {
-				g.t.Errorf("change of %s: %s is %v %%, want %v", value, cell, change, want)
+				g.t.Errorf("change of %s: change of %s: got %v %%, want %v %%", value, cell, change, want)
 			}
 		}
 	}
 }
 
-func (g *grafana) remembers(scheduledRuns []planted) {
+func (g *grafana) checkTrendDashboard(scheduledRuns []fakeRun) {
 	g.t.Helper()
 	last := scheduledRuns[len(scheduledRuns)-1]
 	var cells []string
 	for _, c := range last.run.Cells {
 		cells = append(cells, c.ID)
 	}
-	for _, value := range plantedValues {
+	for _, value := range comparedValues {
 		g.chosen = map[string][]string{"matrix": {last.run.Name}, "cell": cells, "value": {value}, "worse": {"10"}}
 		drawn := g.panel("trend", "${value} over scheduled runs")
 		for _, x := range scheduledRuns {
 			rows := slices.DeleteFunc(slices.Clone(drawn),
 				func(r map[string]any) bool { return !r["_time"].(time.Time).Equal(x.outcomes[0].Ended) })
-			g.same(value+" of "+x.run.ID, rows, "name", "_value", of(x.metrics(g.t), value))
+			g.checkColumn(value+" of "+x.run.ID, rows, "name", "_value", columnOf(x.metrics(g.t), value))
 		}
 		got := []string{}
 		for _, r := range g.panel("trend", "Worse than the seven runs before") {
@@ -240,7 +242,7 @@ func (g *grafana) remembers(scheduledRuns []planted) {
 		first, second := " "+last.run.Cells[0].Name(), " "+last.run.Cells[1].Name()
 		want := map[string][]string{"publish.rate": {second}, "e2e.p99": {second}, "lost": {first, second}}[value]
 		if !slices.Equal(got, want) {
-			g.t.Errorf("%s is marked in %q, want in the last run of %q", value, got, want)
+			g.t.Errorf("regressions of %s, without the id of the last run: got %q, want %q", value, got, want)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"example.org/lockstep/lockstep/test/lab/labtest"
 )
 
-// The NATS server of three that leads the stream is killed, to which a publisher and the consumer are connected. They
-// continue on another one. Another publisher stays connected, while the stream has no leader. No message that a
-// majority stored is lost, and none is rejected.
+// The leader of the stream in a cluster of three NATS servers is killed. A publisher and the consumer are connected to
+// it, and continue on another server. Another publisher remains connected while the stream has no leader. No message
+// that a majority stored is lost, and none is rejected.
 func TestNATSClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "nats3")
@@ -19,15 +19,15 @@ func TestNATSClusterNodeKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := survivor(t, fault{driver: "nats", process: own.Process(3), cell: "publishers: threads: 2",
+	o := runWithKill(t, fault{driver: "nats", process: own.Process(3), cell: "publishers: threads: 2",
 		options: `{replicas: 3, storage: "file", ackWait: "5s", confirmTimeout: "5s", urls: ` + string(list) + `}`})
 	if o.Ledger.LostConfirmed > 0 {
-		t.Errorf("%d messages that a majority had stored are lost", o.Ledger.LostConfirmed)
+		t.Errorf("lost messages that a majority had confirmed: got %d, want 0", o.Ledger.LostConfirmed)
 	}
 	if n := o.Ledger.Rejected; n > 0 {
-		t.Errorf("%d messages are rejected; those that no stream accepted have to be repeated", n)
+		t.Errorf("rejected messages: got %d, want 0, because messages without a leader are published again", n)
 	}
 	if o.Values["retries"].Number == 0 {
-		t.Error("no message is repeated while the stream has no leader")
+		t.Error("retries while the stream has no leader: got 0, want at least 1")
 	}
 }

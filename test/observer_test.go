@@ -64,7 +64,7 @@ func TestObserver(t *testing.T) {
 	f := newFleet(t, "a1", "a2")
 	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url,
 		"--name", "obs")
-	process.Eventually(t, "observed", func() bool {
+	process.Eventually(t, "a listed observer", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "fleet", "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
@@ -76,9 +76,9 @@ cell: {axis: _, connect: "2m", publishers: {mode: axis.mode, rate: 500}, warmup:
 tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
 `, port))
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
+	process.Eventually(t, "the outcome of the first cell", func() bool { return len(f.outcomes()) == 1 })
 	seen := f.outcomes()[0]
-	process.Eventually(t, "in the second", func() bool {
+	process.Eventually(t, "metrics of the observer in the second cell", func() bool {
 		files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -90,27 +90,27 @@ tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.di
 	})
 	observer.Kill()
 	ctl.Exits(0)
-	observedWell(t, seen)
+	checkObserved(t, seen)
 	for _, o := range f.outcomes() {
 		if o.Task == seen.Task {
 			continue
 		}
 		if o.Verdict != plan.Valid || !slices.ContainsFunc(o.Warnings,
 			func(w string) bool { return strings.HasPrefix(w, "not observed: broker js by agent obs: ") }) {
-			t.Errorf("%s %v, warnings %q: want a valid task with a remark on its observer", o.Verdict, o.Reasons,
-				o.Warnings)
+			t.Errorf("got verdict %s, reasons %v and warnings %q, want valid and a warning about the observer",
+				o.Verdict, o.Reasons, o.Warnings)
 		}
 		if v := o.Values["broker.rss.max"]; v.NA != "" {
-			t.Errorf("broker.rss.max is %+v: it was seen until the observer was killed", v)
+			t.Errorf("broker.rss.max: got %+v, want a number from before the kill of the observer", v)
 		}
 	}
 }
 
-// observedWell checks the metrics of a task at 500 messages of 100 bytes per second.
-func observedWell(t *testing.T, o plan.Outcome) {
+// checkObserved checks the metrics of a task at 500 messages of 100 bytes per second.
+func checkObserved(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if o.Verdict != plan.Valid || len(o.Agents) != 2 {
-		t.Errorf("%s %v, agents %+v: want a valid task of two agents", o.Verdict, o.Reasons, o.Agents)
+		t.Errorf("got verdict %s, reasons %v and agents %+v, want valid and 2 agents", o.Verdict, o.Reasons, o.Agents)
 	}
 	for name, minimum := range map[string]float64{
 		"broker.cpu.mean": 1e-6, "broker.cpu.max": 1e-6, "broker.rss.mean": 1 << 20, "broker.rss.p50": 1 << 20,
@@ -122,7 +122,7 @@ func observedWell(t *testing.T, o plan.Outcome) {
 			minimum = min(minimum, 1) // the rate depends on the machine
 		}
 		if v.NA != "" || v.Number < minimum {
-			t.Errorf("%s is %+v, want at least %v", name, v, minimum)
+			t.Errorf("%s: got %+v, want at least %v", name, v, minimum)
 		}
 		t.Logf("%s %.4g", name, v.Number)
 	}

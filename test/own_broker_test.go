@@ -14,8 +14,9 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// A fault in the test's own RabbitMQ does not affect another instance, and all its processes are stopped. The same
-// holds for RabbitMQ in a separate root: its process can be paused and observed, and rabbitmqctl works.
+// A fault in the test's own RabbitMQ does not affect another instance. At the end of the test, all its processes are
+// stopped. The same is true of RabbitMQ in a separate root directory: its process can be paused and observed, and
+// rabbitmqctl works.
 func TestOwnRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0.", "rabbitmq43": "4."} {
@@ -30,14 +31,15 @@ func TestOwnRabbitMQ(t *testing.T) {
 				var overview struct {
 					Version string `json:"rabbitmq_version"`
 				}
-				if api.must("/overview", &overview); !strings.HasPrefix(overview.Version, version) ||
+				if api.mustGet("/overview", &overview); !strings.HasPrefix(overview.Version, version) ||
 					part == "rabbitmq43" && regexp.MustCompile(`^4\.[0-2]\.`).MatchString(overview.Version) {
-					t.Errorf("%s is version %s", part, overview.Version)
+					t.Errorf("version of %s: got %s, want %s*, and at least 4.3 for rabbitmq43", part, overview.Version,
+						version)
 				}
 				const address = "http://guest:guest@127.0.0.1"
 				if url := own.Variable(prefix + "_MANAGEMENT"); url == other.Variable(prefix+"_MANAGEMENT") ||
 					!strings.HasPrefix(url, address) {
-					t.Errorf("the management API is at %s", url)
+					t.Errorf("address of the management API: got %s, want %s with a port of its own", url, address)
 				}
 				metrics, err := http.Get(own.Variable(prefix+"_PROMETHEUS") + "/metrics")
 				if err != nil {
@@ -45,30 +47,30 @@ func TestOwnRabbitMQ(t *testing.T) {
 				}
 				_ = metrics.Body.Close()
 				if metrics.StatusCode != http.StatusOK {
-					t.Errorf("the metrics answer %s", metrics.Status)
+					t.Errorf("Prometheus metrics: got status %s, want 200 OK", metrics.Status)
 				}
 				node, err := exec.Command(own.Variable(prefix+"_CTL"), "eval", "node().").CombinedOutput()
 				if err != nil || !strings.Contains(string(node), "rmq1@localhost") {
-					t.Errorf("rabbitmqctl: %s, %v", node, err)
+					t.Errorf("rabbitmqctl eval node(): got %s, %v, want rmq1@localhost", node, err)
 				}
 				pid := own.Variable(prefix + "_PID")
 				pids[pid], pids[other.Variable(prefix+"_PID")] = true, true
 				if name := statusOf(pid)["Name"]; name != "beam.smp" {
-					t.Errorf("process %s is %q", pid, name)
+					t.Errorf("name of process %s: got %q, want beam.smp", pid, name)
 				}
 				labtest.Control(t, "pause", own.Process(1))
-				process.Eventually(t, "the broker is stopped",
+				process.Eventually(t, "state T (stopped) of the paused broker",
 					func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
 				if state := statusOf(other.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
-					t.Errorf("the broker beside a paused one is %q", state)
+					t.Errorf("state of the broker that was not paused: got %q, want it not stopped", state)
 				}
 				labtest.Control(t, "resume", own.Process(1))
 				labtest.Control(t, "kill", own.Process(1))
 				if status := statusOf(pid); status["Name"] == "beam.smp" && !strings.HasPrefix(status["State"], "Z") {
-					t.Errorf("a killed broker is %v", status)
+					t.Errorf("status of the killed broker: got %v, want no process, or a zombie", status)
 				}
 				labtest.Control(t, "start", own.Process(1))
-				api.must("/overview", &overview)
+				api.mustGet("/overview", &overview)
 				again, err := exec.Command(own.Variable(prefix+"_CTL"), "eval", "os:getpid().").Output()
 				if err != nil {
 					t.Fatal(err)
@@ -77,12 +79,12 @@ func TestOwnRabbitMQ(t *testing.T) {
 			})
 			for pid := range pids {
 				if name := statusOf(pid)["Name"]; name == "beam.smp" {
-					t.Errorf("process %s is left", pid)
+					t.Errorf("process %s after the end of the test: got %s, want none", pid, name)
 				}
 			}
 			if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
 				strings.Contains(string(text), "lockstep-lab") {
-				t.Errorf("a mount of the lab is seen outside it, %v:\n%s", err, text)
+				t.Errorf("mounts outside the lab: got one of the lab, or error %v:\n%s", err, text)
 			}
 		})
 	}

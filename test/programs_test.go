@@ -1,4 +1,4 @@
-// Package test proves what no single package can prove: the behaviour of whole programs with real brokers.
+// Package test tests the behaviour of whole programs with real brokers.
 package test
 
 import (
@@ -21,14 +21,14 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-var update = flag.Bool("update", false, "rewrite what scripts compare with")
+var update = flag.Bool("update", false, "rewrite the expected output in scripts")
 
 // programs is the folder of the three programs with the race detector. broker is the URL of a NATS server under test
 // that several processes can use.
 var programs, broker string
 
-// plain returns the folder of the programs without the race detector: for measurements, and for tests of what programs
-// print.
+// plain returns the folder of the programs without the race detector: for measurements, and for tests of the output of
+// programs.
 var plain = sync.OnceValues(func() (string, error) { return process.Programs(built, false) })
 
 // built is the folder in which programs are built.
@@ -55,8 +55,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = dir
-	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))   // not the user's folder of runs
-	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // not the user's fleets
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))   // instead of the user's folder of runs
+	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // instead of the user's configured fleets
 	if programs, err = process.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -67,7 +67,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	os.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
-	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not the user's ceilings
+	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // instead of the user's cached ceilings
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
 		StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
 	if err != nil {
@@ -102,7 +102,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("MATRICES", filepath.Join(root, "matrices"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"alter": alter, "code": exitCode, "until": until},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"alter": alter, "code": exitCode,
+			"until": untilOutput},
 	})
 }
 
@@ -122,12 +123,12 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 		got = exit.ExitCode()
 	}
 	if got != want {
-		ts.Fatalf("%s exited with code %d, want %d", strings.Join(args[1:], " "), got, want)
+		ts.Fatalf("%s: got exit code %d, want %d", strings.Join(args[1:], " "), got, want)
 	}
 }
 
-// until implements "until text program args…": the program is repeated until its output contains the text.
-func until(ts *testscript.TestScript, neg bool, args []string) {
+// untilOutput implements "until text program args…": the program is repeated until its output contains the text.
+func untilOutput(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until text program args…")
 	}
@@ -142,7 +143,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			ts.Fatalf("%q did not show in 5 min; last: %s (%v)", args[0], out, err)
+			ts.Fatalf("timed out after 5 min waiting for the output %q; last output: %s (%v)", args[0], out, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Every command of the README works.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	newReader(t).follow(t, "README.md", 8)
+	newReader(t).executePage(t, "README.md", 8)
 }
 
 // Every command of the tutorial works, in the order of its parts.
@@ -25,7 +25,7 @@ func TestTutorialCommands(t *testing.T) {
 		page     string
 		commands int
 	}{{"1-first-run.md", 6}, {"2-your-broker.md", 10}, {"3-write-a-matrix.md", 6}, {"4-fleet.md", 13}} {
-		t.Run(part.page, func(t *testing.T) { r.follow(t, "docs/tutorial/"+part.page, part.commands) })
+		t.Run(part.page, func(t *testing.T) { r.executePage(t, "docs/tutorial/"+part.page, part.commands) })
 	}
 }
 
@@ -63,9 +63,9 @@ var (
 	commandName = regexp.MustCompile(`^[a-z-]+( [a-z]+){1,2}$`)
 )
 
-// follow writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
+// executePage writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
 // Commands with arguments must be in blocks, so that they are executed.
-func (r *reader) follow(t *testing.T, page string, commands int) {
+func (r *reader) executePage(t *testing.T, page string, commands int) {
 	text, err := os.ReadFile(filepath.Join("..", page))
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func (r *reader) follow(t *testing.T, page string, commands int) {
 	ran := 0
 	for _, m := range inlineCommands.FindAllStringSubmatch(pageBlocks.ReplaceAllString(string(text), ""), -1) {
 		if !commandName.MatchString(m[1]) {
-			t.Errorf("%s: the command %q is not in a block, so it is not executed", page, m[1])
+			t.Errorf("%s: command %q is not in a code block, so it is not executed", page, m[1])
 		}
 	}
 	for _, m := range pageBlocks.FindAllStringSubmatch(string(text), -1) {
@@ -82,7 +82,7 @@ func (r *reader) follow(t *testing.T, page string, commands int) {
 		case "cue":
 			name := regexp.MustCompile(`^// (\S+\.cue)\n`).FindStringSubmatch(content)
 			if name == nil {
-				t.Fatalf("%s: a matrix without its file name in a first line:\n%s", page, content)
+				t.Fatalf("%s: first line of a matrix: got no file name, want \"// NAME.cue\":\n%s", page, content)
 			}
 			if err := os.WriteFile(filepath.Join(r.dir, name[1]), []byte(content), 0o644); err != nil {
 				t.Fatal(err)
@@ -93,11 +93,11 @@ func (r *reader) follow(t *testing.T, page string, commands int) {
 				ran++
 			}
 		default:
-			t.Errorf("%s has a block of the kind %q, want sh, cue or text:\n%s", page, kind, content)
+			t.Errorf("%s: kind of a code block: got %q, want sh, cue or text:\n%s", page, kind, content)
 		}
 	}
 	if ran < commands {
-		t.Errorf("%s: only %d commands were executed, want %d", page, ran, commands)
+		t.Errorf("%s: executed commands: got %d, want at least %d", page, ran, commands)
 	}
 }
 
@@ -112,7 +112,7 @@ func (r *reader) execute(t *testing.T, command string) {
 	case command == "make build", command == `export PATH="$PWD/bin:$PATH"`: // TestMain does the same
 	case fields[0] == "lockstep-controller", fields[0] == "lockstep-agent":
 		start(t, r.dir, strings.TrimPrefix(fields[0], "lockstep-"), fields[1:]...)
-		process.Eventually(t, command+" in the list of agents", func() bool {
+		process.Eventually(t, "the expected list of agents after "+command, func() bool {
 			out, err := exec.Command(filepath.Join(r.programs, "ctl"), fleet...).Output()
 			return err == nil && (fields[0] == "lockstep-controller" || strings.Contains(string(out), fields[len(fields)-1]+" "))
 		})
@@ -155,7 +155,7 @@ func (r *reader) useLab(t *testing.T, command string) {
 }
 
 // shortened returns a command with flags that let its run take seconds: fewer cells and repetitions, and 2 s for each.
-// Its rate leaves the brokers of the lab to the tests beside it.
+// The rate is low, because other tests use the brokers of the lab at the same time.
 func shortened(command string) string {
 	if strings.HasPrefix(command, "ctl runs cleanup ") {
 		return command + " --yes" // the reader confirms at the terminal

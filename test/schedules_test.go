@@ -39,18 +39,18 @@ cell: {
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `
 
-// scheduledRun is a fleet of real processes on its own NATS server, for tests of schedules.
-type scheduledRun struct {
+// scheduleFleet is a fleet of real processes on its own NATS server, for tests of schedules.
+type scheduleFleet struct {
 	t          *testing.T
 	dir, url   string
 	conn       *wire.Client
 	controller *process.Process
 }
 
-// openScheduledRun starts the control plane and an agent. hooks is the text of the controllers' hooks file.
-func openScheduledRun(t *testing.T, hooks string) *scheduledRun {
+// newScheduleFleet starts the control plane and an agent. hooks is the text of the controllers' hooks file.
+func newScheduleFleet(t *testing.T, hooks string) *scheduleFleet {
 	t.Helper()
-	n := &scheduledRun{t: t, dir: t.TempDir()}
+	n := &scheduleFleet{t: t, dir: t.TempDir()}
 	plane, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
 		StoreDir: filepath.Join(n.dir, "nats"), MaxPayload: wire.MaxMessage, NoSigs: true, NoLog: true})
 	if err != nil {
@@ -65,16 +65,16 @@ func openScheduledRun(t *testing.T, hooks string) *scheduledRun {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.conn.Close)
-	n.lead()
+	n.startController()
 	n.daemon("agent", "--server", n.url, "--name", "a1", "--dir", filepath.Join(n.dir, "a1"))
-	n.until("an agent", func() bool {
+	n.await("a listed agent", func() bool {
 		agents, err := n.conn.Agents(t.Context())
 		return err == nil && len(agents) == 1
 	})
 	return n
 }
 
-func (n *scheduledRun) write(file, text string) {
+func (n *scheduleFleet) write(file, text string) {
 	n.t.Helper()
 	if err := os.WriteFile(filepath.Join(n.dir, file), []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -82,18 +82,18 @@ func (n *scheduledRun) write(file, text string) {
 }
 
 // daemon starts a program, which is killed at the end of the test.
-func (n *scheduledRun) daemon(program string, args ...string) *process.Process {
+func (n *scheduleFleet) daemon(program string, args ...string) *process.Process {
 	n.t.Helper()
 	return start(n.t, n.dir, program, args...)
 }
 
-// lead starts a controller.
-func (n *scheduledRun) lead() {
+// startController starts a controller.
+func (n *scheduleFleet) startController() {
 	n.t.Helper()
 	n.controller = n.daemon("controller", "--server", n.url, "--dir", "state", "--hooks", "hooks.json")
 }
 
-func (n *scheduledRun) ctl(args ...string) {
+func (n *scheduleFleet) ctl(args ...string) {
 	n.t.Helper()
 	c := exec.Command(filepath.Join(programs, "ctl"), args...)
 	c.Dir, c.Env = n.dir, append(os.Environ(), "LOCKSTEP_SERVER="+n.url)
@@ -102,29 +102,30 @@ func (n *scheduledRun) ctl(args ...string) {
 	}
 }
 
-// until waits for a condition that takes seconds on an idle machine.
-func (n *scheduledRun) until(what string, is func() bool) {
+// await waits for a condition that takes seconds on an idle machine.
+func (n *scheduleFleet) await(what string, reached func() bool) {
 	n.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			n.t.Fatalf("%s has not come", what)
+			n.t.Fatalf("timed out after 2 min waiting for %s", what)
 		}
 	}
 }
 
-// ran waits until a schedule has this number of entries and all their hooks were called.
-func (n *scheduledRun) ran(name string, entries int) schedule.Schedule {
+// awaitEntries waits until a schedule has this number of entries and all their hooks were called.
+func (n *scheduleFleet) awaitEntries(name string, entries int) schedule.Schedule {
 	n.t.Helper()
 	var s schedule.Schedule
-	n.until(fmt.Sprintf("entry %d of %s", entries, name), func() bool {
-		kept, err := n.conn.Schedule(n.t.Context(), name)
-		s = kept.Schedule
+	n.await(fmt.Sprintf("entry %d of %s", entries, name), func() bool {
+		stored, err := n.conn.Schedule(n.t.Context(), name)
+		s = stored.Schedule
 		return err == nil && len(s.History) >= entries && s.Current == nil && s.Asked == nil && s.Uncalled() == nil
 	})
 	return s
 }
 
-// A hook that compares receives the complete copies of its run and of the previous one. Its output reaches the webhook.
+// A hook with "compare" receives the complete copies of its run and of the previous one. Its output is a part of the
+// notice that the webhook receives.
 func TestHooksGetTheCopies(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -144,26 +145,26 @@ func TestHooksGetTheCopies(t *testing.T) {
 		notices = append(notices, n)
 	}))
 	defer chat.Close()
-	n := openScheduledRun(t, fmt.Sprintf(`{"hooks": {
+	n := newScheduleFleet(t, fmt.Sprintf(`{"hooks": {
 	"chat": {"webhook": %q},
 	"compare": {"command": ["sh", "-c", "cat \"$LOCKSTEP_PREVIOUS_DIR/run.json\" \"$LOCKSTEP_RUN_DIR/run.json\" >/dev/null 2>&1 && echo '{\"both\": true}' || echo '{\"both\": false}'"], "compare": true}
 }}`, chat.URL))
 	n.ctl("schedule", "add", "--cron", "0 2 1 1 *", "--tz", "UTC", "--hook", "chat", "--hook", "compare", "nightly.cue")
 	for i := range 2 {
 		n.ctl("schedule", "run", "nightly")
-		n.ran("nightly", i+1)
+		n.awaitEntries("nightly", i+1)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(notices) != 2 {
-		t.Fatalf("%d notices came, want 2", len(notices))
+		t.Fatalf("notices: got %d, want 2", len(notices))
 	}
 	first, second := notices[0], notices[1]
 	if first.PreviousDirectory != "" || string(first.Comparison) != `{"compare":{"both":false}}` {
-		t.Errorf("the first run has nothing before it, and the notice is %+v", first)
+		t.Errorf("notice of the first run: got %+v, want no previous directory", first)
 	}
 	if second.PreviousDirectory != first.Directory || string(second.Comparison) != `{"compare":{"both":true}}` {
-		t.Errorf("the comparison had not both directories: %+v", second)
+		t.Errorf("notice of the second run: got %+v, want a comparison with both directories", second)
 	}
 	for _, notice := range notices {
 		run, err := runs.Open("", notice.Directory)
@@ -173,8 +174,8 @@ func TestHooksGetTheCopies(t *testing.T) {
 		}
 		if outcomes, err := run.Outcomes(); err != nil || run.Plan().ID != notice.Run || len(outcomes) != 1 ||
 			!filepath.IsAbs(notice.Directory) {
-			t.Errorf("the copy in %s has run %s with %d outcomes, %v: want all of %s", notice.Directory, run.Plan().ID,
-				len(outcomes), err, notice.Run)
+			t.Errorf("copy in %s: got run %s with %d outcomes, %v, want an absolute path and run %s with 1 outcome",
+				notice.Directory, run.Plan().ID, len(outcomes), err, notice.Run)
 		}
 	}
 }
@@ -187,7 +188,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		rounds = 20
 	}
-	n := openScheduledRun(t, `{"hooks": {"count": {"command": ["sh", "-c", "echo $LOCKSTEP_KEY >>called"]}}}`)
+	n := newScheduleFleet(t, `{"hooks": {"count": {"command": ["sh", "-c", "echo $LOCKSTEP_KEY >>called"]}}}`)
 	var names []string
 	for i := range schedules {
 		names = append(names, fmt.Sprintf("s%d", i))
@@ -196,44 +197,45 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(11, 17))
 	for round := range rounds {
-		n.askAll(names)
+		n.requestAll(names)
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
 		n.controller.Kill()
-		n.lead()
+		n.startController()
 		for _, name := range names {
-			n.ran(name, round+1)
+			n.awaitEntries(name, round+1)
 		}
 	}
 	var keys, ids []string
 	for _, name := range names {
-		s := n.ran(name, rounds)
+		s := n.awaitEntries(name, rounds)
 		if len(s.History) != rounds {
-			t.Errorf("%s has %d entries: want one for each of %d slots", name, len(s.History), rounds)
+			t.Errorf("entries of %s: got %d, want one for each of %d slots", name, len(s.History), rounds)
 		}
 		for _, e := range s.History {
 			if e.State != schedule.Done || e.Tasks.Total() != 1 {
-				t.Errorf("%s: %s: %s %s, %+v", name, e.Run, e.State, e.Why, e.Tasks)
+				t.Errorf("%s: entry of run %s: got state %s (%s) and tasks %+v, want done with 1 task", name, e.Run,
+					e.State, e.Why, e.Tasks)
 			}
 			keys, ids = append(keys, s.ID+"/"+e.Run+"/count"), append(ids, e.Run)
-			if of := n.submissions(e.Run); of != 1 {
-				t.Errorf("%s: its slot was submitted %d times", e.Run, of)
+			if got := n.countSubmissions(e.Run); got != 1 {
+				t.Errorf("submissions of run %s: got %d, want 1", e.Run, got)
 			}
 		}
 	}
-	n.onlyThese(ids)
+	n.checkRuns(ids)
 	text, err := os.ReadFile(filepath.Join(n.dir, "called"))
 	called := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(text)))))
 	slices.Sort(keys)
 	if err != nil || !slices.Equal(called, keys) {
-		t.Errorf("called with %v, %v; want %v", called, err, keys)
+		t.Errorf("keys of the called hooks: got %v, %v, want %v", called, err, keys)
 	}
 }
 
-// askAll requests a run of every schedule at the same time, like "ctl schedule run".
-func (n *scheduledRun) askAll(names []string) {
+// requestAll requests a run of every schedule at the same time, like "ctl schedule run".
+func (n *scheduleFleet) requestAll(names []string) {
 	n.t.Helper()
 	for _, name := range names {
-		n.until("the slot of "+name, func() bool {
+		n.await("the slot of "+name, func() bool {
 			_, err := n.conn.EditSchedule(n.t.Context(), name,
 				func(s *schedule.Schedule) error { return s.Ask("me@test", time.Now()) })
 			return err == nil
@@ -241,8 +243,8 @@ func (n *scheduledRun) askAll(names []string) {
 	}
 }
 
-// submissions returns the number of ended submissions of a run.
-func (n *scheduledRun) submissions(run string) int {
+// countSubmissions returns the number of ended submissions of a run.
+func (n *scheduleFleet) countSubmissions(run string) int {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
@@ -258,7 +260,7 @@ func (n *scheduledRun) submissions(run string) int {
 	return len(ended)
 }
 
-func (n *scheduledRun) onlyThese(ids []string) {
+func (n *scheduleFleet) checkRuns(ids []string) {
 	n.t.Helper()
 	all, err := n.conn.Runs(n.t.Context())
 	if err != nil {
@@ -271,6 +273,6 @@ func (n *scheduledRun) onlyThese(ids []string) {
 	slices.Sort(got)
 	slices.Sort(ids)
 	if !slices.Equal(got, ids) {
-		n.t.Errorf("the fleet had runs %v; the slots have %v", got, ids)
+		n.t.Errorf("runs of the fleet: got %v, want those of the slots, %v", got, ids)
 	}
 }

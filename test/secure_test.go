@@ -17,8 +17,9 @@ import (
 	"example.org/lockstep/lockstep/test/process"
 )
 
-// canaries are secrets that may only be in the agents' environment and in the broker: a right and a wrong password.
-const right, wrong = "canary-k4Zq81xW", "canary-b0Tt7-v2m"
+// rightPassword and wrongPassword are secrets of the broker's users. They may only be in the agents' environment and in
+// the broker. The texts are unique, so that a search of files and output finds them.
+const rightPassword, wrongPassword = "canary-k4Zq81xW", "canary-b0Tt7-v2m"
 
 const secretMatrix = `package matrix
 
@@ -52,7 +53,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		return []string{"LOCKSTEP_SERVER=tls://127.0.0.1:" + port, "LOCKSTEP_CA=" + filepath.Join(creds, "ca.crt"),
 			"LOCKSTEP_CREDS=" + filepath.Join(creds, name+".nk")}
 	}
-	secrets := []string{"RIGHT_PASSWORD=" + right, "WRONG_PASSWORD=" + wrong}
+	secrets := []string{"RIGHT_PASSWORD=" + rightPassword, "WRONG_PASSWORD=" + wrongPassword}
 	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port,
 		"LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
 		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"),
@@ -73,19 +74,21 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the agents did not come: %v\n%s", err, out)
+			t.Fatalf("timed out after 1 min waiting for agents a1 and a2: %v\n%s", err, out)
 		}
 		time.Sleep(200 * time.Millisecond) // between two checks of other processes
 	}
 
 	out, err := program(t, dir, as("client"), "ctl", "run", "--verbose", matrix)
 	if err == nil || !strings.Contains(out, "2 tasks: 1 valid, 0 invalid, 1 failed") {
-		t.Errorf("the run with one broker of a wrong password: %v\n%s", err, out)
+		t.Errorf("run with a wrong password for one of two brokers: got error %v, want 1 valid and 1 failed task:\n%s",
+			err, out)
 	}
 	for _, name := range []string{"agents/a1", "viewer"} {
 		if out, err := program(t, dir, as(name), "ctl", "run", "--runs", filepath.Join(dir, "stolen"),
 			matrix); err == nil || !strings.Contains(out, "do not allow this") {
-			t.Errorf("%s's credentials ran a matrix: %v\n%s", name, err, out)
+			t.Errorf("ctl run with the credentials of %s: got error %v, want \"do not allow this\":\n%s", name, err,
+				out)
 		}
 	}
 
@@ -108,7 +111,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		out, _ := program(t, dir, as(x.who), "ctl", strings.Fields(x.command)...)
 		if !strings.Contains(out, x.want) || strings.Contains(out, "do not allow this") ||
 			strings.Contains(out, "no controller") {
-			t.Errorf("%s: ctl %s: %s", x.who, x.command, out)
+			t.Errorf("ctl %s with the credentials of %s: got %q, want %q", x.command, x.who, out, x.want)
 		}
 	}
 
@@ -128,39 +131,39 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the agent that was removed is still there: %v\n%s", err, out)
+			t.Fatalf("timed out after 1 min waiting until the removed agent a2 is not listed: %v\n%s", err, out)
 		}
 		time.Sleep(200 * time.Millisecond) // between two checks of other processes
 	}
 	agents["a2"].ExitCode()
-	if said := agents["a2"].Output(); !strings.Contains(said, "no longer accepts the credentials of agent a2") {
-		t.Errorf("the agent that was removed says:\n%s", said)
+	if output := agents["a2"].Output(); !strings.Contains(output, "no longer accepts the credentials of agent a2") {
+		t.Errorf("output of the removed agent: got no message about rejected credentials:\n%s", output)
 	}
-	noSecrets(t, dir, 30, right, wrong)
+	noSecrets(t, dir, 30, rightPassword, wrongPassword)
 }
 
 // guardedBroker starts a NATS server under test that requires a password, and returns host:port.
 func guardedBroker(t *testing.T) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
-		NoSigs: true, NoLog: true, Username: "bench", Password: right})
+		NoSigs: true, NoLog: true, Username: "bench", Password: rightPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Start()
 	t.Cleanup(s.Shutdown)
 	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the NATS under test does not start")
+		t.Fatal("timed out after 1 min waiting for the NATS server under test")
 	}
 	return s.Addr().String()
 }
 
-// program runs a program without the test's own settings. Its output stays in the folder.
+// program runs a program without the test's own settings. Its output is a file in the folder.
 func program(t *testing.T, dir string, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	p := daemon(t, dir, env, name, args...)
 	if code := p.ExitCode(); code != 0 {
-		return p.Output(), fmt.Errorf("it exited with %d", code)
+		return p.Output(), fmt.Errorf("exit code %d", code)
 	}
 	return p.Output(), nil
 }
@@ -200,7 +203,7 @@ func noSecrets(t *testing.T, dir string, minFiles int, secrets ...string) {
 		files++
 		for _, secret := range secrets {
 			if bytes.Contains(text, []byte(secret)) {
-				t.Errorf("%s contains the secret %q", path, secret)
+				t.Errorf("%s: got the secret %q, want none", path, secret)
 			}
 		}
 		return nil
@@ -209,6 +212,6 @@ func noSecrets(t *testing.T, dir string, minFiles int, secrets ...string) {
 		t.Fatal(err)
 	}
 	if files < minFiles {
-		t.Errorf("%d files were searched, want at least %d", files, minFiles)
+		t.Errorf("searched files: got %d, want at least %d", files, minFiles)
 	}
 }

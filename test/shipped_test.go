@@ -118,8 +118,8 @@ func parallel(t *testing.T) {
 	}
 }
 
-// reduced returns the flags that set these fields, to reduce a short form to what proves that every broker and mode
-// works. With LOCKSTEP_LONG=1 there are none.
+// reduced returns the flags that set these fields, to reduce a short form to the minimum that tests every broker and
+// mode. With LOCKSTEP_LONG=1 there are none.
 func reduced(fields ...string) (args []string) {
 	for _, field := range fields {
 		if !long() {
@@ -129,17 +129,19 @@ func reduced(fields ...string) (args []string) {
 	return args
 }
 
-// drained gives a slow broker time to connect and to deliver everything. A drain ends with the last message.
-var drained = []string{`cell.connect="3m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
+// longDrain gives a slow broker time to connect and to deliver everything. A drain ends with the last message.
+var longDrain = []string{`cell.connect="3m"`, `cell.drain.idle="30s"`, `cell.drain.timeout="2m"`}
 
-// few makes each publisher send a hundred messages, in any time. A second at full rate would take long to drain.
-var few = slices.Clip(append([]string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`}, drained...))
+// fewMessages makes each publisher send a hundred messages, in any time. A second at full rate would take long to
+// drain.
+var fewMessages = slices.Clip(append([]string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`},
+	longDrain...))
 
 // Every broker has a row, and unsupported cells are n/a with a reason: in the three modes of the short form, or in
 // every mode with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
 	parallel(t)
-	args := append(labFlags(t, fullBrokers...), reduced(few...)...)
+	args := append(labFlags(t, fullBrokers...), reduced(fewMessages...)...)
 	if long() {
 		every, err := json.Marshal(modes)
 		if err != nil {
@@ -147,20 +149,20 @@ func TestMatrixFull(t *testing.T) {
 		}
 		args = append(args, "--set", "axes.mode="+string(every))
 	}
-	r := ran(t, "full.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
+	r := runShipped(t, "full.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	_, table, _ := strings.Cut(r.text, "Throughput")
 	for _, broker := range append([]string{"loopback"}, fullBrokers...) {
 		row := regexp.MustCompile(`(?m)^` + broker + ` +1 +1 +(.*)$`).FindString(table)
 		if row == "" {
-			t.Errorf("the table has no row for %s", broker)
+			t.Errorf("table row of %s: got none, want one:\n%s", broker, table)
 		}
 		if strings.Contains(row, "failed") || strings.Contains(row, "invalid") || strings.Contains(row, "not run") {
-			t.Errorf("%s", row)
+			t.Errorf("table row of %s: got %q, want values or n/a", broker, row)
 		}
 	}
 	for _, x := range r.plan.Excluded {
 		if x.Kind == "n/a" && x.Reason == "" {
-			t.Errorf("%s is n/a without a reason", plan.Cell{Coordinates: x.Coordinates}.Name())
+			t.Errorf("%s: got n/a without a reason, want a reason", plan.Cell{Coordinates: x.Coordinates}.Name())
 		}
 	}
 }
@@ -174,19 +176,19 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 // result of each system.
 func TestMatrixMqperf(t *testing.T) {
 	parallel(t)
-	fields := reduced(append(few, `axes.threads=[5]`)...)
-	r := ran(t, "mqperf-2017.cue", append(labFlags(t, mqperfBrokers...), fields...)...)
+	fields := reduced(append(fewMessages, `axes.threads=[5]`)...)
+	r := runShipped(t, "mqperf-2017.cue", append(labFlags(t, mqperfBrokers...), fields...)...)
 	columns := []string{"Nodes", "Threads", "Publish msg/s", "Consume msg/s", "End-to-end latency", "Publish latency",
 		"Leaders ±", "Publishers ±"} // those of the study, and the placement
 	for _, broker := range mqperfBrokers {
 		if !strings.Contains(r.text, "Replicated queues, broker="+broker+" ") {
-			t.Errorf("no table for %s", broker)
+			t.Errorf("table of %s: got none, want one", broker)
 		}
 	}
 	for _, table := range report.Build(r.plan, r.outcomes) {
 		if strings.HasPrefix(table.Title, "Replicated queues") &&
 			!slices.EqualFunc(table.Head, columns, strings.HasPrefix) { // a unit may follow
-			t.Errorf("%s has the columns %q, want %q", table.Title, table.Head, columns)
+			t.Errorf("%s: columns: got %q, want %q", table.Title, table.Head, columns)
 		}
 	}
 	for _, o := range r.outcomes {
@@ -198,17 +200,19 @@ func TestMatrixMqperf(t *testing.T) {
 			v := o.Values[value]
 			unplaced := kafka && value != "spread.leaders" // clients of Kafka connect to the leaders
 			if v.NA != "" && !unplaced || v.NA == "" && v.Number > 1 {
-				t.Errorf("%s: %s is %v (%q): the nodes are used unevenly", r.name(o), value, v.Number, v.NA)
+				t.Errorf("%s: %s: got %v (n/a %q), want at most 1 (even use of the nodes)", r.name(o), value, v.Number,
+					v.NA)
 			}
 		}
 	}
 	// More threads increase the throughput of a system whose publishers wait for confirms.
 	for _, broker := range []string{"rabbitmq-mirrored", "rabbitmq-quorum", "artemis-pair", "kafka-acks-all"} {
 		rate := func(threads string) float64 {
-			return r.metric(r.at("broker="+broker, "threads="+threads), "publish.rate")
+			return r.metric(r.outcomeAt("broker="+broker, "threads="+threads), "publish.rate")
 		}
 		if long() && rate("5") < 1.2*rate("1") {
-			t.Errorf("%s: %.0f messages per second by five threads, %.0f by one", broker, rate("5"), rate("1"))
+			t.Errorf("%s: publish rate of five threads: got %.0f, want at least 1.2 times that of one, %.0f", broker,
+				rate("5"), rate("1"))
 		}
 	}
 	for _, summary := range []string{"Throughput: highest", "Publish latency: lowest",
@@ -220,61 +224,66 @@ func TestMatrixMqperf(t *testing.T) {
 			standIn := slices.Contains([]string{"mongodb-w1", "mongodb-w2", "sqs", "eventstore"}, broker)
 			throughput := strings.HasPrefix(summary, "Throughput") // the short form has no interval for the latencies
 			if !found || row == "" || throughput && strings.Contains(row, "–") != standIn {
-				t.Errorf("%q has the row %q for %s", summary, row, broker)
+				t.Errorf("table %q, row of %s: got %q, want a row, with an interval (–) for stand-ins only", summary,
+					broker, row)
 			}
 		}
 	}
 }
 
-// The study of bindings runs on one node, and on three behind one address.
+// The study of bindings runs on one node, and on three with one common address.
 func TestMatrixBindings(t *testing.T) {
 	parallel(t)
 	args := append(labFlags(t, "one", "three"), processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
 	// A cluster needs long for a thousand bindings.
-	args = append(args, reduced(append(drained, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
-	r := ran(t, "bindings.cue", args...)
+	args = append(args, reduced(append(longDrain, `axes.bindings=[10]`, `cell.topology.churn.hold="10s"`)...)...)
+	r := runShipped(t, "bindings.cue", args...)
 	for _, o := range r.outcomes {
 		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
 			switch v := o.Values[value]; {
-			case v.NA != "" && value != "broker.cpu.mean" && !long(): // it responded after more than 3 s
+			case v.NA != "" && value != "broker.cpu.mean" && !long(): // the broker responded after more than 3 s
 			case v.NA != "" || v.Number <= 0:
-				t.Errorf("%s: %s is %+v", r.name(o), value, v)
+				t.Errorf("%s: %s: got %+v, want a number above zero", r.name(o), value, v)
 			}
 		}
 		if !strings.Contains(r.name(o), "churn=0") && o.Values["binding.first.p50"].Number <= 0 {
-			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
+			t.Errorf("%s: binding.first.p50: got %+v, want a number above zero", r.name(o),
+				o.Values["binding.first.p50"])
 		}
 	}
 	if long() {
-		r.bindingsCost()
-		for _, o := range r.outcomes { // other tests have queues in the cluster otherwise, which the server counts
+		r.checkBindingCosts()
+		// only in make test-long: otherwise the queues of parallel tests are counted, too
+		for _, o := range r.outcomes {
 			if v := o.Values["spread.leaders"]; strings.Contains(r.name(o), "broker=three") && (v.NA != "" || v.Number > 1) {
-				t.Errorf("%s: the leaders of queues differ by %v (%q) between nodes", r.name(o), v.Number, v.NA)
+				t.Errorf("%s: spread.leaders: got %v (n/a %q), want at most 1", r.name(o), v.Number, v.NA)
 			}
 		}
 	}
 	head := report.Build(r.plan, r.outcomes)[0].Head
 	if want := []string{"Consumers", "Bindings/Queue", "Memory", "Metadata memory", "Erlang processes", "CPU", "Consume msg/s",
 		"Declaration", "To first delivery"}; !slices.Equal(head, want) {
-		t.Errorf("the table has the columns %q, want those of the study: %q", head, want)
+		t.Errorf("columns: got %q, want those of the study, %q", head, want)
 	}
 }
 
-// bindingsCost checks the study's finding: the number of bindings of a queue does not change the number of Erlang
+// checkBindingCosts checks the study's finding: the number of bindings of a queue does not change the number of Erlang
 // processes. Bindings are metadata.
-func (r record) bindingsCost() {
+func (r record) checkBindingCosts() {
 	for _, broker := range []string{"one", "three"} {
 		of := func(bindings, value string) float64 {
-			return r.metric(r.at("broker="+broker, "bindings="+bindings, "churn=0"), value)
+			return r.metric(r.outcomeAt("broker="+broker, "bindings="+bindings, "churn=0"), value)
 		}
 		one, hundred := of("1", "broker.erlang_processes.p50"), of("100", "broker.erlang_processes.p50")
 		if hundred < 0.97*one || hundred > 1.03*one {
-			r.t.Errorf("%s: %v Erlang processes with one binding per queue, %v with a hundred", broker, one, hundred)
+			r.t.Errorf("%s: Erlang processes with 100 bindings per queue: got %v, want %v ± 3 %% as with one", broker,
+				hundred, one)
 		}
 		one, hundred = of("1", "broker.memory.metadata.p50"), of("100", "broker.memory.metadata.p50")
 		if hundred <= one {
-			r.t.Errorf("%s: %v bytes of metadata with one binding per queue, %v with a hundred", broker, one, hundred)
+			r.t.Errorf("%s: bytes of metadata with 100 bindings per queue: got %v, want more than with one, %v", broker,
+				hundred, one)
 		}
 	}
 }
@@ -283,16 +292,16 @@ func (r record) bindingsCost() {
 // and needs an idle machine.
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
-	r := ran(t, "capacity.cue", append(labFlags(t, brokers...),
+	r := runShipped(t, "capacity.cue", append(labFlags(t, brokers...),
 		processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	for _, o := range r.outcomes {
 		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 ||
 			o.Values["capacity"].Number != o.Search.Capacity {
-			t.Fatalf("%s: the search found %+v", r.name(o), o.Search)
+			t.Fatalf("%s: search: got %+v, want a capacity above zero that is sure", r.name(o), o.Search)
 		}
 	}
 	for _, broker := range brokers {
-		r.charted(r.at("broker="+broker), broker)
+		r.checkChart(r.outcomeAt("broker="+broker), broker)
 	}
 }
 
@@ -300,9 +309,9 @@ func TestStudyCapacity(t *testing.T) {
 func TestMatrixVersions(t *testing.T) {
 	args := labFlags(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1", "rabbitmq-newest-1")
 	t.Parallel()
-	r := ran(t, "versions.cue", append(args, reduced(drained...)...)...)
+	r := runShipped(t, "versions.cue", append(args, reduced(longDrain...)...)...)
 	if !strings.Contains(r.text, "release=old") || !strings.Contains(r.text, "release=new") {
-		t.Errorf("the table does not set the releases side by side:\n%s", r.text)
+		t.Errorf("table: got not both release=old and release=new:\n%s", r.text)
 	}
 	reported := map[string]string{}
 	for _, o := range r.outcomes {
@@ -311,13 +320,14 @@ func TestMatrixVersions(t *testing.T) {
 	}
 	for release, version := range map[string]string{"old": "3.10.", "new": "4.0."} {
 		if got := reported["rabbitmq "+release]; !strings.HasPrefix(got, version) {
-			t.Errorf("the %s release of RabbitMQ reports version %q, want %s*", release, got, version)
+			t.Errorf("version of the %s release of RabbitMQ: got %q, want %s*", release, got, version)
 		}
 	}
 	if newest := reported["rabbitmq newest"]; newest == "" || newest == reported["rabbitmq new"] {
-		t.Errorf("the newest release of RabbitMQ reports version %q", newest)
+		t.Errorf("version of the newest release of RabbitMQ: got %q, want another one than %q", newest,
+			reported["rabbitmq new"])
 	}
 	if v := reported["kafka old"]; v != "" && v == reported["kafka new"] { // an empty version: Kafka did not report it
-		t.Errorf("both releases of Kafka report version %s", v)
+		t.Errorf("versions of both releases of Kafka: got %s twice, want different versions", v)
 	}
 }

@@ -17,48 +17,48 @@ import (
 // both live and after a replay. The token is in no file.
 func TestSinkWritesTheRecord(t *testing.T) {
 	parallel(t)
-	db := influxOf(t)
-	r := sunk(t, db.env(), "")
-	d := r.account()
+	db := sharedInflux(t)
+	r := runWithSink(t, db.env(), "")
+	d := r.checkDelivery()
 	if last := r.delivered[len(r.delivered)-1]; last.Written != last.Points || last.Left != 0 {
-		t.Errorf("delivered %+v, want all, in time or by the replay at the end", r.delivered)
+		t.Errorf("deliveries: got %+v, want all points written, at once or by the replay at the end", r.delivered)
 	}
-	r.hides(db.token)
+	r.checkHidden(db.token)
 
 	run := r.plan.ID
-	sent := db.ask(db.of(run, "lockstep_total", "sent")+
+	sent := db.query(db.fieldQuery(run, "lockstep_total", "sent")+
 		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
-	byAgent := db.ask(db.of(run, "lockstep_window", "sent")+
+	byAgent := db.query(db.fieldQuery(run, "lockstep_window", "sent")+
 		` |> filter(fn: (r) => r.phase == "measure" and r.role == "publisher") |> group(columns: ["cell"]) |> sum()`,
 		"cell")
-	received := db.ask(db.of(run, "lockstep_window", "received")+
+	received := db.query(db.fieldQuery(run, "lockstep_window", "received")+
 		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
-	rates := db.ask(db.of(run, "lockstep_total", "publish.rate")+
+	rates := db.query(db.fieldQuery(run, "lockstep_total", "publish.rate")+
 		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
-	outcome := db.ask(db.of(run, "lockstep_outcome", "publish.p99")+` |> filter(fn: (r) => r.verdict == "valid")`,
-		"cell")
-	threads := db.ask(db.of(run, "lockstep_outcome", "consume.rate"), "axis_threads")
-	documented := db.ask(documentedQuery(t, db.bucket, run), "cell")
+	outcome := db.query(db.fieldQuery(run, "lockstep_outcome",
+		"publish.p99")+` |> filter(fn: (r) => r.verdict == "valid")`, "cell")
+	threads := db.query(db.fieldQuery(run, "lockstep_outcome", "consume.rate"), "axis_threads")
+	documented := db.query(documentedQuery(t, db.bucket, run), "cell")
 	seconds := measuredFor.Seconds()
 	for _, o := range r.outcomes {
 		for what, c := range map[string]struct{ got, want float64 }{
-			"sent, of all":         {sent[o.Cell] / seconds, r.metric(o, "publish.rate")},
-			"sent, by agent":       {byAgent[o.Cell] / seconds, r.metric(o, "publish.rate")},
-			"rate of sending":      {rates[o.Cell], r.metric(o, "publish.rate")},
-			"received":             {received[o.Cell] / seconds, r.metric(o, "consume.rate")},
-			"publish.p99":          {outcome[o.Cell], r.metric(o, "publish.p99")},
-			"the documented query": {documented[o.Cell], r.metric(o, "publish.rate")},
-			"consume.rate by axis": {threads[fmt.Sprint(o.Index+1)], r.metric(o, "consume.rate")},
+			"sent, total":           {sent[o.Cell] / seconds, r.metric(o, "publish.rate")},
+			"sent, sum over agents": {byAgent[o.Cell] / seconds, r.metric(o, "publish.rate")},
+			"mean of publish.rate":  {rates[o.Cell], r.metric(o, "publish.rate")},
+			"received":              {received[o.Cell] / seconds, r.metric(o, "consume.rate")},
+			"publish.p99":           {outcome[o.Cell], r.metric(o, "publish.p99")},
+			"query in SCHEMA.md":    {documented[o.Cell], r.metric(o, "publish.rate")},
+			"consume.rate by axis":  {threads[fmt.Sprint(o.Index+1)], r.metric(o, "consume.rate")},
 		} {
 			if math.Abs(c.got-c.want) > 1e-9*c.want {
-				t.Errorf("%s, %s: InfluxDB says %v, the record %v", r.name(o), what, c.got, c.want)
+				t.Errorf("%s, %s in InfluxDB: got %v, want %v as in the record", r.name(o), what, c.got, c.want)
 			}
 		}
 	}
-	kinds := db.ask(db.of(run, "lockstep_event", "text")+` |> group(columns: ["kind"]) |> count()`, "kind")
+	kinds := db.query(db.fieldQuery(run, "lockstep_event", "text")+` |> group(columns: ["kind"]) |> count()`, "kind")
 	for kind, n := range map[string]float64{"run-start": 1, "run-stop": 1, "task-start": 2, "task-stop": 2} {
 		if kinds[kind] != n {
-			t.Errorf("%v events %s, want %v", kinds[kind], kind, n)
+			t.Errorf("events of kind %s: got %v, want %v", kind, kinds[kind], n)
 		}
 	}
 
@@ -66,22 +66,22 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 2,
 		"lockstep_outcome publish.rate": 2} {
 		if before[place] < max(n, 1) {
-			t.Errorf("%v points of %s, want %v at least", before[place], place, n)
+			t.Errorf("points of %s: got %v, want at least %v", place, before[place], max(n, 1))
 		}
 	}
-	measured := db.ask(db.of(run, "lockstep_total", "sent")+
+	measured := db.query(db.fieldQuery(run, "lockstep_total", "sent")+
 		` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group(columns: ["cell"]) |> count()`,
 		"cell")
 	for cell, n := range measured {
 		if n != seconds {
-			t.Errorf("%s has %v seconds, want %v: each once", cell, n, seconds)
+			t.Errorf("seconds of %s in InfluxDB: got %v, want %v", cell, n, seconds)
 		}
 	}
 	if again := db.replay(r.dir); again.Left != 0 || again.Written < d.Written-1 {
-		t.Errorf("made of the record again: %+v; live were %d", again, d.Written)
+		t.Errorf("replay of the record: got %+v, want no points left and at least %d written", again, d.Written-1)
 	}
 	if after := db.points(run); !maps.Equal(before, after) {
-		t.Errorf("made of the record again, other points are there: %v, before %v", after, before)
+		t.Errorf("points after the replay: got %v, want %v as before", after, before)
 	}
 }
 
@@ -95,7 +95,7 @@ func documentedQuery(t *testing.T, bucket, run string) string {
 	_, query, found := strings.Cut(string(text), "```\nfrom(")
 	query, _, ended := strings.Cut(query, "```")
 	if !found || !ended {
-		t.Fatal("SCHEMA.md has no query")
+		t.Fatal("SCHEMA.md: got no code block with a query, want one")
 	}
 	return strings.NewReplacer(`"lockstep")`, fmt.Sprintf("%q)", bucket), `"RUN"`, fmt.Sprintf("%q", run), "10.0",
 		fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
@@ -108,7 +108,7 @@ var oneCell = []string{"--set", "axes.threads=[1]"}
 // it.
 func TestSinkRefused(t *testing.T) {
 	parallel(t)
-	db := influxOf(t)
+	db := sharedInflux(t)
 	for name, c := range map[string]struct {
 		change func(*influx)
 		why    string
@@ -120,12 +120,13 @@ func TestSinkRefused(t *testing.T) {
 			wrong := db
 			c.change(&wrong)
 			wrong.t = t
-			r := sunk(t, wrong.env(), "", oneCell...)
-			d := r.account()
+			r := runWithSink(t, wrong.env(), "", oneCell...)
+			d := r.checkDelivery()
 			if d.Written != 0 || d.Why[c.why] != d.Dropped || d.LastError == "" || !strings.Contains(r.text, c.why) {
-				t.Errorf("delivered %+v, want all dropped as %q, and the summary to say so", d, c.why)
+				t.Errorf("delivery: got %+v, want all points dropped with reason %q, also in the output of ctl", d,
+					c.why)
 			}
-			r.hides(wrong.token)
+			r.checkHidden(wrong.token)
 		})
 	}
 }
@@ -135,42 +136,42 @@ func TestSinkRefused(t *testing.T) {
 func TestSinkInfluxKilled(t *testing.T) {
 	parallel(t)
 	db := ownInflux(t)
-	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token},
+	ctl, dir := startWithSink(t, []string{"INFLUX_TOKEN=" + db.token},
 		fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="30s"`)...)
 	run := ""
-	process.Eventually(t, "the run begins", func() bool {
+	process.Eventually(t, "the run directory", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	process.Eventually(t, "its first seconds are in InfluxDB",
+	process.Eventually(t, "the first seconds of the run in InfluxDB",
 		func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
-	process.Eventually(t, "ctl finds InfluxDB gone",
+	process.Eventually(t, "a failed write to InfluxDB in the output of ctl",
 		func() bool { return strings.Contains(ctl.Output(), "cannot write points to InfluxDB") })
 	labtest.Control(t, "start", db.process)
-	r := ended(t, ctl, dir)
-	if d := r.account(); d.LastError == "" || d.Retries+d.Dropped == 0 {
-		t.Errorf("delivered %+v: InfluxDB was away and nobody noticed", d)
+	r := awaitSinkRun(t, ctl, dir)
+	if d := r.checkDelivery(); d.LastError == "" || d.Retries+d.Dropped == 0 {
+		t.Errorf("delivery after the kill of InfluxDB: got %+v, want an error, and retries or dropped points", d)
 	}
-	r.hides(db.token)
+	r.checkHidden(db.token)
 	db.replay(dir)
 	db.secondsOnce(run, 30)
 	before := db.points(run)
 	db.replay(dir)
 	if after := db.points(run); !maps.Equal(before, after) {
-		t.Errorf("after a second replay other points are there: %v, before %v", after, before)
+		t.Errorf("points after a second replay: got %v, want %v as before", after, before)
 	}
 }
 
 // secondsOnce checks that InfluxDB has every second of the measurement of a run of one cell.
 func (i influx) secondsOnce(run string, want float64) {
 	i.t.Helper()
-	got := i.ask(i.of(run, "lockstep_total", "sent") +
+	got := i.query(i.fieldQuery(run, "lockstep_total", "sent") +
 		` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
 	if got != want {
-		i.t.Errorf("%v seconds are there, want %v: each once", got, want)
+		i.t.Errorf("seconds of the measurement in InfluxDB: got %v, want %v", got, want)
 	}
 }
 
@@ -180,59 +181,62 @@ func (i influx) secondsOnce(run string, want float64) {
 func TestSinkGone(t *testing.T) {
 	parallel(t)
 	db := ownInflux(t)
-	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="30s"`)...)
+	ctl, dir := startWithSink(t, db.env(), "", append(oneCell, "--set", `cell.measure="30s"`)...)
 	run := ""
-	process.Eventually(t, "the run begins", func() bool {
+	process.Eventually(t, "the run directory", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	process.Eventually(t, "its first seconds are in InfluxDB",
+	process.Eventually(t, "the first seconds of the run in InfluxDB",
 		func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
-	r := ended(t, ctl, dir)
-	d := r.account()
+	r := awaitSinkRun(t, ctl, dir)
+	d := r.checkDelivery()
 	if d.Dropped == 0 || d.Written == 0 {
-		t.Errorf("delivered %+v, want the first points written and the last dropped", d)
+		t.Errorf("delivery: got %+v, want some points written and some dropped", d)
 	}
-	r.asksForReplay(run)
-	r.hides(db.token)
+	r.checkReplayRequested(run)
+	r.checkHidden(db.token)
 
 	labtest.Control(t, "start", db.process)
 	db.replay(dir)
 	first := db.points(run)
 	db.secondsOnce(run, 30)
 	o := r.outcomes[0]
-	sent := db.ask(db.of(run, "lockstep_total", "sent") +
+	sent := db.query(db.fieldQuery(run, "lockstep_total", "sent") +
 		` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
-	rate := db.ask(db.of(run, "lockstep_outcome", "publish.rate") + ` |> group()`)[""]
+	rate := db.query(db.fieldQuery(run, "lockstep_outcome", "publish.rate") + ` |> group()`)[""]
 	if want := r.metric(o, "publish.rate"); math.Abs(sent/30-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
-		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/30, rate, want)
+		t.Errorf("publish.rate in InfluxDB: got %v (total) and %v (outcome), want %v as in the record", sent/30, rate,
+			want)
 	}
-	if stops := db.ask(db.of(run, "lockstep_event", "text") +
+	if stops := db.query(db.fieldQuery(run, "lockstep_event", "text") +
 		` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {
-		t.Errorf("the run ended %v times", stops)
+		t.Errorf("run-stop events: got %v, want 1", stops)
 	}
 	db.replay(dir)
 	if again := db.points(run); !maps.Equal(first, again) {
-		t.Errorf("written once more, other points are there: %v, before %v", again, first)
+		t.Errorf("points after a second replay: got %v, want %v as before", again, first)
 	}
 }
 
-// TestSinkHanging proves that an InfluxDB that accepts connections and never answers does not fail a run, and that
+// TestSinkHanging proves that an InfluxDB that accepts connections and never responds does not fail a run, and that
 // every point is counted. TestInfluxNeverSlowsARun and TestReplayAtTheEnd cover the wait at the end of the run.
 func TestSinkHanging(t *testing.T) {
 	parallel(t)
-	free := sunk(t, nil, "", append(oneCell, "--no-influx")...)
-	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
-		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)
+	disabled := runWithSink(t, nil, "", append(oneCell, "--no-influx")...)
+	if len(disabled.delivered) != 0 || strings.Contains(disabled.text, "InfluxDB") {
+		t.Errorf("with --no-influx: got deliveries %+v or InfluxDB in the output, want neither:\n%s",
+			disabled.delivered, disabled.text)
 	}
-	r := sunk(t, []string{"SINK_TOKEN=h1dden-t0ken"},
-		fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
-	d := r.account()
+	r := runWithSink(t, []string{"SINK_TOKEN=h1dden-t0ken"},
+		fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`,
+			startSilentServer(t)), oneCell...)
+	d := r.checkDelivery()
 	if d.Written != 0 || d.Dropped != d.Points || !strings.Contains(d.LastError, "no response") {
-		t.Errorf("delivered %+v, want all dropped for want of an answer", d)
+		t.Errorf("delivery: got %+v, want all points dropped with the error \"no response\"", d)
 	}
-	r.asksForReplay(r.plan.ID)
-	r.hides("h1dden-t0ken")
+	r.checkReplayRequested(r.plan.ID)
+	r.checkHidden("h1dden-t0ken")
 }

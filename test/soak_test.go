@@ -30,7 +30,7 @@ import (
 // sampled over band runs.
 type soak struct{ runs, tasks, settle, band int }
 
-func soaks() soak {
+func soakSize() soak {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		return soak{runs: 20, tasks: 100, settle: 2, band: 2}
 	}
@@ -44,8 +44,8 @@ func (s soak) record() int64 { return int64(s.tasks) * 60 << 10 }
 // block is the size of a JetStream file in bytes. A file is deleted when none of its messages is needed.
 const block = 8 << 20
 
-// held is the current resource use of a fleet in one process.
-type held struct {
+// resources is the current resource use of a fleet in one process.
+type resources struct {
 	rss, heap, goroutines, files, connections, messages int
 	stored                                              int64 // bytes on the control plane's disk
 }
@@ -54,19 +54,19 @@ type held struct {
 // the first runs, memory, goroutines, files, connections to the broker and stored data do not grow. With
 // LOCKSTEP_LONG=1 there are two thousand tasks.
 func TestSoakKeepsItsSize(t *testing.T) {
-	n := soaks()
+	n := soakSize()
 	tasks, settled, band := n.runs*n.tasks, n.settle*n.tasks, n.band*n.tasks
 	dir := t.TempDir()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
 		StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true,
-		MaxClosedClients: 100}) // the default remembers ten thousand closed clients
+		MaxClosedClients: 100}) // the server stores ten thousand closed clients by default
 	if err != nil {
 		t.Fatal(err)
 	}
 	broker.Start()
 	defer broker.Shutdown()
 	if !broker.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the broker does not start")
+		t.Fatal("timed out after 10 s waiting for the broker")
 	}
 	streams := filepath.Join(dir, "streams")
 	control, err := wire.Embedded(t.Context(), wire.ServerConfig{Dir: streams})
@@ -110,7 +110,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 			}
 		})
 	}
-	look := func() held {
+	measure := func() resources {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -118,7 +118,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		h := held{rss: process.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(),
+		h := resources{rss: process.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(),
 			files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
 		stored, err := wiretest.Stored(ctx, js)
 		if err != nil {
@@ -129,7 +129,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		}
 		return h
 	}
-	var early, late []held
+	var early, late []resources
 	done, failed := 0, 0
 	watch := func(p controller.Progress) {
 		switch p.Kind {
@@ -138,7 +138,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 			if !isEarly && !isLate && done%max(1, tasks/20) != 0 {
 				return
 			}
-			now := look()
+			now := measure()
 			if done%max(1, tasks/20) == 0 {
 				t.Logf("after %4d tasks: %v", done, now)
 			}
@@ -167,12 +167,13 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		}
 		end, err := controller.Record(ctx, client, run.ID, filepath.Join(dir, "runs"), watch, nil)
 		if err != nil || end.Reason != wire.EndDone || done != (i+1)*n.tasks || failed > tasks/10 {
-			t.Fatalf("%d of %d tasks done, %d failed; run %d ended %+v, %v", done, tasks, failed, i+1, end, err)
+			t.Fatalf("run %d: got end %+v, %v, %d tasks, %d failed, want done, %d tasks, at most %d failed", i+1,
+				end, err, done, failed, (i+1)*n.tasks, tasks/10)
 		}
 	}
-	first, last := typical(early), typical(late)
+	first, last := medians(early), medians(late)
 	t.Logf("after %d to %d tasks: %v", settled, settled+band, first)
-	t.Logf("the last %d tasks:      %v", band, last)
+	t.Logf("last %d tasks: %v", band, last)
 	for _, x := range []struct {
 		what        string
 		first, last int
@@ -186,15 +187,16 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		{"bytes on the control plane's disk", int(first.stored), int(last.stored), block},
 	} {
 		if x.last > x.first+x.first/10+x.growth {
-			t.Errorf("%s grew from %d after %d tasks to %d", x.what, x.first, settled, x.last)
+			t.Errorf("%s at the end: got %d, want at most %d (%d after %d tasks)", x.what, x.last,
+				x.first+x.first/10+x.growth, x.first, settled)
 		}
 	}
 }
 
-// typical returns the median of each sampled value, because single samples depend on the phase of a task. Of stored
+// medians returns the median of each sampled value, because single samples depend on the phase of a task. Of stored
 // messages and bytes it returns the maximum, because they vary with deletions.
-func typical(all []held) held {
-	sorted := func(metric func(held) int) []int {
+func medians(all []resources) resources {
+	sorted := func(metric func(resources) int) []int {
 		values := make([]int, len(all))
 		for i, h := range all {
 			values[i] = metric(h)
@@ -202,17 +204,18 @@ func typical(all []held) held {
 		slices.Sort(values)
 		return values
 	}
-	median := func(metric func(held) int) int { return sorted(metric)[len(all)/2] }
-	maximum := func(metric func(held) int) int { return sorted(metric)[len(all)-1] }
-	return held{rss: median(func(h held) int { return h.rss }), heap: median(func(h held) int { return h.heap }),
-		goroutines:  median(func(h held) int { return h.goroutines }),
-		files:       median(func(h held) int { return h.files }),
-		connections: median(func(h held) int { return h.connections }),
-		messages:    maximum(func(h held) int { return h.messages }),
-		stored:      int64(maximum(func(h held) int { return int(h.stored) }))}
+	median := func(metric func(resources) int) int { return sorted(metric)[len(all)/2] }
+	maximum := func(metric func(resources) int) int { return sorted(metric)[len(all)-1] }
+	return resources{rss: median(func(h resources) int { return h.rss }),
+		heap:        median(func(h resources) int { return h.heap }),
+		goroutines:  median(func(h resources) int { return h.goroutines }),
+		files:       median(func(h resources) int { return h.files }),
+		connections: median(func(h resources) int { return h.connections }),
+		messages:    maximum(func(h resources) int { return h.messages }),
+		stored:      int64(maximum(func(h resources) int { return int(h.stored) }))}
 }
 
-func (h held) String() string {
+func (h resources) String() string {
 	return fmt.Sprintf("%3d MiB resident, %3d MiB heap, %3d goroutines, %2d files, %d connections to the broker, %d messages and %d KiB on the control plane",
 		h.rss>>20, h.heap>>20, h.goroutines, h.files, h.connections, h.messages, h.stored>>10)
 }

@@ -11,21 +11,21 @@ import (
 	"testing"
 )
 
-// exposed is the maximum exposure level of each unit by systemd-analyze, from 0 (safe) to 10 (unsafe).
-var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8,
+// maxExposure is the maximum exposure level of each unit by systemd-analyze, from 0 (safe) to 10 (unsafe).
+var maxExposure = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8,
 	"lockstep-observer.service": 2.4}
 
 // TestUnits checks the shipped units with systemd: no unknown or invalid lines, and a low exposure level.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("no systemd-analyze here")
+		t.Skip("needs systemd-analyze")
 	}
-	for name, maximum := range exposed {
+	for name, maximum := range maxExposure {
 		t.Run(name, func(t *testing.T) {
-			unit := installed(t, name)
-			verify(t, unit)
+			unit := copyUnit(t, name)
+			checkUnit(t, unit)
 			if got := exposure(t, unit); got > maximum {
-				t.Errorf("exposure is %.1f: want at most %.1f", got, maximum)
+				t.Errorf("exposure: got %.1f, want at most %.1f", got, maximum)
 			}
 		})
 	}
@@ -34,9 +34,9 @@ func TestUnits(t *testing.T) {
 // TestUnitsWithDropIns checks that the drop-ins fit their units.
 func TestUnitsWithDropIns(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("no systemd-analyze here")
+		t.Skip("needs systemd-analyze")
 	}
-	unit := installed(t, "lockstep-agent.service")
+	unit := copyUnit(t, "lockstep-agent.service")
 	text, err := os.ReadFile("../deploy/systemd/drop-ins/faults.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -51,11 +51,11 @@ func TestUnitsWithDropIns(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	verify(t, unit)
+	checkUnit(t, unit)
 }
 
-// installed copies a unit and replaces the paths of its programs: systemd requires that they exist.
-func installed(t *testing.T, name string) string {
+// copyUnit copies a unit and replaces the paths of its programs: systemd requires that they exist.
+func copyUnit(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
 	if err != nil {
@@ -72,7 +72,7 @@ func installed(t *testing.T, name string) string {
 	return unit
 }
 
-func verify(t *testing.T, unit string) {
+func checkUnit(t *testing.T, unit string) {
 	t.Helper()
 	c := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
 	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
@@ -99,7 +99,7 @@ func exposure(t *testing.T, unit string) float64 {
 
 // TestUnitsRunAsTheirUser checks the settings that packages and playbooks depend on.
 func TestUnitsRunAsTheirUser(t *testing.T) {
-	for name := range exposed {
+	for name := range maxExposure {
 		text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestUnitsRunAsTheirUser(t *testing.T) {
 			"KillMode=mixed\n", "NoNewPrivileges=yes\n", "EnvironmentFile=", "Type=notify\n", "WatchdogSec=",
 			"MemoryMax=", "GOMEMLIMIT="} {
 			if !strings.Contains(string(text), want) {
-				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
+				t.Errorf("%s: got no line %q, want one", name, strings.TrimSpace(want))
 			}
 		}
 	}

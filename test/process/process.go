@@ -261,7 +261,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience()); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %v: not %s", patience(), what)
+			t.Fatalf("timed out after %v waiting for %s", patience(), what)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func Ports(t testing.TB, n int) (ports []int) {
 // Listening waits until a port of 127.0.0.1 accepts connections.
 func Listening(t testing.TB, port int) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("anybody listening on port %d", port), func() bool {
+	Eventually(t, fmt.Sprintf("a server on port %d", port), func() bool {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), time.Second)
 		if err == nil {
 			conn.Close()

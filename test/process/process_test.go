@@ -71,7 +71,7 @@ func TestKilledWithTheTest(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		l := &listener{TB: t, failed: failed}
 		p := Start(l, shell(t.TempDir(), "echo still here; exec sleep 600"))
-		Eventually(t, "output", func() bool { return p.Output() != "" })
+		Eventually(t, "output of the program", func() bool { return p.Output() != "" })
 		if p.RSS() <= 0 {
 			t.Error("it uses no memory")
 		}
@@ -88,7 +88,7 @@ func TestKilledWithTheTest(t *testing.T) {
 func TestRaceFailsTheTest(t *testing.T) {
 	l := &listener{TB: t}
 	p := Start(l, shell(t.TempDir(), "echo WARNING: DATA RACE; exec sleep 600"))
-	Eventually(t, "output", func() bool { return p.Output() != "" })
+	Eventually(t, "output of the program", func() bool { return p.Output() != "" })
 	if said := l.end(); !l.failed || !strings.Contains(said, "has a data race") {
 		t.Errorf("failed: %v, and told: %q", l.failed, said)
 	}
