@@ -85,7 +85,7 @@ func TestFlaggedRunsAreNoPointsOfTheLevel(t *testing.T) {
 			}
 		}
 		if alarms != want {
-			t.Errorf("two slow runs with flag %q: %d alarms, want %d", flag, alarms, want)
+			t.Errorf("two slow runs with flag %q: got %d alarms, want %d", flag, alarms, want)
 		}
 	}
 }
@@ -111,8 +111,8 @@ func TestBaselineRestartsTheSpread(t *testing.T) {
 	s := Of(root)
 	refresh(t, s)
 	spread := func(like int) (int, float64) {
-		compared := []compare.Recorded{{Run: all[like]}, {Run: plan.Run{ID: "next", Started: firstStart.AddDate(0, 0,
-			12)}}}
+		next := plan.Run{ID: "next", Started: firstStart.AddDate(0, 0, 12)}
+		compared := []compare.Recorded{{Run: all[like]}, {Run: next}}
 		of, err := s.SpreadsOf(compared, []string{"publish.rate"})
 		if err != nil {
 			t.Fatal(err)

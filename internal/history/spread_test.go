@@ -66,9 +66,8 @@ func TestSpreadOfComparableRuns(t *testing.T) {
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
 		t.Errorf("spread of zeros: got %+v, want 8 runs without a relative deviation", lost)
 	}
-	if all, err = s.spreads(cell, []string{"publish.rate"}, "elsewhere", nil, firstStart.AddDate(1, 0,
-		0)); err != nil ||
-		all["publish.rate"].Runs != 0 {
+	all, err = s.spreads(cell, []string{"publish.rate"}, "elsewhere", nil, firstStart.AddDate(1, 0, 0))
+	if err != nil || all["publish.rate"].Runs != 0 {
 		t.Errorf("unknown base: got %+v, error %v, want no runs", all, err)
 	}
 	if all, err = s.spreads("none", []string{"publish.rate"}, "run-0000", nil, firstStart); err != nil ||
