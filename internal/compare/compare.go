@@ -47,7 +47,9 @@ const (
 )
 
 // Usual returns the values that are compared by default. Values without any number are left out of the result.
-func Usual() []string { return []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99"} }
+func Usual() []string {
+	return []string{"publish.rate", "consume.rate", "publish.p99", "publish.intended.p99", "e2e.p99"}
+}
 
 // Comparison is the result of Compare. Side 0 is the base, with which every other side is compared.
 type Comparison struct {

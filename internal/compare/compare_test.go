@@ -18,6 +18,20 @@ func mustCompare(t *testing.T, o Options, runs ...Recorded) Comparison {
 	return c
 }
 
+// A stall late in the measurement is only in the latency from the intended send time, and is found by default.
+func TestALateStallIsFound(t *testing.T) {
+	run := newWorld(1, 8, 0.01).run("a", cells(1), nil)
+	for i, o := range run.Outcomes {
+		o.Values["publish.intended.p99"] = o.Values["publish.p99"]
+		if run.Run.Cells[o.Index].Broker.Name == "rabbit" {
+			o.Values["publish.intended.p99"] = plan.Value{Number: 2.97 + float64(i)/1000}
+		}
+	}
+	if n := mustCompare(t, Options{By: "broker"}, run).Found(); n[Worse] != 1 {
+		t.Errorf("found %v, want one value that is worse", n)
+	}
+}
+
 func half(c plan.Cell, _ string) float64 {
 	return map[string]float64{"nats": 1, "rabbit": 0.5}[c.Broker.Name]
 }

@@ -9,20 +9,31 @@ import (
 
 // TestShortages proves that the announcement before a run agrees with the result of Compare after it.
 func TestShortages(t *testing.T) {
-	for repeat := 1; repeat <= 9; repeat++ {
+	for n := range 18 {
+		repeat, tests := 1+n/2, 20
 		w := newWorld(1, repeat, 0.01)
 		run := w.run("a", cells(10), half)
+		if n%2 == 1 { // with a rate, the latency from the intended send time is compared, too
+			tests = 30
+			for i := range run.Run.Cells {
+				run.Run.Cells[i].Workload.Publishers.Rate = 1000
+			}
+			for _, o := range run.Outcomes {
+				o.Values["publish.intended.p99"] = o.Values["publish.p99"]
+			}
+		}
 		run.Run.Tables = []plan.Table{{Rows: []string{"window"}, Columns: []string{"broker"}},
 			{Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"broker", "window"}}}
 		for i := range run.Run.Cells { // the runs of world only have publish.rate and publish.p99
 			run.Run.Cells[i].Workload.Consumers.Nodes = 0
 		}
 		got := Shortages(run.Run)
-		if want := []Shortage{{"broker", 20, repeat, 6}}; repeat < 6 != slices.Equal(got, want) || repeat >= 6 &&
-			got != nil {
-			t.Errorf("%d repetitions: %+v", repeat, got)
+		needed := map[int]int{20: 6, 30: 7}[tests]
+		if want := []Shortage{{"broker", tests, repeat, needed}}; repeat < needed != slices.Equal(got, want) ||
+			repeat >= needed && got != nil {
+			t.Errorf("%d tests, %d repetitions: %+v", tests, repeat, got)
 		}
-		if n := mustCompare(t, Options{By: "broker"}, run).Found(); (n[Inconclusive] == 20) != (got != nil) {
+		if n := mustCompare(t, Options{By: "broker"}, run).Found(); (n[Inconclusive] == tests) != (got != nil) {
 			t.Errorf("%d repetitions: shortages %+v, findings %v", repeat, got, n)
 		}
 	}

@@ -343,3 +343,25 @@ cell: {axis: _, broker: "a", network: latency: axis.latency}
 		t.Errorf("filter latency=0ms: got %+v, want the cell of the whole matrix, with simulated connections", c)
 	}
 }
+
+// The default table shows the latency from the intended send time for cells that have it.
+func TestDefaultTable(t *testing.T) {
+	const closed, open, both = "publish.p50 publish.p99", "publish.intended.p50 publish.intended.p99",
+		"publish.p99 publish.intended.p99 publish.p50"
+	for cell, want := range map[string]string{
+		`publishers: {}`:                                    closed,
+		`publishers: rate: 1000`:                            open,
+		`publishers: rate: 1000, consumers: nodes: 0`:       open,
+		`publishers: rate: [0, 1000, 0][axis.threads - 1]`:  both,
+		`publishers: {rate: 1000, mode: "fire-and-forget"}`: closed,
+		`groups: {a: {}, b: publishers: rate: 1000}`:        both,
+		`search: {while: "p99 < 50ms && lost == 0"}`:        open,
+	} {
+		run := expand(t, `name: "m", brokers: b: {driver: "fake"}, axes: {broker: ["b"], threads: [1, 2, 3]}
+cell: {axis: _, `+cell+`}`, Narrow{})
+		want := "publish.rate consume.rate " + want + " e2e.p50 e2e.p99"
+		if got := strings.Join(run.Tables[0].Values, " "); len(run.Tables) != 1 || got != want {
+			t.Errorf("%s: got the values %s, want %s", cell, got, want)
+		}
+	}
+}

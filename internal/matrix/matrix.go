@@ -191,6 +191,9 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	for i := range run.Cells { // cells without latency must be comparable with the others
 		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
+	if len(run.Tables) == 1 && len(run.Tables[0].Values) == 0 { // the default table
+		run.Tables = []plan.Table{{Rows: run.Tables[0].Rows, Values: plan.DefaultValues(run.Cells)}}
+	}
 	return run, nil
 }
 

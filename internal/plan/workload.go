@@ -346,6 +346,29 @@ func (w Workload) Absent(value string) string {
 	return ""
 }
 
+// DefaultValues returns the values of the default table for these cells. Cells with a rate have the latency from the
+// intended send time, because the latency from the publish call does not show a stall late in the measurement. A narrow
+// terminal omits columns from the right: with both kinds of cells, p99 of both comes first.
+func DefaultValues(cells []Cell) []string {
+	open, closed := false, false
+	for _, c := range cells {
+		for _, w := range c.Workload.Parts() {
+			if w.Absent("publish.p99") == "" {
+				intended := w.Absent("publish.intended.p99") == ""
+				open, closed = open || intended, closed || !intended
+			}
+		}
+	}
+	latencies := []string{"publish.p50", "publish.p99"}
+	switch {
+	case open && closed:
+		latencies = []string{"publish.p99", "publish.intended.p99", "publish.p50"}
+	case open:
+		latencies = []string{"publish.intended.p50", "publish.intended.p99"}
+	}
+	return slices.Concat([]string{"publish.rate", "consume.rate"}, latencies, []string{"e2e.p50", "e2e.p99"})
+}
+
 // Targets returns the targets of the workload's faults, each with its kinds of faults. It returns nil if there are
 // none.
 func (w Workload) Targets() map[string][]string {

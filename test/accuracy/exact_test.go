@@ -1,15 +1,18 @@
 package accuracy
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
+	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/rules"
 	"example.org/lockstep/lockstep/pkg/drivers/loopback"
 )
@@ -200,6 +203,35 @@ func TestStallAtTheEnd(t *testing.T) {
 		m.flagged(t, truth, "publish.intended.p99", plan.ClientBound, false)
 		m.warned(t, truth, "publishers waited for the broker", before >= time.Second)
 	}
+}
+
+// A stall of 3 s in the last second is in the default table, also of a terminal of 80 columns. The latency from the
+// publish call does not show it: publishers call again only after the stall.
+func TestStallInTheDefaultTable(t *testing.T) {
+	truth := "400/s, stall of 3 s from 1 s before the end, no consumers"
+	m := in(t, `{"confirmDelay":"3ms","stalls":[{"at":"10s","for":"3s"}]}`, func(w *plan.Workload) {
+		w.Publishers.Threads, w.Publishers.Mode, w.Publishers.Rate, w.Consumers.Nodes = 4, "confirm-each", 400, 0
+	})
+	cell := plan.Cell{ID: "truth", Workload: m.work,
+		Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"connection-per-message-confirm"`)}}}
+	run := plan.Run{ID: "truth", Name: "truth", Repeat: 1, Axes: []string{"mode"}, Cells: []plan.Cell{cell}}
+	run.Tables = []plan.Table{{Rows: run.Axes, Values: plan.DefaultValues(run.Cells)}}
+	outcomes := []plan.Outcome{m.Outcome}
+	tables := report.Build(run, outcomes)
+	var text strings.Builder
+	if err := report.Results(&text, run, outcomes, tables, 80); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.Index(tables[0].Head, "Publish intended p99")
+	if at < 0 || strings.Contains(text.String(), "columns that need a wider terminal: Publish intended") {
+		t.Fatalf("got the columns %q and\n%s, want Publish intended p99", tables[0].Head, text.String())
+	}
+	// 400 of 4,000 messages wait. The 40th longest wait begins 0.1 s after the beginning of the stall.
+	if got := tables[0].Rows[0][at].Number; got == nil || *got < 2.9 || *got > 2.98 {
+		t.Errorf("%s: got %v, want 2.9 s to 2.98 s", truth, got)
+	}
+	check(t, row{truth: truth, value: "(publish.p99 below 20 ms)", want: 1,
+		got: map[bool]float64{true: 1}[m.number(t, "publish.p99") < 0.02]})
 }
 
 // The publish rate is four times the broker's limit with one message in flight. The waits count as back-pressure, not
