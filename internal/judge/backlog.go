@@ -30,8 +30,8 @@ const (
 	// shortTolerance is the fraction of published messages that may be undelivered at the end of a measurement too
 	// short for a slope.
 	shortTolerance = 0.25
-	// utilisation is that of a queue whose waiting messages are no backlog: n or more messages wait with the probability
-	// utilisation^n (M/M/1). A flow of a short measurement may have that many more undelivered messages.
+	// utilisation is that of a queue whose waiting messages are no backlog: n or more messages wait with the
+	// probability utilisation^n (M/M/1). A flow of a short measurement may have that many more undelivered messages.
 	utilisation = 0.8
 	// edge is the time for which publishers or consumers may pause without a backlog.
 	edge = 50 * time.Millisecond

@@ -150,8 +150,8 @@ func TestBacklogOfOneFlow(t *testing.T) {
 	}
 }
 
-// A flow that delivers nothing, or less than three quarters, is a backlog also if a measurement is too short for a slope.
-// Messages in flight are none.
+// A flow that delivers nothing, or less than three quarters, is a backlog also if a measurement is too short for a
+// slope. Messages in flight are none.
 func TestOneFlowOfAShortMeasurement(t *testing.T) {
 	for _, c := range []struct {
 		warmup, measure int     // seconds
