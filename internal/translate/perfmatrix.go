@@ -64,8 +64,9 @@ func perfFields(title string, runs []run) []field {
 		fields = append(fields, field{"zip", []any{zip}})
 	}
 	rows := rowsOf(varying, runs)
+	rate := slices.ContainsFunc(runs, func(r run) bool { return r.rate > 0 })
 	return append(fields, field{"cell", perfCell(all)},
-		field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues}}}})
+		field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues(rate)}}}})
 }
 
 // rowsOf returns the axes that identify the rows of the table. These are all axes or, if axes vary together, the
