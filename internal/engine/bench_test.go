@@ -14,6 +14,7 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/drivertest"
 )
 
 var sink int64
@@ -28,8 +29,8 @@ var wholePaths = map[string]func(*plan.Workload){
 
 // runWholePath sends n messages over loopback. Each is published, confirmed, delivered, recorded in both latencies, and
 // in the ledger. begin is called when all links are open, end when all messages are recorded, and pause after each
-// snapshot.
-func runWholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, pause, end func()) plan.Workload {
+// snapshot. It returns the number of calls with confirms and of calls with deliveries. Each reads the clock once.
+func runWholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, pause, end func()) (calls uint64) {
 	tb.Helper()
 	w := plan.Default()
 	w.Warmup, w.Measure, w.Consumers.Batch, w.Consumers.Prefetch = 0, plan.Duration(10*time.Minute), 256, 0
@@ -54,43 +55,44 @@ func runWholePath(tb testing.TB, n uint64, change func(*plan.Workload), begin, p
 	if err := e.Close(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
-	return w
+	return session.confirms + session.deliveries
 }
 
-// BenchmarkWholePath sends b.N messages on one core. Each message needs a clock reading before it is sent. Each call
-// with confirms or deliveries needs another one, which counts only if it has one message. The cost of a reading is
-// measured in the same run, and own-ns/op is the rest. The target is at most 100 ns and 0 allocations.
+// BenchmarkWholePath sends b.N messages on one core. The clock is read before each message is sent, and once in each
+// call with confirms or deliveries. The cost of a reading is measured in the same run. own-ns/op is ns/op without the
+// readings. Readings by a publisher that waits for a free slot are not subtracted. The target is at most 100 ns and 0
+// allocations.
 func BenchmarkWholePath(b *testing.B) {
 	for name, change := range wholePaths {
 		b.Run(name, func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			var read float64
-			w := runWholePath(b, uint64(b.N), change, func() {
+			calls := runWholePath(b, uint64(b.N), change, func() {
 				read = clockReadCost()
 				b.ReportAllocs()
 				b.ResetTimer()
 			}, runtime.Gosched, b.StopTimer)
-			reads := 1.0
-			if w.Consumers.Batch == 1 {
-				reads = 2
-			}
+			reads := 1 + float64(calls)/float64(b.N)
 			perOp := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
 			b.ReportMetric(read, "ns/clock-read")
+			b.ReportMetric(reads, "clock-reads/op")
 			b.ReportMetric(perOp-reads*read, "own-ns/op")
 		})
 	}
 }
 
-// The path of a message does not allocate. Snapshots and windows allocate a few hundred times in total.
+// The path of a message does not allocate. Snapshots and windows allocate a few hundred times in total. On one core,
+// loopback delivers messages before its queue needs more memory.
 func TestTheWholePathDoesNotAllocate(t *testing.T) {
 	const messages = 200_000
 	for name, change := range wholePaths {
 		t.Run(name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			var before, after runtime.MemStats
 			runWholePath(t, messages, change, func() { runtime.ReadMemStats(&before) },
 				func() { time.Sleep(5 * time.Millisecond) }, func() { runtime.ReadMemStats(&after) })
-			if n := after.Mallocs - before.Mallocs; n > messages/10 {
-				t.Errorf("got %d allocations for %d messages, want at most %d", n, messages, messages/10)
+			if n := after.Mallocs - before.Mallocs; n > messages/100 {
+				t.Errorf("got %d allocations for %d messages, want at most %d", n, messages, messages/100)
 			}
 		})
 	}
@@ -124,20 +126,50 @@ func BenchmarkConfirms(b *testing.B) {
 	}
 }
 
-// newConnectedEngine returns a connected engine with one publisher, one consumer and its own loopback.
-func newConnectedEngine(b testing.TB, w plan.Workload) (*Engine, drivers.Session) {
+// callCounts counts the calls with confirms and those with deliveries. They may be read when the engine is closed.
+type callCounts struct {
+	drivertest.Hooks
+	confirms, deliveries uint64
+}
+
+func newCallCounts(inner drivers.Session) *callCounts {
+	s := &callCounts{}
+	s.Hooks = drivertest.Hooks{Session: inner,
+		Publishing: func(ctx context.Context, c drivers.Conn, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+			confirmed := spec.OnConfirms
+			spec.OnConfirms = func(tokens []uint64, err error) {
+				s.confirms++
+				confirmed(tokens, err)
+			}
+			return c.Publisher(ctx, spec)
+		},
+		Consuming: func(ctx context.Context, c drivers.Conn, spec drivers.ConsumerSpec,
+			handle drivers.Handler) (drivers.Consumer, error) {
+			return c.Consumer(ctx, spec, func(batch []drivers.Delivery) {
+				s.deliveries++
+				handle(batch)
+			})
+		}}
+	return s
+}
+
+// newConnectedEngine returns a connected engine with one publisher, one consumer and its own loopback. The times for
+// which the consumer holds deliveries are measured.
+func newConnectedEngine(b testing.TB, w plan.Workload) (*Engine, *callCounts) {
 	b.Helper()
 	d, err := drivers.Lookup("loopback")
 	if err != nil {
 		b.Fatal(err)
 	}
 	raw, _ := json.Marshal(map[string]any{"name": b.Name()})
-	session, err := d.Open(b.Context(), schematest.Fill(b, d, raw), drivers.Env{Log: slog.New(slog.DiscardHandler),
+	opened, err := d.Open(b.Context(), schematest.Fill(b, d, raw), drivers.Env{Log: slog.New(slog.DiscardHandler),
 		Event: func(drivers.EventKind, string) {}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
+	session := newCallCounts(opened)
+	a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w,
+		RedeliverAfter: plan.Duration(30 * time.Second)}},
 		Publishers: plan.Share{Count: 1, Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}
 	e, err := New(Config{CopiesBody: d.Info().Declare(raw, drivers.Use{}).Capabilities.CopiesBody, Assignment: a,
 		Session: session, Log: slog.New(slog.DiscardHandler)})
