@@ -299,7 +299,8 @@ func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 	for name, c := range map[string]struct {
 		missing, redelivered int // of 100
 		backlog              bool
-	}{"redelivered": {0, 10, false}, "missing": {10, 0, true}, "both": {10, 5, true}} {
+	}{"redelivered": {0, 10, false}, "missing": {10, 0, true}, "both": {10, 5, true},
+		"as many of both": {10, 10, true}, "fewer missing": {5, 10, true}} {
 		x := newTaskBuilder(func(w *plan.Workload) { w.Consumers.Threads = 2 })
 		x.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, n%100 >= c.missing

@@ -117,7 +117,7 @@ func measure(in *input) *measurements {
 		limitations: limitationsOf(in), drifts: driftsOf(in)}
 	if in.subscriptions > 0 && in.publishes() {
 		load := perSecond(in)
-		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, load)
+		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, distinct(in, m.ledger, load))
 		m.backlog = backlogOf(in, load)
 		if builds(in.workload.Consumers) {
 			m.drain = m.backlog.drainOf(in, m.ledger.Lost)
