@@ -3,6 +3,7 @@ package matrix
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -307,6 +308,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Keys:          w.Message.Keys.Count > 0,
 		Nack:          c.Nodes > 0 && c.Nack > 0,
 		Simulated:     w.Network != plan.Network{} || w.FaultsConnections(),
+		Isolated:      slices.ContainsFunc(w.Faults, func(f plan.Fault) bool { return f.Kind == plan.FaultIsolate }),
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
 }

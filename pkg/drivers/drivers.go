@@ -81,6 +81,7 @@ type Use struct {
 	Keys          bool // message keys follow a configured distribution
 	Nack          bool // consumers refuse a fraction of the deliveries
 	Simulated     bool // connections have simulated latency, jitter, bandwidth or faults
+	Isolated      bool // a fault cuts the broker off, so it may not notice that connections ended
 	PublisherNode Node
 	ConsumerNode  Node
 	QueueNode     Node
@@ -92,7 +93,8 @@ type Declaration struct {
 	Guarantees   Guarantees
 	// RedeliverAfter is the maximum time before the broker delivers unacknowledged messages again: a visibility,
 	// acknowledgement or session timeout. It counts from the break of the consumer's link, or from the missed
-	// acknowledgement. 0: the broker delivers them again as soon as it detects the lost connection.
+	// acknowledgement. 0: the broker delivers them again as soon as it detects the lost connection. With Use.Isolated,
+	// it includes the time until the broker detects that.
 	RedeliverAfter time.Duration
 	// Rejections lists the reasons why this use is not supported, besides the Capabilities ("a stream queue needs a
 	// prefetch of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the
@@ -265,7 +267,10 @@ const (
 	EventBlocked    EventKind = "blocked"
 	EventUnblocked  EventKind = "unblocked"
 	EventRebalanced EventKind = "rebalanced"
-	EventNotice     EventKind = "notice" // any other event that is worth recording
+	// EventReconnecting is the break of a consumer's connection that the client library replaces. RedeliverAfter
+	// applies as after the break of a link.
+	EventReconnecting EventKind = "reconnecting"
+	EventNotice       EventKind = "notice" // any other event that is worth recording
 )
 
 // The JSON names of topologies and specs are those of the protocol of external drivers. Every field has one, or "-" if

@@ -3,6 +3,7 @@ package activemq
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -51,6 +52,16 @@ func TestCreditIsNoted(t *testing.T) {
 			if found := strings.Contains(strings.Join(all, "; "), "producerCredit"); found != (noted && confirmed) {
 				t.Errorf("notes of %s with %d in flight: %q", mode, inFlight, all)
 			}
+		}
+	}
+}
+
+// A broker that is cut off keeps the connections of clients, and their messages, until they are idle for too long.
+func TestIsolatedBrokerRedeliversLate(t *testing.T) {
+	for isolated, want := range map[bool]time.Duration{false: 0, true: 20 * time.Second} {
+		d := declare([]byte(`{"url": "amqp://127.0.0.1", "idleTimeout": "20s"}`), drivers.Use{Isolated: isolated})
+		if d.RedeliverAfter != want {
+			t.Errorf("isolated %t: messages are redelivered after %v, want %v", isolated, d.RedeliverAfter, want)
 		}
 	}
 }

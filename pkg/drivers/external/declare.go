@@ -262,7 +262,7 @@ func fields(u drivers.Use) map[string]any {
 		"queues":   float64(u.Queues), "subscriptions": float64(u.Subscriptions), "bindings": float64(u.Bindings),
 		"publishers": float64(u.Publishers), "consumers": float64(u.Consumers), "churn": u.Churn, "keys": u.Keys,
 		"nack":      u.Nack,
-		"simulated": u.Simulated, "publisherNode": string(u.PublisherNode), "consumerNode": string(u.ConsumerNode),
+		"simulated": u.Simulated, "isolated": u.Isolated, "publisherNode": string(u.PublisherNode), "consumerNode": string(u.ConsumerNode),
 		"queueNode": string(u.QueueNode),
 	}
 }

@@ -3,6 +3,8 @@ package rabbitmq
 import (
 	_ "embed"
 	"slices"
+	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -31,8 +33,27 @@ var declare = kit.Declare("rabbitmq", func(o *options, use drivers.Use) drivers.
 		Rejections:   rejections(o, use),
 		Resilience:   drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:        label(o, use),
+
+		RedeliverAfter: redeliverAfter(o, use),
 	}
 })
+
+// serverHeartbeat is the server's heartbeat, by default.
+const serverHeartbeat = time.Minute
+
+// redeliverAfter returns the time until a server that was cut off ends a connection without heartbeats. It is twice the
+// heartbeat.
+func redeliverAfter(o *options, use drivers.Use) time.Duration {
+	if !use.Isolated {
+		return 0
+	}
+	heartbeat := o.Heartbeat.Std()
+	inURL := slices.ContainsFunc(o.All(), func(url string) bool { return strings.Contains(url, "heartbeat=") })
+	if heartbeat < time.Second || inURL { // the server's setting is the maximum
+		heartbeat = serverHeartbeat
+	}
+	return 2 * heartbeat
+}
 
 func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 	isStream := o.Queue.Type == stream

@@ -184,6 +184,13 @@ func TestDeclare(t *testing.T) {
 			func(d drivers.Declaration) bool {
 				return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions
 			}},
+		{"no fault isolates the broker", `{` + url + `}`, one, "",
+			func(d drivers.Declaration) bool { return d.RedeliverAfter == 0 }},
+		{"isolated", `{` + url + `, "heartbeat": "20s"}`, with(func(u *drivers.Use) { u.Isolated = true }), "",
+			func(d drivers.Declaration) bool { return d.RedeliverAfter == 40*time.Second }},
+		{"isolated, the server's heartbeat", `{"url": "amqp://h?heartbeat=30", "heartbeat": "20s"}`,
+			with(func(u *drivers.Use) { u.Isolated = true }), "",
+			func(d drivers.Declaration) bool { return d.RedeliverAfter == 2*time.Minute }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

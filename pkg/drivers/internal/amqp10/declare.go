@@ -2,6 +2,7 @@ package amqp10
 
 import (
 	"fmt"
+	"time"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -13,6 +14,10 @@ func (o *Options) Declare(use drivers.Use, kept bool, kind, confirm string) driv
 	label := kind + " over AMQP 1.0, one disposition per message, confirm: " + confirm
 	if !use.Mode.Confirmed() {
 		label = kind + " over AMQP 1.0, one disposition per message, not confirmed"
+	}
+	redeliverAfter := time.Duration(0)
+	if use.Isolated { // the broker ends a silent connection after the time that clients also use
+		redeliverAfter = o.IdleTimeout.Std()
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
@@ -33,6 +38,8 @@ func (o *Options) Declare(use drivers.Use, kept bool, kind, confirm string) driv
 		},
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label,
+
+		RedeliverAfter: redeliverAfter,
 	}
 }
 
