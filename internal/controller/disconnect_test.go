@@ -24,6 +24,7 @@ import (
 //   - visibleAfter: the 10th message is delivered only after this time, as by a broker with a visibility timeout.
 //   - redeliverPrevious: with visibleAfter, the 9th message is delivered a second time, instead of the 10th.
 //   - redeliverAfter: no link breaks, and the first message is delivered a second time after this time.
+//   - reportReconnect: with redeliverAfter, the session reports that the library connects again.
 type disconnectDriver struct{}
 
 func init() { drivers.Register(disconnectDriver{}) }
@@ -40,7 +41,7 @@ func (disconnectDriver) Info() drivers.Info {
 
 type disconnectOptions struct {
 	ReconnectAfter, VisibleAfter, RedeliverAfter, Name string
-	RedeliverPrevious                                  bool
+	RedeliverPrevious, ReportReconnect                 bool
 }
 
 func (disconnectDriver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
@@ -60,13 +61,15 @@ func (disconnectDriver) Open(ctx context.Context, options json.RawMessage, env d
 	visibleAfter, _ := time.ParseDuration(o.VisibleAfter)
 	redeliverAfter, _ := time.ParseDuration(o.RedeliverAfter)
 	return &disconnectSession{Session: s, reconnectAfter: reconnectAfter, visibleAfter: visibleAfter,
-		redeliverAfter: redeliverAfter, redeliverPrevious: o.RedeliverPrevious}, err
+		redeliverAfter: redeliverAfter, redeliverPrevious: o.RedeliverPrevious, reportReconnect: o.ReportReconnect,
+		env: env}, err
 }
 
 type disconnectSession struct {
 	drivers.Session
 	reconnectAfter, visibleAfter, redeliverAfter time.Duration
-	redeliverPrevious                            bool
+	redeliverPrevious, reportReconnect           bool
+	env                                          drivers.Env
 
 	mu             sync.Mutex
 	disconnectedAt time.Time
@@ -148,6 +151,9 @@ func (s *disconnectSession) repeat(ctx context.Context, conn drivers.Conn, spec 
 		defer oneAtATime.Unlock()
 		if first {
 			first = false
+			if s.reportReconnect {
+				s.env.Event(drivers.EventReconnecting, "connection broke; the library connects again")
+			}
 			again := []drivers.Delivery{{Body: slices.Clone(batch[0].Body), Redelivered: drivers.Yes}}
 			time.AfterFunc(s.redeliverAfter, func() {
 				oneAtATime.Lock()
@@ -253,6 +259,21 @@ func TestDuplicatesAfterTheLastMessageCount(t *testing.T) {
 		if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != 2 {
 			t.Errorf("got %+v, %s %v, want all received, 2 duplicated: one of each consumer", o.Ledger, o.Verdict,
 				o.Reasons)
+		}
+	})
+}
+
+// TestLateDuplicatesAfterALibraryReconnects proves that the drain waits for redeliveries if the client library hides a
+// consumer's broken connection, and the driver reports it.
+func TestLateDuplicatesAfterALibraryReconnects(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		for reported, want := range map[bool]uint64{false: 0, true: 2} {
+			o := runDisconnected(t, 30*time.Second, map[string]any{"reconnectAfter": "10ms", "redeliverAfter": "1500ms",
+				"reportReconnect": reported}, 2*time.Second, func(w *plan.Workload) { w.Publishers.Rate = 100 })
+			if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != want {
+				t.Errorf("reported %t: got %+v, %s %v, want all received, %d duplicated", reported, o.Ledger, o.Verdict,
+					o.Reasons, want)
+			}
 		}
 	})
 }

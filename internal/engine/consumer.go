@@ -377,7 +377,7 @@ func (c *consumer) flush() (first, last, other, interrupted int64) {
 			interrupted = max(1, now)
 		}
 	}
-	if at := c.link.lastBreak(); at != 0 {
+	if at := max(c.link.lastBreak(), c.e.reconnecting.Load()); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
 	return c.firstDelivery, c.lastDelivery, c.lastOther, interrupted

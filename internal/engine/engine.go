@@ -63,6 +63,7 @@ type Engine struct {
 	supervision     context.Context // of consumers
 	stopSupervision context.CancelFunc
 	closeOnce       sync.Once
+	reconnecting    atomic.Int64 // reading of the clock at the last drivers.EventReconnecting; 0: none
 
 	mu   sync.Mutex      // guards last; never locked per message
 	last record.Snapshot // values that Take returns besides the increments
@@ -382,7 +383,12 @@ func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 
 // Event records an event of a driver's link. The agent uses it as drivers.Env.Event. The time between blocked and
 // unblocked is counted separately per detail.
-func (e *Engine) Event(kind drivers.EventKind, detail string) { e.journal.event(kind, detail) }
+func (e *Engine) Event(kind drivers.EventKind, detail string) {
+	if kind == drivers.EventReconnecting {
+		e.reconnecting.Store(clock.Now())
+	}
+	e.journal.event(kind, detail)
+}
 
 // Retried counts requests that the driver's library repeated.
 func (e *Engine) Retried(requests int64) { e.journal.count(record.Retries, requests) }

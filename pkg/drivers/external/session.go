@@ -216,8 +216,8 @@ func (s *session) serve(request inbound) error {
 
 func (s *session) event(e inbound) {
 	kind := drivers.EventKind(e.Kind)
-	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced},
-		kind) {
+	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced,
+		drivers.EventReconnecting}, kind) {
 		kind = drivers.EventNotice
 	}
 	switch s.events++; {

@@ -80,6 +80,7 @@ type conn struct {
 	session   *session
 	transport *kafka.Transport // nil with franz-go
 	lasts     atomic.Bool      // a broken connection does not break the Conn
+	role      drivers.Role
 
 	mu      sync.Mutex
 	clients map[clientKey]*franzClient
@@ -95,6 +96,7 @@ func newConn(s *session) *conn {
 func (s *session) Connect(_ context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	s.task.Store(&spec.Topology)
 	c := newConn(s)
+	c.role = spec.Role
 	if s.options.Client == kafkaGo {
 		c.transport = &kafka.Transport{Dial: c.dial, ClientID: clientID, SASL: s.sasl.goes, IdleTimeout: idle,
 			MetadataTTL: signOfLife, MetadataTopics: topicNames(spec.Topology)}
@@ -194,7 +196,11 @@ func (s *socket) failed(err error) {
 		return
 	}
 	if !s.lost.Swap(true) && !s.owner.over.Load() {
-		s.conn.session.env.Event(drivers.EventNotice,
+		kind := drivers.EventNotice
+		if s.conn.role == drivers.ConsumerRole {
+			kind = drivers.EventReconnecting
+		}
+		s.conn.session.env.Event(kind,
 			fmt.Sprintf("connection to %s broke: %v; the library connects again", s.address, err))
 	}
 }
