@@ -33,6 +33,10 @@ func TestShortages(t *testing.T) {
 			repeat >= needed && got != nil {
 			t.Errorf("%d tests, %d repetitions: %+v", tests, repeat, got)
 		}
+		run.Run.Tables = []plan.Table{{Rows: []string{"broker", "window"}}}
+		if again := Shortages(run.Run); !slices.Equal(again, got) {
+			t.Errorf("%d repetitions, the axis in rows: %+v, want %+v", repeat, again, got)
+		}
 		if n := mustCompare(t, Options{By: "broker"}, run).Found(); (n[Inconclusive] == tests) != (got != nil) {
 			t.Errorf("%d repetitions: shortages %+v, findings %v", repeat, got, n)
 		}
