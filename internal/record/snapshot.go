@@ -203,8 +203,7 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 // MaxTime is the maximum distance of a snapshot's times from T0. No task lasts so long, also with its drain.
 const MaxTime = 72 * time.Hour
 
-// UnmarshalJSON decodes a snapshot. The memory that it allocates is proportional to the encoded size. A snapshot with a
-// time beyond MaxTime is an error: judging allocates memory for every second that a record spans.
+// UnmarshalJSON decodes a snapshot. The memory that it allocates is proportional to the encoded size.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	type plain Snapshot
 	var v struct {
@@ -239,15 +238,14 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 			return err
 		}
 	}
-	if err := read.CheckTimes(MaxTime); err != nil {
-		return err
-	}
 	*s = read
 	return nil
 }
 
-// CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Events
-// and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
+// CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Call it
+// before merging a snapshot of another process or person: judging allocates memory for every second that a record
+// spans. Events and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their
+// times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
 		s.FirstDelivery, s.LastInterrupted, s.LastOther}

@@ -127,6 +127,9 @@ func (d taskDir) merge(m *record.Merged) (damage []string, err error) {
 	}
 	limit := freeMemory + memoryEach*size
 	return d.snapshots(func(s record.Snapshot) error {
+		if err := s.CheckTimes(record.MaxTime); err != nil {
+			return err
+		}
 		if m.Add(s); int64(m.Memory()) > limit {
 			return fmt.Errorf("its snapshots need more than %d MiB of memory, the maximum for a file of %d bytes: %w",
 				limit>>20, size, plan.ErrTooLarge)
