@@ -190,7 +190,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 
 // Arrive reports an agent's arrival at a step, or its failure. It retries until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
-	v.cut()
+	v.Error = cut(v.Error, maxError)
 	return wrap(repeat(ctx, a.conn, a.acceptEpoch, subject.Arrive(v.Agent), reportTimeout, v), "arrive at %s", v.Step)
 }
 

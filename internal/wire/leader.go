@@ -187,10 +187,9 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 			if err != nil {
 				name = "?"
 			}
-			cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
 			protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
-			refused(Heartbeat{Agent: cut(name), Host: cut(h.Host), Version: cut(h.Version), Protocol: protocol},
-				oneLine(refuse.Error()))
+			refused(Heartbeat{Agent: cut(name, MaxName), Host: cut(h.Host, MaxName), Version: cut(h.Version, MaxName),
+				Protocol: protocol}, oneLine(refuse.Error()))
 			answer = l.conn.codec.refusal(m.Reply, refuse)
 		}
 		lease.Stamp(answer.Header, l.who.Epoch)
@@ -212,7 +211,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 		if err := a.check(); err != nil {
 			return empty{}, fmt.Errorf("read arrival: %w", err)
 		}
-		a.cut()
+		a.Error = cut(a.Error, maxError)
 		return empty{}, arrive(ctx, a)
 	}))
 	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}
@@ -297,7 +296,18 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	serviceLeader.offer(s, func(context.Context, empty) (lease.Holder, error) { return l.who, nil })
 	serviceAgents.offer(s, func(context.Context, empty) ([]AgentInfo, error) { return agents(), nil })
 	serviceHooks.offer(s, func(context.Context, empty) ([]string, error) { return hooks, nil })
-	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) { return l.store.Runs(ctx) })
+	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) {
+		runs, err := l.store.Runs(ctx)
+		if text, _ := json.Marshal(runs); len(text) > l.conn.codec.limit() { // plain data always marshals
+			for i := range runs {
+				r := &runs[i]
+				for _, text := range []*string{&r.Detail, &r.Waiting, &r.Name, &r.By, &r.Schedule} {
+					*text = cut(*text, listText)
+				}
+			}
+		}
+		return runs, err
+	})
 	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
 	slots := semaphore.NewWeighted(maxBatches)
 	serviceRead.offer(s, func(ctx context.Context, q RecordQuery) (batch, error) {
@@ -560,7 +570,7 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
-	s.Epoch = l.who.Epoch
+	s.Epoch, s.Detail, s.Waiting = l.who.Epoch, cut(s.Detail, maxText), cut(s.Waiting, maxText)
 	value, err := json.Marshal(s)
 	for err == nil {
 		var there RunState

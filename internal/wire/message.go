@@ -202,9 +202,6 @@ type Arrival struct {
 	Placement *plan.Placement `json:"placement,omitempty"`
 }
 
-// cut shortens the error to maxError bytes.
-func (a *Arrival) cut() { a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "") }
-
 // check returns an error if a field is invalid or too large. Attempts and outcomes keep these fields of each agent.
 func (a Arrival) check() error {
 	if !slices.Contains(steps, a.Step) {
@@ -571,12 +568,19 @@ func unzip(body []byte, who string, v any) error {
 	return wrap(err, "read message of %s", who)
 }
 
-// oneLine makes text valid for a header: it truncates it and replaces control characters.
+// maxText is the maximum length in bytes of the reasons in states and ends of runs, and in rejections. A list of runs
+// that exceeds a message has at most listText bytes of each text.
+const maxText, listText = 2000, 50
+
+// cut shortens a text to at most limit bytes.
+func cut(text string, limit int) string { return strings.ToValidUTF8(text[:min(len(text), limit)], "") }
+
+// oneLine makes text valid for a header: it shortens it and replaces control characters.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
 		}
 		return r
-	}, text[:min(len(text), 2000)])
+	}, cut(text, maxText))
 }

@@ -129,8 +129,12 @@ func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 	return wrap(err, "record plan of run %s", r.run)
 }
 
-// Event stores an event of the run.
+// Event stores an event of the run. The detail of an end has at most maxText bytes.
 func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
+	if e.End != nil {
+		end := *e.End
+		end.Detail, e.End = cut(end.Detail, maxText), &end
+	}
 	err := r.store(ctx, r.events, subject.Event(r.run), e)
 	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
 		if _, err = r.events.prepare(ctx, r.leader.who.Epoch); err == nil { // with space for the end

@@ -1,0 +1,67 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestReasonsOfRunsAreShortened proves that a run with long texts does not use much of the bucket with the states of
+// all runs, and that the end of each run can be stored.
+func TestReasonsOfRunsAreShortened(t *testing.T) {
+	s := plane(t, ServerConfig{Shared: true})
+	store := storeOf(t, s)
+	l := campaign(t, store, "test")
+	long := strings.Repeat("ü", 5<<20)
+	r, err := l.Acquire(t.Context(), "r")
+	if err == nil {
+		err = r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndRefused, Detail: long}})
+	}
+	if err == nil {
+		err = l.PutRun(t.Context(), RunState{Run: "r", State: string(EndRefused), Detail: long, Waiting: long})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := store.RunState(t.Context(), "r")
+	if want := long[:maxText]; err != nil || state.Detail != want || state.Waiting != want {
+		t.Errorf("texts of the state: got %d and %d bytes, error %v, want %d each", len(state.Detail), len(state.Waiting), err,
+			maxText)
+	}
+	if r, err = l.Acquire(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	detail := ""
+	err = r.Review(t.Context(), func(e Entry) {
+		if e.Event != nil {
+			detail = e.Event.End.Detail
+		}
+	})
+	if err != nil || detail != long[:maxText] {
+		t.Errorf("detail of the end: got %d bytes, error %v, want %d", len(detail), err, maxText)
+	}
+}
+
+// TestTheListOfRunsFitsIntoAnAnswer proves that texts of clients cannot make the list of runs too large to be sent.
+func TestTheListOfRunsFitsIntoAnAnswer(t *testing.T) {
+	s := plane(t, ServerConfig{Shared: true})
+	store := storeOf(t, s)
+	l := campaign(t, store, "test")
+	stop, err := l.ServeClients(nil, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	text := strings.Repeat("<", maxText) // six bytes each in JSON
+	const n = 800
+	for i := range n {
+		if err := l.PutRun(t.Context(), RunState{Run: fmt.Sprint(i), Seq: uint64(i), State: string(EndRefused), Detail: text,
+			Name: text[:MaxName], By: text[:MaxName], Schedule: text[:MaxName]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, err := clientOf(t, s).Runs(t.Context())
+	if err != nil || len(runs) != n || !strings.HasPrefix(runs[0].Detail, "<<<") {
+		t.Errorf("list of runs: got %d, error %v, want %d", len(runs), err, n)
+	}
+}
