@@ -252,7 +252,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.js.DeleteKeyValue(t.Context(), subject.StateBucket); err != nil {
+		if err := c.js.DeleteKeyValue(t.Context(), subject.LeaseBucket); err != nil {
 			t.Fatal(err)
 		}
 		if next := campaign(t, other, "two"); next.Epoch() <= l.Epoch() {

@@ -23,7 +23,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := c.js.KeyValue(t.Context(), subject.StateBucket)
+	kv, err := c.js.KeyValue(t.Context(), subject.LeaseBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,8 +187,8 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 	nc, refused := g.hostile(t, "a1")
 	for _, stream := range []string{subject.RunStream(subject.EventsStream, "r"),
-		subject.RunStream(subject.SnapshotsStream, "r"), subject.QueueStream, "KV_" + subject.StateBucket,
-		"KV_" + subject.SchedulesBucket} {
+		subject.RunStream(subject.SnapshotsStream, "r"), subject.QueueStream, "KV_" + subject.LeaseBucket,
+		"KV_" + subject.StateBucket, "KV_" + subject.SchedulesBucket} {
 		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
 			for _, to := range []string{subject.Heartbeat("a1"), subject.Clock("a1"), subject.Arrive("a1"),
 				subject.API + "CONSUMER.MSG.NEXT." + stream + ".x"} {

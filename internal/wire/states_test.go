@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
 // TestReasonsOfRunsAreShortened proves that a run with long texts does not use much of the bucket with the states of
@@ -64,4 +68,30 @@ func TestTheListOfRunsFitsIntoAnAnswer(t *testing.T) {
 	if err != nil || len(runs) != n || !strings.HasPrefix(runs[0].Detail, "<<<") {
 		t.Errorf("list of runs: got %d, error %v, want %d", len(runs), err, n)
 	}
+}
+
+// TestTheLeaseIsRenewedWithFullBuckets proves that nothing that clients send can use the space of the lease.
+func TestTheLeaseIsRenewedWithFullBuckets(t *testing.T) {
+	s := plane(t, ServerConfig{Shared: true})
+	store := storeOf(t, s)
+	l := campaign(t, store, "test")
+	for _, name := range []string{subject.StateBucket, subject.SchedulesBucket, subject.BaselinesBucket} {
+		stream, err := store.js.Stream(t.Context(), "KV_"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := stream.CachedInfo().Config
+		cfg.MaxBytes = int64(max(1, stream.CachedInfo().State.Bytes)) // as if it were full
+		if _, err := store.js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.PutRun(t.Context(), RunState{Run: "r"}); codeOf(err) != jetstream.ErrorCode(10077) {
+		t.Errorf("store a state in a full bucket: got error %v, want code 10077", err)
+	}
+	if err := l.Lease.Confirm(t.Context()); err != nil {
+		t.Errorf("renew the lease: got error %v", err)
+	}
+	l.Lease.Resign(t.Context())
+	campaign(t, store, strings.Repeat("n", 200))
 }

@@ -25,6 +25,7 @@ import (
 // Limits of the streams. Beyond them the server refuses messages with an error: it never drops stored ones.
 const (
 	queueBytes    = 512 << 20
+	leaseBytes    = 1 << 20
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
 	baselineBytes = 64 << 20
@@ -83,10 +84,10 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 	who.Record = s.recordLimit
 	held, err := lease.Campaign(ctx, lease.Config{Who: who, Log: log, Closed: s.conn.Closed,
 		Open: func(ctx context.Context) (lease.Bucket, error) {
-			kv, err := s.js.KeyValue(ctx, subject.StateBucket)
+			kv, err := s.js.KeyValue(ctx, subject.LeaseBucket)
 			if errors.Is(err, jetstream.ErrBucketNotFound) {
 				if err = s.Prepare(ctx); err == nil {
-					kv, err = s.js.KeyValue(ctx, subject.StateBucket)
+					kv, err = s.js.KeyValue(ctx, subject.LeaseBucket)
 				}
 			}
 			return kv, err
@@ -118,6 +119,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 		// Sequence numbers stay ascending after a server has lost the queue with its memory.
 		{Name: subject.QueueStream, Subjects: []string{subject.Queue + ">"}, MaxBytes: queueBytes,
 			FirstSeq: uint64(time.Now().UnixMilli())},
+		bucketConfig(subject.LeaseBucket, leaseBytes),
 		bucketConfig(subject.StateBucket, stateBytes),
 		bucketConfig(subject.SchedulesBucket, scheduleBytes),
 		bucketConfig(subject.BaselinesBucket, baselineBytes),

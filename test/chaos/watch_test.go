@@ -26,7 +26,7 @@ type watch struct {
 }
 
 // leaseSubject is the subject of renewals of the lease.
-const leaseSubject = "$KV.LOCKSTEP_STATE.leader"
+const leaseSubject = "$KV.LOCKSTEP_LEASE.leader"
 
 func newWatch(t *testing.T, url string) *watch {
 	t.Helper()

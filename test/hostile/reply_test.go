@@ -106,7 +106,7 @@ func TestServerRepliesOnlyToControllers(t *testing.T) {
 				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy",
 					Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
 		}
-		for _, subject := range []string{"lockstep.queue.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
+		for _, subject := range []string{"lockstep.queue.forged.outcome.t", "$KV.LOCKSTEP_LEASE.leader"} {
 			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
 			attacks = append(attacks, forged,
 				&nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})

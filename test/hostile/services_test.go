@@ -129,7 +129,7 @@ func TestRolesReachNoStream(t *testing.T) {
 		}
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
-	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy",
+	replies = append(replies, "$KV.LOCKSTEP_LEASE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy",
 		"lockstep.queue.submit.forged", "lockstep.events.example.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
 	roles["agents/a1.nk"] = agentServices("a1")
@@ -169,7 +169,7 @@ func TestRolesReachNoStream(t *testing.T) {
 		switch {
 		case !ok || !now.Created.Equal(stream.Created):
 			t.Errorf("stream %s was deleted", name)
-		case name == "KV_LOCKSTEP_STATE", name == "LOCKSTEP_QUEUE": // the lease is renewed, and a client may cancel
+		case name == "KV_LOCKSTEP_LEASE", name == "LOCKSTEP_QUEUE": // the lease is renewed, and a client may cancel
 		case now.State.Msgs != stream.State.Msgs || now.State.LastSeq != stream.State.LastSeq:
 			t.Errorf("stream %s: got %d messages, last sequence number %d, want %d and %d", name, now.State.Msgs,
 				now.State.LastSeq, stream.State.Msgs, stream.State.LastSeq)

@@ -76,8 +76,8 @@ func (r Role) allow(name, key string, slots int) (publish, subscribe []string) {
 	switch r {
 	case RoleController:
 		publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">",
-			"$JS.FC.>", "$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>",
-			"$KV." + subject.BaselinesBucket + ".>"}
+			"$JS.FC.>", "$KV." + subject.LeaseBucket + ".>", "$KV." + subject.StateBucket + ".>",
+			"$KV." + subject.SchedulesBucket + ".>", "$KV." + subject.BaselinesBucket + ".>"}
 		subscribe = append(subscribe, subject.Root+">")
 	case RoleClient:
 		publish = []string{subject.ClientServices + ">", subject.ViewServices + ">"}

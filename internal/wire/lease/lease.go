@@ -56,7 +56,7 @@ func CheckEpoch(epoch uint64) error {
 		return nil
 	}
 	return fmt.Errorf("epoch %d is more than %v %w; correct the clocks of the hosts, and delete the key %s of bucket "+
-		"LOCKSTEP_STATE while no controller runs", epoch, maxAhead, ErrAhead, Key)
+		"LOCKSTEP_LEASE while no controller runs", epoch, maxAhead, ErrAhead, Key)
 }
 
 // Holder is the value of the lease: the controller that leads.

@@ -16,8 +16,9 @@ const (
 	SnapshotsStream = "LOCKSTEP_SNAPSHOTS_"
 )
 
-// Names of the buckets: for the lease and the states of runs, for schedules, and for baselines.
+// Names of the buckets. Only leaders write the lease, so that nothing else fills its bucket.
 const (
+	LeaseBucket     = "LOCKSTEP_LEASE"
 	StateBucket     = "LOCKSTEP_STATE"
 	SchedulesBucket = "LOCKSTEP_SCHEDULES"
 	BaselinesBucket = "LOCKSTEP_BASELINES"
