@@ -1,7 +1,9 @@
 package runs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,5 +157,23 @@ func TestTaskIDsStayInTheDirectory(t *testing.T) {
 	}
 	if err := r.WriteFile("../x", nil); err == nil {
 		t.Error("a file was written outside the run's directory")
+	}
+}
+
+// TestGroupsStayInTheDirectory covers groups whose names are paths, which plan.ReadRun rejects.
+func TestGroupsStayInTheDirectory(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	s := recorded(task)
+	s.Group = "x/../../y"
+	if err := r.Append(task.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	err := r.Finish(plan.Outcome{Run: "run-1", Task: task.ID, Version: plan.RecordFormat})
+	if err == nil || !strings.Contains(err.Error(), "the name contains a path") {
+		t.Errorf("finish a task with a group x/../../y: got error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", "y.hlog")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("file outside the directory of the task: got error %v, want %v", err, fs.ErrNotExist)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -114,6 +115,9 @@ func histograms(m *record.Merged) (map[string][]byte, error) {
 			name := strings.TrimSuffix(h.name+"."+group, ".") + ".hlog"
 			if part.Hist(h.series).Count() == 0 {
 				continue
+			}
+			if name != filepath.Base(name) { // plan.Run.CheckShape rejects such groups before
+				return nil, fmt.Errorf("write %q: the name contains a path", name)
 			}
 			var text bytes.Buffer
 			if err := part.WriteHlog(&text, h.series); err != nil {
