@@ -76,7 +76,7 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 			DefaultLimits(), "measure"},
 		{"strange cell", repacked(t, good, "run/run.json",
 			func(s string) string { return strings.Replace(s, `"id": "c0ffee"`, `"id": "../../x"`, 1) }),
-			DefaultLimits(), "is not a cell"},
+			DefaultLimits(), "a cell or group with the name"},
 		{"long line", repacked(t, good, "run/tasks/c0ffee-r1/snapshots.jsonl",
 			func(s string) string { return s + strings.Repeat("1234567890", 200_000) }),
 			func() Limits { l := DefaultLimits(); l.Line = 1 << 20; return l }(), "more than 1048576 bytes in one file or line"},

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/rules"
 	"example.org/lockstep/lockstep/internal/schedule"
 	"example.org/lockstep/lockstep/internal/sink"
 	"example.org/lockstep/lockstep/internal/wire"
@@ -166,6 +167,9 @@ func check(s *wire.Submission) error {
 	}
 	if r := s.Run; r.Repeat < 1 || len(r.Cells) == 0 {
 		return fmt.Errorf("the run has %d cells and %d repetitions; at least one of each is required", len(r.Cells), r.Repeat)
+	}
+	if n := len(rules.Regressions(s.Run)); n > plan.MaxBases {
+		return fmt.Errorf("the rules of the run name %d baselines; the maximum is %d", n, plan.MaxBases)
 	}
 	return s.Run.Bounded()
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,9 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"rounds": func(r *plan.Run, _ *plan.Workload) {
 			r.Until, r.Repeat = &plan.StopRule{Within: 0.1, Confidence: 0.9}, 201
 		},
-		"groups":          func(_ *plan.Run, w *plan.Workload) { w.Groups = make([]plan.Group, 1001) },
+		"groups": func(_ *plan.Run, w *plan.Workload) {
+			w.Groups = slices.Repeat([]plan.Group{{Name: "g"}}, 1001)
+		},
 		"no agent":        func(_ *plan.Run, w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 0, 0 },
 		"nodes":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Nodes = many },
 		"threads":         func(_ *plan.Run, w *plan.Workload) { w.Publishers.Threads = many },
@@ -67,6 +70,14 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1,
 		Cells: []plan.Cell{{ID: "c", Workload: valid()}}}}); err != nil {
 		t.Errorf("valid submission: got error %v", err)
+	}
+	rules := plan.Cell{ID: "c", Workload: valid()}
+	for i := range plan.MaxBases + 1 {
+		rules.Require = append(rules.Require, plan.Rule{Text: fmt.Sprintf("publish.rate no worse than baseline b%d by 5%%", i)})
+	}
+	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{rules}}}); err == nil ||
+		!strings.Contains(err.Error(), "name 101 baselines; the maximum is 100") {
+		t.Errorf("check rules with 101 baselines: got error %v", err)
 	}
 }
 

@@ -53,6 +53,26 @@ func (s space) size() int {
 	return n
 }
 
+// longest returns the number of bytes of the names and values of the longest combination, and the longest value.
+func (s space) longest() (size int, longest value) {
+	for _, g := range s.groups {
+		longestOf := 0
+		for i := range s.axes[g[0]].values {
+			n := 0
+			for _, a := range g {
+				v := s.axes[a].values[i]
+				n += len(s.axes[a].name) + len(v.json)
+				if len(v.json) > len(longest.json) {
+					longest = v
+				}
+			}
+			longestOf = max(longestOf, n)
+		}
+		size += longestOf
+	}
+	return size, longest
+}
+
 // at returns, for each axis, the index of its value in a combination.
 func (s space) at(ordinal int) []int {
 	out := make([]int, len(s.axes))

@@ -104,6 +104,10 @@ func (l *loader) readBrokers() {
 	for it.Next() {
 		name := it.Selector().Unquoted()
 		l.brokers[name] = l.readBroker(name, it.Value())
+		if len(name) > plan.MaxName {
+			l.add(it.Value().Pos(), "brokers", fmt.Sprintf("a name has %d bytes, and the maximum is %d; shorten it", len(name),
+				plan.MaxName))
+		}
 	}
 	if len(l.brokers) == 0 {
 		l.add(place(l.at("brokers")), "brokers",
@@ -300,6 +304,13 @@ func (l *loader) groupAxes() {
 	if n := l.space.size(); n > maxCombinations {
 		l.add(l.at("axes").Pos(), "axes",
 			fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
+	}
+	if n := len(l.space.axes); n > plan.MaxAxes {
+		l.add(l.at("axes").Pos(), "axes", fmt.Sprintf("there are %d axes, and the maximum is %d; remove some", n, plan.MaxAxes))
+	}
+	if size, longest := l.space.longest(); size > plan.MaxCoordinates {
+		l.add(longest.place, "axes", fmt.Sprintf("the names and values of one combination have up to %d bytes, and the maximum is %d; "+
+			"shorten this value, or give it a name in an axis", size, plan.MaxCoordinates))
 	}
 }
 
@@ -685,7 +696,17 @@ func (l *loader) matrix() *Matrix {
 			given[field], _ = plainData(v)
 		}
 	}
-	if decode(given, &m.base) == nil && len(m.base.Tables) == 0 { // errors were reported
+	err := decode(given, &m.base) // was reported
+	if n := len(m.base.Tables); n > plan.MaxTables {
+		l.add(place(l.at("tables")), "tables", fmt.Sprintf("there are %d tables, and the maximum is %d; remove some", n,
+			plan.MaxTables))
+	}
+	for i, t := range m.base.Tables {
+		if beyond := t.Bounded(); err == nil && beyond != nil {
+			l.add(place(elements(l.at("tables"))[i]), fmt.Sprintf("tables[%d]", i), fmt.Sprintf("it has %v", beyond))
+		}
+	}
+	if err == nil && len(m.base.Tables) == 0 {
 		rows := l.space.names()
 		if l.groups.any() {
 			rows = append(rows, groupAxis)

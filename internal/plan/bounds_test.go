@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +58,7 @@ func TestWorkloadsAreBounded(t *testing.T) {
 	} {
 		w := Default()
 		x.change(&w)
-		err := Cell{ID: "c", Workload: w}.bounded()
+		err := Run{Repeat: 1, Cells: []Cell{{ID: "c", Workload: w}}}.Bounded()
 		if x.want == "" && err != nil || x.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), x.want) || !strings.HasPrefix(err.Error(), "cell c ")) {
 			t.Errorf("%s: %v: want %q", name, err, x.want)
@@ -111,6 +113,101 @@ func TestMetricsOfRunsAreChecked(t *testing.T) {
 		run.Metrics = metrics
 		if err := run.Bounded(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestRunsAreBounded covers the fields of runs that have no counterpart in a workload. Files, paths and tables have
+// names of cells, groups and axes.
+func TestRunsAreBounded(t *testing.T) {
+	const size = 1 << 21
+	long := strings.Repeat("a", size)
+	cell := func(change func(*Cell)) func(*Run) { return func(r *Run) { change(&r.Cells[0]) } }
+	group := func(name string) func(*Run) {
+		return cell(func(c *Cell) { c.Workload.Groups = []Group{{Name: "ok"}, {Name: name}} })
+	}
+	at := func(n, bytes int) (all []Coordinate) {
+		for i := range n {
+			all = append(all, Coordinate{Axis: fmt.Sprint(i), Value: json.RawMessage("1")})
+		}
+		if n > 0 {
+			all[0].Value = json.RawMessage(long[:bytes])
+		}
+		return all
+	}
+	table := func(change func(*Table)) func(*Run) {
+		return func(r *Run) { r.Tables = make([]Table, 2); change(&r.Tables[1]) }
+	}
+	const form = `with the name %q: want up to 100 letters, digits, ".", "_" and "-"`
+	for name, x := range map[string]struct {
+		change func(*Run)
+		want   string // empty: accepted
+	}{
+		"as it is":        {func(*Run) {}, ""},
+		"long cell":       {cell(func(c *Cell) { c.ID = long[:100] }), ""},
+		"longer cell":     {cell(func(c *Cell) { c.ID = long }), fmt.Sprintf(form, long[:80])},
+		"empty cell":      {cell(func(c *Cell) { c.ID = "" }), fmt.Sprintf(form, "")},
+		"folder":          {cell(func(c *Cell) { c.ID = "a/b" }), fmt.Sprintf(form, "a/b")},
+		"parent":          {cell(func(c *Cell) { c.ID = "x/../../y" }), fmt.Sprintf(form, "x/../../y")},
+		"dot":             {cell(func(c *Cell) { c.ID = "." }), fmt.Sprintf(form, ".")},
+		"NUL":             {cell(func(c *Cell) { c.ID = "a\x00" }), fmt.Sprintf(form, "a\x00")},
+		"group":           {group("x/../../y"), fmt.Sprintf(form, "x/../../y")},
+		"empty group":     {group(""), fmt.Sprintf(form, "")},
+		"broker":          {cell(func(c *Cell) { c.Broker.Name = long[:200] }), ""},
+		"long broker":     {cell(func(c *Cell) { c.Broker.Name = long }), "a broker with a name of 2097152 bytes: want at most 200"},
+		"coordinates":     {cell(func(c *Cell) { c.Coordinates = at(20, 1900) }), ""},
+		"many axes":       {cell(func(c *Cell) { c.Coordinates = at(21, 1) }), "a combination with 21 axes, "},
+		"long value":      {cell(func(c *Cell) { c.Coordinates = at(1, size) }), "have 2097153 bytes: want at most 20 and 2000"},
+		"excluded":        {func(r *Run) { r.Excluded = []Excluded{{Coordinates: at(1, size)}} }, "a combination with 1 axes"},
+		"reason":          {func(r *Run) { r.Excluded = []Excluded{{Reason: long}} }, "a reason of 2097152 bytes: want at most 2000"},
+		"many excluded":   {func(r *Run) { r.Excluded = make([]Excluded, 100_001) }, "the run has 100001 excluded combinations"},
+		"axes":            {func(r *Run) { r.Axes = make([]string, 21) }, "the run has 21 axes: want at most 20"},
+		"baselines":       {func(r *Run) { r.Bases = make([]Base, 101) }, "the run has 101 baselines: want at most 100"},
+		"many tables":     {func(r *Run) { r.Tables = make([]Table, 101) }, "the run has 101 tables: want at most 100"},
+		"values":          {table(func(t *Table) { t.Values = make([]string, 100) }), ""},
+		"many values":     {table(func(t *Table) { t.Values = make([]string, 101) }), "table 2 of the run has 101 values"},
+		"rows":            {table(func(t *Table) { t.Rows, t.Split = make([]string, 20), make([]string, 2) }), "has 22 axes: want at most 21"},
+		"title":           {table(func(t *Table) { t.Title = long }), "has a text of 2097152 bytes: want at most 200"},
+		"heading":         {table(func(t *Table) { t.Headings = map[string]string{"a": long} }), "has a text of 2097152 bytes"},
+		"name of a value": {table(func(t *Table) { t.Values = []string{long} }), "has a text of 2097152 bytes"},
+		"options":         {cell(func(c *Cell) { c.Broker.Options = json.RawMessage(long) }), "bytes of options and addresses"},
+		"InfluxDB":        {func(r *Run) { r.Influx = &Influx{URL: long} }, "bytes of options and addresses"},
+	} {
+		r := Run{Repeat: 1, Cells: []Cell{{ID: "c", Workload: Default()}}}
+		x.change(&r)
+		err := r.Bounded()
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: Bounded: got error %.300v, want %q", name, err, x.want)
+		}
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("%s: Bounded: got an error of %d bytes, want at most 1000", name, len(err.Error()))
+		}
+	}
+}
+
+// TestLimitErrorsHaveNoSecrets covers axes whose values are secrets.
+func TestLimitErrorsHaveNoSecrets(t *testing.T) {
+	r := Run{Repeat: 1, Cells: []Cell{{ID: "c", Workload: Default(),
+		Coordinates: []Coordinate{{Axis: "password", Value: json.RawMessage(`"canary"`)}, {Axis: "n", Value: json.RawMessage("1")}},
+		Broker:      Broker{Name: "b", Options: json.RawMessage(`{"password":"canary"}`), Secret: []string{"password"}}}}}
+	r.Cells[0].Workload.Measure = -1
+	err := r.Bounded()
+	if err == nil || !strings.HasPrefix(err.Error(), "cell c (password=*** n=1) has -1ns of measure") {
+		t.Errorf("Bounded of an invalid cell: got error %v, want it with password=***", err)
+	}
+}
+
+// TestReadersCheckNames proves that no reader gets names that lead out of the folder of a run.
+func TestReadersCheckNames(t *testing.T) {
+	r := Run{Version: RecordFormat, Repeat: 1, Cells: []Cell{{ID: "c", Workload: Default()}}}
+	for _, name := range []string{"ok", "x/../../y"} {
+		r.Cells[0].Workload.Groups = []Group{{Name: name}}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadRun(strings.NewReader(string(text)), MaxDocument); (err == nil) != (name == "ok") {
+			t.Errorf("ReadRun with the group %q: got error %v", name, err)
 		}
 	}
 }

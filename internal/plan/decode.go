@@ -33,7 +33,7 @@ const (
 // ErrTooLarge is wrapped by the errors of documents beyond these limits.
 var ErrTooLarge = errors.New("too large")
 
-// ReadRun decodes the run of a record, of at most limit bytes. It checks the format and the number of tasks.
+// ReadRun decodes the run of a record, of at most limit bytes. It checks the format and Run.CheckShape.
 func ReadRun(r io.Reader, limit int64) (Run, error) {
 	var run Run
 	err := Decode(r, limit, &run)
@@ -41,7 +41,7 @@ func ReadRun(r io.Reader, limit int64) (Run, error) {
 		err = cmp.Or(CheckFormat(run.Version), err)
 	}
 	if err == nil {
-		err = run.CheckTasks()
+		err = run.CheckShape()
 	}
 	if err != nil {
 		return Run{}, err

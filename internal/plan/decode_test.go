@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,7 +62,8 @@ func TestTasksAreCounted(t *testing.T) {
 	}{{0, 1, true}, {0, 0, true}, {1, MaxTasks, true}, {1, MaxTasks + 1, false}, {2, MaxTasks/2 + 1, false},
 		{1, -1, false}, {0, 1 << 40, false},
 		{MaxCells, MaxTasks / MaxCells, true}, {MaxCells + 1, 1, false}, {3, 1<<63 - 1, false}} {
-		if err := (Run{Cells: make([]Cell, x.cells), Repeat: x.repeat}).CheckTasks(); (err == nil) != x.ok {
+		cells := slices.Repeat([]Cell{{ID: "c"}}, x.cells)
+		if err := (Run{Cells: cells, Repeat: x.repeat}).CheckShape(); (err == nil) != x.ok {
 			t.Errorf("%d cells × %d: %v", x.cells, x.repeat, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -81,6 +82,8 @@ type Broker struct {
 // Key identifies a broker by its driver and its options as written, which may contain secrets. The name does not
 // matter.
 func (b Broker) Key() string { return b.Driver + " " + b.Via + " " + string(b.Options) }
+
+func (b Broker) nameAndKey() string { return b.Name + " " + b.Key() }
 
 // ID is a hash of Key without secrets. Brokers that differ only in secrets have the same one.
 func (b Broker) ID() string {
@@ -215,19 +218,52 @@ type Table struct {
 	Headings map[string]string `json:"headings,omitempty"`
 }
 
-// bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
-// its workloads is not bounded.
+// Bounded returns an error if the table has too many axes or values, or a title or heading is too long. Files repeat
+// them for each value.
+func (t Table) Bounded() error {
+	if n := len(t.Split) + len(t.Rows) + len(t.Columns); n > MaxAxes+1 { // with the groups
+		return fmt.Errorf("%d axes: want at most %d", n, MaxAxes+1)
+	}
+	if n := len(t.Values); n > MaxTableValues {
+		return fmt.Errorf("%d values: want at most %d", n, MaxTableValues)
+	}
+	texts := slices.Concat([]string{t.Title}, t.Split, t.Rows, t.Columns, t.Values)
+	for _, text := range slices.AppendSeq(texts, maps.Values(t.Headings)) {
+		if len(text) > MaxName {
+			return fmt.Errorf("a text of %d bytes: want at most %d", len(text), MaxName)
+		}
+	}
+	return nil
+}
+
+// bounded returns an error if the combination has too many axes, or texts that are too long.
+func (e Excluded) bounded() error {
+	size := 0
+	for _, c := range e.Coordinates {
+		size += len(c.Axis) + len(c.Value)
+	}
+	if n := len(e.Coordinates); n > MaxAxes || size > MaxCoordinates {
+		return fmt.Errorf("%d axes, whose names and values have %d bytes: want at most %d and %d", n, size, MaxAxes,
+			MaxCoordinates)
+	}
+	if n := len(e.Reason); n > maxReason {
+		return fmt.Errorf("a reason of %d bytes: want at most %d", n, maxReason)
+	}
+	return nil
+}
+
+// bounded returns an error if the cell has too many groups or agents, or one of its workloads is not bounded.
 func (c Cell) bounded() error {
 	if n := len(c.Workload.Groups); n > maxGroups {
-		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
+		return fmt.Errorf("has %d groups: want at most %d", n, maxGroups)
 	}
 	for _, w := range c.Workload.Parts() {
 		if err := w.Bounded(); err != nil {
-			return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
+			return fmt.Errorf("has %w", err)
 		}
 	}
 	if n := c.Agents(); n < 1 || n > maxAgents {
-		return fmt.Errorf("cell %s (%s) needs %d agents: want 1 to %d", c.ID, c.Name(), n, maxAgents)
+		return fmt.Errorf("needs %d agents: want 1 to %d", n, maxAgents)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -118,7 +119,7 @@ func (r Run) Brokers() (all []Broker) {
 	seen := map[string]bool{}
 	for _, c := range r.Cells {
 		for _, b := range c.Brokers() {
-			if key := b.Name + " " + b.Key(); !seen[key] {
+			if key := b.nameAndKey(); !seen[key] {
 				seen[key] = true
 				all = append(all, b)
 			}
@@ -159,12 +160,47 @@ func (r Run) Notes() []string {
 }
 
 // Bounded returns an error that names the fields of a run beyond their limits, or its first cell that is not bounded.
-// The error wraps ErrTooLarge if the run has too many tasks.
+// The error has no secrets. It wraps ErrTooLarge if the run has too many tasks.
 func (r Run) Bounded() error {
-	if err := r.CheckTasks(); err != nil {
+	if err := r.CheckShape(); err != nil {
 		return fmt.Errorf("the run has %w", err)
 	}
+	size := 0 // of options and addresses, in which secrets are searched
+	for _, b := range r.brokers() {
+		if size += len(b.Key()); len(b.Name) > MaxName {
+			return fmt.Errorf("the run has a broker with a name of %d bytes: want at most %d", len(b.Name), MaxName)
+		}
+	}
+	if i := r.Influx; i != nil {
+		size += len(i.URL) + len(i.Org) + len(i.Bucket) + len(i.Token)
+	}
+	for _, x := range []struct {
+		name   string
+		n, top int
+	}{
+		{"axes", len(r.Axes), MaxAxes}, {"metrics", len(r.Metrics), maxMetrics}, {"tables", len(r.Tables), MaxTables},
+		{"excluded combinations", len(r.Excluded), maxExcluded}, {"baselines", len(r.Bases), MaxBases},
+		{"bytes of options and addresses of its brokers and of InfluxDB", size, maxOptions},
+	} {
+		if x.n > x.top {
+			return fmt.Errorf("the run has %d %s: want at most %d", x.n, x.name, x.top)
+		}
+	}
+	places := slices.Clone(r.Excluded)
+	for _, c := range r.Cells {
+		places = append(places, Excluded{Coordinates: c.Coordinates})
+	}
+	for _, p := range places {
+		if err := p.bounded(); err != nil {
+			return fmt.Errorf("the run has a combination with %w", err)
+		}
+	}
 	var errs []error
+	for i, t := range r.Tables {
+		if err := t.Bounded(); err != nil {
+			errs = append(errs, fmt.Errorf("table %d of the run has %w", i+1, err))
+		}
+	}
 	if r.Settle < 0 || r.Settle > Duration(maxWait) || r.Grace < 0 || r.Grace > Duration(maxWait) {
 		errs = append(errs, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle,
 			r.Grace, maxWait))
@@ -175,28 +211,42 @@ func (r Run) Bounded() error {
 			fmt.Errorf("the run repeats until %q, within %v at %v, at most %d times: the maximum is %d, and parts are between 0 and 1",
 				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
 	}
-	if len(r.Metrics) > maxMetrics {
-		errs = append(errs, fmt.Errorf("the run has %d metrics: want at most %d", len(r.Metrics), maxMetrics))
-	} else if err := drivers.CheckMetrics(r.Metrics); err != nil {
+	if err := drivers.CheckMetrics(r.Metrics); err != nil {
 		errs = append(errs, fmt.Errorf("the run has an invalid %w", err))
 	}
 	for _, c := range r.Cells {
 		if err := c.bounded(); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("cell %s (%s) %w", c.ID, r.scrubber().Scrub(c.Name()), err))
 			break
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// CheckTasks returns an error if the run has too many cells or tasks for Tasks. It does not create tasks.
-func (r Run) CheckTasks() error {
+// plainName matches the ids of cells and the names of groups, which are parts of the names of files.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// CheckShape returns an error if the run has too many cells or tasks for Tasks, or if the id of a cell or the name of a
+// group cannot be a part of the name of a file. It does not create tasks.
+func (r Run) CheckShape() error {
 	if len(r.Cells) > MaxCells {
 		return fmt.Errorf("%d cells: want at most %d: %w", len(r.Cells), MaxCells, ErrTooLarge)
 	}
 	if r.Repeat < 0 || r.Repeat > MaxTasks/max(1, len(r.Cells)) {
 		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks,
 			ErrTooLarge)
+	}
+	for _, c := range r.Cells {
+		names := []string{c.ID}
+		for _, g := range c.Workload.Groups {
+			names = append(names, g.Name)
+		}
+		for _, name := range names {
+			if !plainName.MatchString(name) {
+				return fmt.Errorf("a cell or group with the name %.80q: want up to 100 letters, digits, \".\", \"_\" and \"-\", "+
+					"the first a letter or digit", name)
+			}
+		}
 	}
 	return nil
 }
@@ -214,37 +264,46 @@ func (r Run) BaseOf(name string) Base {
 	return Base{Name: name, Why: NoBaseline(name, "")}
 }
 
-// Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
-// changed.
-func (r Run) Redacted() Run {
-	key := func(b Broker) string { return b.Name + " " + b.Key() }
-	brokers := map[string]Broker{}
+// brokers returns the brokers of all cells and groups by nameAndKey, also those that no task uses.
+func (r Run) brokers() map[string]Broker {
+	all := map[string]Broker{}
 	for _, c := range r.Cells {
-		brokers[key(c.Broker)] = c.Broker
+		all[c.Broker.nameAndKey()] = c.Broker
 		for _, g := range c.Workload.Groups {
 			if g.Broker != nil {
-				brokers[key(*g.Broker)] = *g.Broker
+				all[g.Broker.nameAndKey()] = *g.Broker
 			}
 		}
 	}
+	return all
+}
+
+// scrubber returns a Scrubber for the secrets of the run.
+func (r Run) scrubber() *Scrubber {
 	var secrets []Secret
-	for _, b := range brokers {
+	for _, b := range r.brokers() {
 		secrets = append(secrets, b.secrets()...)
 	}
 	if r.Influx != nil {
 		secrets = append(secrets, r.Influx.Secrets()...)
 	}
-	scrub := NewScrubber(secrets)
+	return NewScrubber(secrets)
+}
+
+// Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
+// changed.
+func (r Run) Redacted() Run {
+	scrub, brokers := r.scrubber(), r.brokers()
 	for k, b := range brokers {
 		brokers[k] = b.redacted(scrub)
 	}
 	r.Cells = slices.Clone(r.Cells)
 	for i, c := range r.Cells {
-		r.Cells[i].Broker = brokers[key(c.Broker)]
+		r.Cells[i].Broker = brokers[c.Broker.nameAndKey()]
 		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
 		for k, g := range r.Cells[i].Workload.Groups {
 			if g.Broker != nil {
-				b := brokers[key(*g.Broker)]
+				b := brokers[g.Broker.nameAndKey()]
 				r.Cells[i].Workload.Groups[k].Broker = &b
 			}
 		}
@@ -329,7 +388,7 @@ func (r Run) Uses() []string {
 			if file := part.Cell.Workload.Message.Payload.File; file != "" {
 				lines["payload file "+file] = true
 			}
-			key := b.Name + " " + b.Key()
+			key := b.nameAndKey()
 			if known[key] {
 				continue
 			}

@@ -26,6 +26,19 @@ const (
 	maxNodes          = 500                  // of a cluster of brokers
 	maxNodeName       = 256                  // bytes
 	maxMetrics        = 1000                 // of a run, that only drivers declare
+	maxExcluded       = 100_000              // combinations of a run
+	maxReason         = 2000                 // bytes of the reason why a combination is excluded
+	maxOptions        = 1 << 20              // bytes of the options of all brokers of a run
+)
+
+// Limits of runs that other packages check, too. The sizes of tables and reports are products of them.
+const (
+	MaxAxes        = 20   // of a run
+	MaxCoordinates = 2000 // bytes of the names and values of the axes of one combination
+	MaxName        = 200  // bytes of the name of a broker, and of a text in the definition of a table
+	MaxTables      = 100  // of a run
+	MaxTableValues = 100  // of a table
+	MaxBases       = 100  // baselines that the rules of a run name
 )
 
 // Limits of workloads that other packages check, too.

@@ -324,7 +324,7 @@ func entriesOf(c *Conn, m stored) []Entry {
 		case "plan":
 			e.Plan = &plan.Run{}
 			if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
-				err = e.Plan.CheckTasks()
+				err = e.Plan.CheckShape()
 			}
 		case "event":
 			if err = c.codec.decode(m.Header, m.Body, who, &e.Event); err == nil && e.Event != nil {

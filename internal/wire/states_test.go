@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
@@ -94,4 +95,31 @@ func TestTheLeaseIsRenewedWithFullBuckets(t *testing.T) {
 	}
 	l.Lease.Resign(t.Context())
 	campaign(t, store, strings.Repeat("n", 200))
+}
+
+// TestPlansWithPathsAreNotRead proves that followers do not get a plan whose names lead out of the folder of a run.
+func TestPlansWithPathsAreNotRead(t *testing.T) {
+	s := plane(t, ServerConfig{Shared: true})
+	l := campaign(t, storeOf(t, s), "test")
+	for _, id := range []string{"ok", "a/b"} {
+		r, err := l.Acquire(t.Context(), "r")
+		if err == nil {
+			err = r.Plan(t.Context(), plan.Run{Version: plan.RecordFormat, ID: "r", Cells: []plan.Cell{{ID: id}}})
+		}
+		if err == nil {
+			r, err = l.Acquire(t.Context(), "r")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last Entry
+		err = r.Review(t.Context(), func(e Entry) {
+			if e.Plan != nil || e.Err != nil {
+				last = e
+			}
+		})
+		if err != nil || (last.Err == nil) != (id == "ok") || (last.Plan == nil) == (id == "ok") {
+			t.Errorf("read a plan with the cell %q: got %+v, error %v", id, last, err)
+		}
+	}
 }

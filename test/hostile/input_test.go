@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/schedule"
 	"example.org/lockstep/lockstep/internal/wire"
+	"example.org/lockstep/lockstep/test/process"
 )
 
 // putSchedule stores a schedule as ctl does, and returns the error of the response.
@@ -81,6 +83,97 @@ func TestRunsThatCannotBeCopied(t *testing.T) {
 	if end.Reason != wire.EndRefused {
 		t.Errorf("end of a different run with the id of a recorded one: got %+v, want reason %s", end, wire.EndRefused)
 	}
+}
+
+// TestLongTextsOfRuns proves that texts of a submission, which are the reason why it is rejected or waits, do not fill
+// the states of runs. The list of runs can then be read, and states of other runs can be stored.
+func TestLongTextsOfRuns(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	long, err := json.Marshal(strings.Repeat("a", 7<<20)) // 7 KB compressed
+	must(t, err)
+	for i := range 10 {
+		r := newRun(fmt.Sprint("long", i))
+		r.Cells[0].Coordinates[0].Value = long
+		r.Cells[0].Workload.Measure = -1
+		if i%2 == 0 {
+			r.Cells[0].Coordinates, r.Cells[0].Broker.Name = nil, string(long)
+		}
+		must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+		if end := f.readRun(r.ID, func(wire.Entry) {}); end.Reason != wire.EndRefused || len(end.Detail) > 2000 {
+			t.Errorf("end of run %s: got %s with %d bytes of detail, want %s with at most 2000", r.ID, end.Reason,
+				len(end.Detail), wire.EndRefused)
+		}
+	}
+	f.executeRun("after")
+	all, err := f.client.Runs(t.Context())
+	if err != nil || len(all) != 11 {
+		t.Errorf("list of runs: got %d, error %v, want 11", len(all), err)
+	}
+	for name, info := range f.streamInfos() {
+		if name == "KV_LOCKSTEP_STATE" && info.State.Bytes > 1<<20 {
+			t.Errorf("states of 11 runs: got %d bytes, want at most 1 MiB", info.State.Bytes)
+		}
+	}
+}
+
+// TestNamesOfCellsAndGroupsAreNoPaths proves that no name in a submission becomes the path of a file outside the copy
+// of its run, and that the record of each run can be copied.
+func TestNamesOfCellsAndGroupsAreNoPaths(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	submitted := map[string]string{} // name by run
+	for i, name := range []string{"x/../../../y", "a/b", ".", "", "a\x00b", strings.Repeat("g", 300)} {
+		for _, what := range []string{"cell", "group"} {
+			r := newRun(fmt.Sprint(what, i))
+			c := &r.Cells[0]
+			c.ID = "c"
+			if what == "cell" && len(name) < 200 { // a longer one is not queued
+				c.ID = name
+			} else {
+				w := c.Workload
+				c.Workload.Groups = []plan.Group{{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
+					Topology: w.Topology, Message: w.Message, Guarantees: c.Guarantees}}
+			}
+			must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+			submitted[r.ID] = name
+		}
+	}
+	for id, name := range submitted {
+		if end := f.readRun(id, func(wire.Entry) {}); end.Reason != wire.EndRefused ||
+			!strings.Contains(end.Detail, "a cell or group with the name") {
+			t.Errorf("end of run %s with the name %.20q: got %+v, want reason %s", id, name, end, wire.EndRefused)
+		}
+	}
+	f.executeRun("after")
+	process.Eventually(t, "copies of all runs", func() bool {
+		all, err := f.client.Runs(t.Context())
+		return err == nil && !slices.ContainsFunc(all, func(r wire.RunState) bool { return !r.Copied })
+	})
+}
+
+// TestTablesOfRunsAreBounded proves that a run cannot have tables that use more memory than each controller that copies
+// it has. Package report bounds their fields.
+func TestTablesOfRunsAreBounded(t *testing.T) {
+	f := startFleet(t)
+	for want, change := range map[string]func(*plan.Run){
+		"300000 tables": func(r *plan.Run) {
+			r.Tables = slices.Repeat([]plan.Table{{Rows: []string{"n"}, Values: []string{"lost"}}}, 300_000)
+		},
+		"101 values":   func(r *plan.Run) { r.Tables = []plan.Table{{Values: make([]string, 101)}} },
+		"1000000 axes": func(r *plan.Run) { r.Tables = []plan.Table{{Rows: make([]string, 1_000_000)}} },
+		"a text of 5242880 bytes": func(r *plan.Run) {
+			r.Tables = []plan.Table{{Rows: []string{"n"}, Split: []string{"n"}, Title: strings.Repeat("t", 5<<20)}}
+		},
+		"200000 excluded combinations": func(r *plan.Run) { r.Excluded = make([]plan.Excluded, 200_000) },
+		"300 baselines":                func(r *plan.Run) { r.Bases = make([]plan.Base, 300) },
+	} {
+		r := newRun("t" + strings.ReplaceAll(want, " ", "-"))
+		change(&r)
+		must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+		if end := f.readRun(r.ID, func(wire.Entry) {}); end.Reason != wire.EndRefused || !strings.Contains(end.Detail, want) {
+			t.Errorf("end of a run with %s: got %+v, want reason %s", want, end, wire.EndRefused)
+		}
+	}
+	f.checkController("large tables")
 }
 
 // TestTheQueueIsBounded proves that a client cannot queue runs that use more memory than a leader has.
