@@ -425,6 +425,7 @@ type copies struct {
 	mu      sync.Mutex
 	of      map[string]*copying // by run
 	backlog int                 // number of ended runs that are being copied
+	reports sync.Mutex
 }
 
 type copying struct {
@@ -469,6 +470,8 @@ func (k *copies) run(ctx context.Context) {
 					}
 					_, err := Record(ctx, k.store, r.Run, k.cfg.Copies, nil, points)
 					if err == nil {
+						k.reports.Lock() // one at a time, because of their memory
+						defer k.reports.Unlock()
 						k.writeReport(ctx, r.Run)
 					}
 					return err

@@ -66,12 +66,35 @@ type exclusion struct {
 	place    place
 }
 
+// maxFields is the maximum number of fields of the tables of a study: a report uses about 2 KiB of memory for each. A
+// field of a combination with long texts, which files repeat, counts several times.
+const maxFields = 200_000
+
+// tableFields is how many fields a table counts for its texts.
+const tableFields = 200
+
 // builder builds tables from the cells of a run and their outcomes, in the order of the matrix.
 type builder struct {
 	run      plan.Run
 	cells    []*cell
 	excluded []*exclusion
 	order    map[Coordinate]int // position of each coordinate, in the order in which the matrix has them
+	longest  int                // bytes of the longest combination
+	fields   int                // of the tables so far
+}
+
+// fits counts the fields of a table with its rows, of this width. It reports whether the table may be built. If not, it
+// gets a remark instead of rows.
+func (b *builder) fits(t *Table, rows, width int) bool {
+	if b.fields <= maxFields {
+		b.fields += tableFields + rows*width*(1+b.longest/256)
+	}
+	if b.fields <= maxFields {
+		return true
+	}
+	t.Rows, t.Remarks = [][]Field{}, []string{fmt.Sprintf("not shown: the tables of the run have more than %d fields; define smaller tables, or export the values with ctl show -o parquet",
+		maxFields)}
+	return false
 }
 
 func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
@@ -98,6 +121,7 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 // placeOf returns a place, and records the order of values on the axes.
 func (b *builder) placeOf(coordinates []plan.Coordinate) place {
 	p := placeOf(coordinates)
+	b.longest = max(b.longest, len(p.String()))
 	for _, x := range p {
 		if _, known := b.order[x]; !known {
 			b.order[x] = len(b.order)
@@ -211,11 +235,15 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	chosen := b.differing(slices.Concat(t.Split, t.Rows))
 	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part}
 	out.Head = axisHeadings(t, out.Axes)
+	rows := b.tuples(t.Rows, part)
+	if !b.fits(&out, len(rows), len(out.Axes)+len(t.Values)) {
+		return out
+	}
 	for _, value := range t.Values {
 		out.Head = append(out.Head, b.titleOf(t, value))
 	}
 	n := &notes{}
-	for _, row := range b.tuples(t.Rows, part) {
+	for _, row := range rows {
 		cells := b.within(slices.Concat(part, row))
 		winner := best(cells, name, better)
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
@@ -364,14 +392,18 @@ func (g *grid) annotated(p place) place {
 func (b *builder) tables(t plan.Table) (tables []Table) {
 	if t.Highest != "" || t.Lowest != "" {
 		for _, part := range b.tuples(t.Split, nil) {
-			tables = append(tables, b.bestTable(t, part))
+			if tables = append(tables, b.bestTable(t, part)); b.fields > maxFields {
+				break
+			}
 		}
 		return tables
 	}
 	t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
 	g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
 	for _, part := range b.tuples(t.Split, nil) {
-		tables = append(tables, g.table(t, part))
+		if tables = append(tables, g.table(t, part)); b.fields > maxFields {
+			break
+		}
 	}
 	return tables
 }
@@ -381,6 +413,9 @@ func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
 	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part,
 		Head: axisHeadings(t, t.Rows)}
+	if !g.b.fits(&out, len(rows), len(t.Rows)+len(columns)*len(t.Values)) {
+		return out
+	}
 	for _, column := range columns {
 		for _, value := range t.Values {
 			out.Head = append(out.Head, heading(g.annotated(column), g.b.titleOf(t, value), len(t.Values) == 1))

@@ -98,6 +98,16 @@ func writeCSV(w io.Writer, tables []Table) error {
 	return out.Error()
 }
 
+// limited collects a file of at most plan.MaxFile bytes. Each line of CSV has the notes of its field, of any length.
+type limited struct{ text bytes.Buffer }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.text.Len()+len(p) > plan.MaxFile {
+		return 0, fmt.Errorf("CSV of more than %d MiB: %w", plan.MaxFile>>20, plan.ErrTooLarge)
+	}
+	return l.text.Write(p)
+}
+
 // line returns the line of one field.
 func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	at := map[string]string{}
@@ -180,7 +190,8 @@ func markdownHead(out *bytes.Buffer, run plan.Run, outcomes []plan.Outcome) {
 // begin with the facts and problems, and end with the rule results and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
-	var text, markdown, lines, whole bytes.Buffer
+	var text, markdown, whole bytes.Buffer
+	var lines limited
 	markdownHead(&markdown, run, outcomes)
 	for _, err := range []error{Results(&text, run, outcomes, tables, 0), writeMarkdown(&markdown, tables),
 		writeCSV(&lines, tables), encodeJSON(&whole, append([]Table{}, tables...))} {
@@ -200,6 +211,6 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	}
 	fmt.Fprintf(&text, "\n%s\n", Summary(run, outcomes))
 	fmt.Fprintf(&markdown, "\n%s\n", Summary(run, outcomes))
-	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(),
+	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.text.Bytes(),
 		"tables.json": whole.Bytes(), "junit.xml": judged}, nil
 }

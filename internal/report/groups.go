@@ -39,7 +39,11 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 			names = addNew(names, name)
 		}
 	}
-	for _, e := range slices.Concat(run.Excluded, lacking(run, names)) {
+	missing := slices.Concat(run.Excluded, lacking(run, names))
+	if len(missing)*len(names) > maxFields {
+		missing = nil // their fields are empty
+	}
+	for _, e := range missing {
 		for _, name := range names {
 			some := e
 			some.Coordinates = on(e.Coordinates, name)
