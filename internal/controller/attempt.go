@@ -131,7 +131,7 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 		failed := plan.FailedAttempt{Name: r.attempt, Kind: kind, Reason: why}
 		retries = append(slices.Clone(retries), failed)
 		x.log.Warn("retrying task", "task", t.ID, "attempt", len(retries), "why", failed.String())
-		x.inFlight(ctx, "")
+		x.nothingInFlight(ctx)
 		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(),
 			FailedAttempt: &failed, Outcome: &o}
 		if err := x.event(ctx, e); err != nil {
@@ -161,9 +161,11 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
-	x.inFlight(ctx, t.ID)
 	a.facts.Started = event.At // one time for both, so that live views and reports made later agree
-	if err := x.record.Event(ctx, event); err != nil {
+	if err = x.inFlight(ctx, t.ID); err == nil {
+		err = x.record.Event(ctx, event)
+	}
+	if err != nil {
 		return result{}, err
 	}
 	closeMailbox := a.mailbox.open(x.leader.lease, x.record, a.merged)
@@ -209,7 +211,7 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 			return left, nil
 		}
 		recorded, x.state.Waiting = true, missing.Detail
-		x.inFlight(ctx, "")
+		x.nothingInFlight(ctx)
 		return left, x.event(ctx, wire.RunEvent{Kind: wire.WaitingAgents, Task: t.ID, N: n, Detail: missing.Detail})
 	})
 	x.state.Waiting = "" // stored with the next state

@@ -54,7 +54,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			return err
 		}
 		x.state.Blamed, x.state.Crashes = "", nil // a later crash belongs to another step
-		x.inFlight(ctx, "")
+		x.nothingInFlight(ctx)
 		found = found.With(step, r.outcome)
 	}
 	result := newCapacitySearch(s, found.Steps).result()

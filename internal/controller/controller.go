@@ -437,14 +437,16 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	}
 	x := &execution{leader: l, queued: c, log: log, record: record, state: l.stateOf(c.request, state),
 		end: wire.End{Submission: c.request.Seq}}
-	if err := x.countCrash(c.request.Submission); err != nil {
+	if err := x.countCrash(); err != nil {
 		return x.reject(ctx, wire.EndQuarantined, err)
 	}
 	if c.refusal == nil {
 		x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", l.queue.names(c)
 	}
 	x.state.InFlight = wire.StartInFlight
-	l.put(last, x.state)
+	if err := l.lease.PutRun(last, x.state); err != nil {
+		return err
+	}
 	if c.request.Err != nil {
 		return x.reject(ctx, wire.EndRefused, c.request.Err)
 	}

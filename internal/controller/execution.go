@@ -67,11 +67,11 @@ func (x *execution) execute(ctx context.Context) error {
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
 	case x.between.Err() != nil: // the controller stops or hands over
-		x.inFlight(context.WithoutCancel(ctx), "")
+		x.nothingInFlight(context.WithoutCancel(ctx))
 		return nil
 	case x.end.Reason != wire.EndDone: // the reason was set where the error occurred
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
-		x.inFlight(context.WithoutCancel(ctx), "")
+		x.nothingInFlight(context.WithoutCancel(ctx))
 		return err
 	default:
 		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
@@ -477,7 +477,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 }
 
 // countCrash counts a former leadership that failed with the run in flight. After maxCrashes it returns an error.
-func (x *execution) countCrash(s *wire.Submission) error {
+func (x *execution) countCrash() error {
 	if x.state.InFlight != "" && x.state.Epoch != x.leader.lease.Epoch() {
 		if x.state.Blamed != x.state.InFlight {
 			x.state.Blamed, x.state.Crashes = x.state.InFlight, nil
@@ -490,8 +490,8 @@ func (x *execution) countCrash(s *wire.Submission) error {
 	what := "task " + x.state.Blamed + " in flight"
 	if x.state.Blamed == wire.StartInFlight {
 		what = "this run before its next task"
-	} else if s != nil {
-		for _, c := range s.Run.Cells {
+	} else if x.queued.request.Err == nil {
+		for _, c := range x.queued.request.Submission.Run.Redacted().Cells {
 			if n, is := strings.CutPrefix(x.state.Blamed, c.ID+"-r"); is {
 				what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID),
 					x.state.Blamed)
@@ -503,13 +503,27 @@ func (x *execution) countCrash(s *wire.Submission) error {
 		len(x.state.Crashes), what, epochs)
 }
 
-// inFlight stores what is in flight from now on; empty: nothing.
-func (x *execution) inFlight(ctx context.Context, what string) {
+// inFlight stores what is in flight from now on. It waits while the control plane does not answer. Nothing may begin
+// after another error: a crash of this controller would not be counted.
+func (x *execution) inFlight(ctx context.Context, what string) error {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
-	if x.state.InFlight = what; what != "" && what != x.state.Blamed {
+	if x.state.InFlight = what; what != x.state.Blamed {
 		x.state.Blamed, x.state.Crashes = "", nil
 	}
+	for {
+		err := x.leader.lease.PutRun(ctx, x.state)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// nothingInFlight stores that nothing is in flight.
+func (x *execution) nothingInFlight(ctx context.Context) {
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
+	defer cancel()
+	x.state.InFlight = ""
 	x.leader.put(ctx, x.state)
 }
 
@@ -569,8 +583,11 @@ func (x *execution) close(ctx context.Context) error {
 	x.state.State, x.state.Detail, x.state.Agents, x.state.Waiting = string(x.end.Reason), x.end.Detail, nil, ""
 	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
 	x.state.Ended = cmp.Or(x.state.Ended, time.Now())
-	x.leader.put(ctx, x.state)
-	if err := x.leader.lease.Dequeue(ctx, x.state.Run, x.end.Submission); err != nil {
+	err := x.leader.lease.PutRun(ctx, x.state) // the copies of a run follow its state
+	if err == nil {
+		err = x.leader.lease.Dequeue(ctx, x.state.Run, x.end.Submission)
+	}
+	if err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
@@ -173,6 +174,67 @@ func TestARunThatWaitsForAgentsIsTakenOver(t *testing.T) {
 		l.startAgent("a5")
 		if s := l.awaitEnd(run.ID); s.State != string(wire.EndDone) || s.Done != 2 || s.Failed != 0 {
 			t.Errorf("state of the ended run: got %+v", s)
+		}
+	})
+}
+
+// The name of a task in the reason has no secrets, although the leader has the submission with all secrets.
+func TestTheReasonOfAQuarantineHasNoSecrets(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4")
+		run := newRun(func(c *plan.Cell) {
+			c.Broker.Options = json.RawMessage(`{"name":"canary"}`)
+			c.Broker.Secret = []string{"name"}
+			c.Coordinates = []plan.Coordinate{{Axis: "password", Value: json.RawMessage(`"canary"`)}}
+			longCell(c)
+		})
+		l.submit(run)
+		l.crashTwice(run.ID, run.Tasks()[0].ID)
+		if s := l.awaitEnd(run.ID); s.State != string(wire.EndQuarantined) || strings.Contains(s.Detail, "canary") ||
+			!strings.Contains(s.Detail, "of cell password=*** (task ") {
+			t.Errorf("state of the ended run: got %+v, want quarantined, with password=***", s)
+		}
+	})
+}
+
+// A task does not begin before its mark is stored: otherwise a crash with it in flight would not be counted. The same
+// holds for the end of a run, which copies of it follow.
+func TestNoTaskBeginsWithoutItsMark(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLocalFleetOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		js := l.jetstream()
+		states, err := js.Stream(t.Context(), "KV_LOCKSTEP_STATE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := states.CachedInfo().Config
+		limit := func(bytes int64) {
+			cfg.MaxBytes = bytes
+			if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Error(err)
+			}
+		}
+		usual, run := cfg.MaxBytes, newRun(nil, nil)
+		run.Settle = plan.Duration(time.Second)
+		for full, since := range map[wire.EventKind]int{controller.TaskEnded: 1, wire.TaskStarted: 2} {
+			run.ID += "x"
+			var space time.Time
+			w := l.run(run, nil, func(p controller.Progress) {
+				if p.Kind == full && p.N == since { // for a minute
+					limit(1)
+					space = time.Now().Add(time.Minute)
+					time.AfterFunc(time.Minute, func() { limit(usual) })
+				}
+				if p.Kind == wire.TaskStarted && p.N != since && time.Now().Before(space) {
+					t.Errorf("start of task %d: got it before its mark was stored", p.N)
+				}
+			})
+			if w.end.Reason != wire.EndDone || w.end.Ran != 2 || w.end.Failed > 0 {
+				t.Errorf("end of the run: got %+v, want done, 2 tasks, 0 failed", w.end)
+			}
+			if s := l.awaitEnd(run.ID); s.State != string(wire.EndDone) || s.Done != 2 || time.Now().Before(space) {
+				t.Errorf("state of the ended run: got %+v, want done, 2 tasks, stored when there is space", s)
+			}
 		}
 	})
 }
