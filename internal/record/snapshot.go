@@ -244,8 +244,8 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 
 // CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Call it
 // before merging a snapshot of another process or person: judging allocates memory for every second that a record
-// spans. Events and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their
-// times.
+// spans. Events and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on
+// their times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
 		s.FirstDelivery, s.LastInterrupted, s.LastOther}

@@ -126,9 +126,13 @@ func (d taskDir) merge(m *record.Merged) (damage []string, err error) {
 		size = info.Size()
 	}
 	limit := freeMemory + memoryEach*size
-	return d.snapshots(func(s record.Snapshot) error {
+	var skipped []string
+	damage, err = d.snapshots(func(s record.Snapshot) error {
 		if err := s.CheckTimes(record.MaxTime); err != nil {
-			return err
+			if len(skipped) < maxDamage {
+				skipped = append(skipped, fmt.Sprintf("skipped: %v", err))
+			}
+			return nil
 		}
 		if m.Add(s); int64(m.Memory()) > limit {
 			return fmt.Errorf("its snapshots need more than %d MiB of memory, the maximum for a file of %d bytes: %w",
@@ -136,6 +140,7 @@ func (d taskDir) merge(m *record.Merged) (damage []string, err error) {
 		}
 		return nil
 	})
+	return append(damage, skipped...), err
 }
 
 // warnings returns the warnings of an outcome, and one for each earlier attempt of its task. Trials of a search are
