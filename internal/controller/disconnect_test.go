@@ -98,19 +98,12 @@ func (s *disconnectSession) consume(ctx context.Context, conn drivers.Conn, spec
 		if s.hidden == nil {
 			return conn.Consumer(ctx, spec, handle)
 		}
-		hidden, oneAtATime := []drivers.Delivery{{Body: s.hidden, Redelivered: drivers.Yes}}, sync.Mutex{}
-		s.hidden = nil
 		c := &disconnectConsumer{}
-		time.AfterFunc(s.visibleAfter-time.Since(s.disconnectedAt), func() {
-			oneAtATime.Lock()
-			defer oneAtATime.Unlock()
-			c.extra = true
-			handle(hidden)
-			c.extra = false
-		})
+		c.deliver(s.visibleAfter-time.Since(s.disconnectedAt), s.hidden, handle)
+		s.hidden = nil
 		inner, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
-			oneAtATime.Lock()
-			defer oneAtATime.Unlock()
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			handle(batch)
 		})
 		c.Consumer = inner
@@ -145,23 +138,16 @@ func (s *disconnectSession) consume(ctx context.Context, conn drivers.Conn, spec
 // repeat creates a consumer whose first message is delivered again after redeliverAfter.
 func (s *disconnectSession) repeat(ctx context.Context, conn drivers.Conn, spec drivers.ConsumerSpec,
 	handle drivers.Handler) (drivers.Consumer, error) {
-	c, oneAtATime, first := &disconnectConsumer{}, sync.Mutex{}, true
+	c, first := &disconnectConsumer{}, true
 	inner, err := conn.Consumer(ctx, spec, func(batch []drivers.Delivery) {
-		oneAtATime.Lock()
-		defer oneAtATime.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if first {
 			first = false
 			if s.reportReconnect {
 				s.env.Event(drivers.EventReconnecting, "connection broke; the library connects again")
 			}
-			again := []drivers.Delivery{{Body: slices.Clone(batch[0].Body), Redelivered: drivers.Yes}}
-			time.AfterFunc(s.redeliverAfter, func() {
-				oneAtATime.Lock()
-				defer oneAtATime.Unlock()
-				c.extra = true
-				handle(again)
-				c.extra = false
-			})
+			c.deliver(s.redeliverAfter, slices.Clone(batch[0].Body), handle)
 		}
 		handle(batch)
 	})
@@ -172,13 +158,35 @@ func (s *disconnectSession) repeat(ctx context.Context, conn drivers.Conn, spec 
 // disconnectConsumer is a consumer with one delivery that loopback does not know.
 type disconnectConsumer struct {
 	drivers.Consumer
-	extra bool // the handled delivery is that one
+	mu      sync.Mutex // held while the handler runs
+	extra   bool       // the handled delivery is that one
+	stopped bool
+}
+
+// deliver delivers body again after a time, unless the consumer was stopped.
+func (c *disconnectConsumer) deliver(after time.Duration, body []byte, handle drivers.Handler) {
+	time.AfterFunc(after, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.stopped {
+			c.extra = true
+			handle([]drivers.Delivery{{Body: body, Redelivered: drivers.Yes}})
+			c.extra = false
+		}
+	})
 }
 
 func (c *disconnectConsumer) Ack(n int) {
 	if !c.extra {
 		c.Consumer.Ack(n)
 	}
+}
+
+func (c *disconnectConsumer) Stop() {
+	c.Consumer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
 }
 
 func runDisconnected(t *testing.T, drainTimeout time.Duration, options map[string]any, redeliverAfter time.Duration,
