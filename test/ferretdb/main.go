@@ -50,7 +50,7 @@ func serve(ctx context.Context, plain, serial, dir string) error {
 		Listener:  ferretdb.ListenerConfig{TCP: plain},
 		Logger:    slog.New(slog.DiscardHandler),
 		Handler:   "sqlite",
-		SQLiteURL: "file:" + dir + "/",
+		SQLiteURL: "file:" + dir + "/?_pragma=busy_timeout(600000)", // all clients write to one file
 	})
 	if err != nil {
 		return fmt.Errorf("open FerretDB in %s: %w", dir, err)
