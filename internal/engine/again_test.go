@@ -444,3 +444,31 @@ func TestRepublishWithoutDone(t *testing.T) {
 		}
 	})(t)
 }
+
+// Messages that were received but not acknowledged go to another consumer when their link breaks. They are duplicates:
+// they have one end-to-end latency, and rates count them once.
+func TestRedeliveriesToAnotherConsumerAreDuplicates(t *testing.T) {
+	inVirtualTime(func(t *testing.T) {
+		s := newTestTask(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Consumers.Threads, w.Measure = 1000, 2, plan.Duration(2*time.Second)
+			w.Consumers.Ack, w.Consumers.AckEvery, w.Consumers.Prefetch = "every", 300, 1000
+		})
+		var first *consumer
+		s.onNew = func(e *Engine) { first = e.consumers[0] }
+		s.duringMeasurement = func(string) {
+			_ = clock.Until(t.Context(), clock.Now()+int64(700*time.Millisecond))
+			first.link.mu.Lock()
+			defer first.link.mu.Unlock()
+			first.link.conn.Cut()
+		}
+		m := s.run(t.Context())
+		a, latency := m.Accounting(1), m.Hist(record.EndToEnd)
+		if a.Duplicated < 10 || a.Missing > 0 || m.Total(record.Unique) != int64(a.Received) {
+			t.Errorf("accounting: got %+v and %d counted in rates, want duplicates, none missing, and each message counted once", a,
+				m.Total(record.Unique))
+		}
+		if longest := time.Duration(latency.Quantile(1)); longest > 100*time.Millisecond {
+			t.Errorf("longest end-to-end latency: got %v, want at most 100 ms: that of the first delivery", longest)
+		}
+	})(t)
+}

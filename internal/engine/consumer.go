@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,8 +32,10 @@ type consumer struct {
 	exceeded       atomic.Int64         // see held
 	done           chan struct{}
 
-	mu         sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
+	mu sync.Mutex // guards the fields below; locked once per handler call, by snapshots, and by receivedByOthers
+
 	deliveries *record.Recorder // nil until the start is known
+	repeated   []bool           // see receivedByOthers
 	sources    []source         // by publisher
 	// times of deliveries of new messages, ns since T0; 0: none
 	firstDelivery, lastDelivery int64
@@ -189,18 +192,49 @@ func (c *consumer) refuse(h *held, batch []drivers.Delivery) {
 
 // receiveBatch records the deliveries of one handler call, which arrived together: they have the same delivery time.
 func (c *consumer) receiveBatch(h *held, batch []drivers.Delivery) {
+	repeated := c.receivedByOthers(batch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, sent := c.e.timeline.now(), unknownSend
 	for i := range batch {
-		sent = min(sent, c.receive(&batch[i], now))
+		sent = min(sent, c.receive(&batch[i], repeated != nil && repeated[i], now))
 	}
 	h.receive(len(batch), sent, now)
 }
 
+// receivedByOthers returns which redelivered messages other consumers of their queue at this agent have received. It is
+// nil if no message is redelivered. Others add nothing meanwhile: the broker has ended their deliveries of these
+// messages. The result is valid until the next call.
+func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
+	redelivered := func(d drivers.Delivery) bool { return d.Redelivered == drivers.Yes }
+	if !slices.ContainsFunc(batch, redelivered) {
+		return nil
+	}
+	c.repeated = append(c.repeated[:0], make([]bool, len(batch))...)
+	for _, o := range c.e.consumers {
+		if o == c || o.spec.Subscription != c.spec.Subscription || o.spec.Queue != c.spec.Queue {
+			continue
+		}
+		o.mu.Lock()
+		for i := range batch {
+			if !redelivered(batch[i]) {
+				continue
+			}
+			body := batch[i].Body
+			if env, err := open(body, c.e.task); err == nil && body[1] == kindMessage && int(env.publisher) < len(o.sources) &&
+				o.sources[env.publisher].received.Contains(env.sequence) {
+				c.repeated[i] = true
+			}
+		}
+		o.mu.Unlock()
+	}
+	return c.repeated
+}
+
 // receive verifies and records one delivery at now. In a cell without publishers, every delivery counts. It returns the
-// send time by the clock of this agent, or unknownSend. The caller holds mu.
-func (c *consumer) receive(d *drivers.Delivery, now int64) (sent int64) {
+// send time by the clock of this agent, or unknownSend. repeated: another consumer has received the message. The caller
+// holds mu.
+func (c *consumer) receive(d *drivers.Delivery, repeated bool, now int64) (sent int64) {
 	if len(c.sources) == 0 {
 		c.arrived(now)
 		w := c.deliveries.Window(now, c.e.timeline.contains(now))
@@ -239,7 +273,7 @@ func (c *consumer) receive(d *drivers.Delivery, now int64) (sent int64) {
 		w.Counts[record.Redelivered]++
 	}
 	s := &c.sources[env.publisher]
-	if !s.received.Add(env.sequence) {
+	if added := s.received.Add(env.sequence); !added || repeated {
 		w.Counts[record.Duplicated]++
 		c.lastOther = now
 		c.endGap(now)

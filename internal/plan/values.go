@@ -105,7 +105,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 		{"confirm.rate", "Confirm msg/s", PerSecond, higher, NeedsConfirms | Performance | Sums,
 			"messages confirmed during the measurement, per second"},
 		{"consume.rate", "Consume msg/s", PerSecond, higher, NeedsConsumers | Performance | Sums,
-			"messages received during the measurement, per second, over all subscriptions; without publishers, until the last delivery. Each consumer counts a message once. A message redelivered to another consumer counts twice, and also in duplicated"},
+			"messages received during the measurement, per second, over all subscriptions; without publishers, until the last delivery. A message redelivered to a consumer of another agent counts twice, and also in duplicated"},
 		{"publish.bytes", "Publish bytes/s", BytesRate, higher, NeedsPublishers | Sums,
 			"bytes of the bodies sent during the measurement, per second"},
 		{"consume.bytes", "Consume bytes/s", BytesRate, higher, NeedsConsumers | Sums,

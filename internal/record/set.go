@@ -51,6 +51,12 @@ func (s *Set) Add(sequence uint64) bool {
 	return true
 }
 
+// Contains reports whether a sequence number was added.
+func (s *Set) Contains(sequence uint64) bool {
+	p := s.pages[sequence/pageSize]
+	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0
+}
+
 // reach returns the page for a number, marked as dirty. It creates the page if needed. It returns fullPage if the page
 // cannot change.
 func (s *Set) reach(number uint64) *page {

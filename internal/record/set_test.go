@@ -50,7 +50,7 @@ func TestSetAgreesWithMap(t *testing.T) {
 					members(p.Pages, handed)
 				}
 			}
-			if probe := r.Uint64N(next + 100); s.contains(probe) != model[probe] {
+			if probe := r.Uint64N(next + 100); s.Contains(probe) != model[probe] {
 				t.Fatalf("contains %d: %v", probe, !model[probe])
 			}
 		}
@@ -71,11 +71,6 @@ func TestSetAgreesWithMap(t *testing.T) {
 			}
 		}
 	}
-}
-
-func (s *Set) contains(sequence uint64) bool {
-	p := s.pages[sequence/pageSize]
-	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0
 }
 
 func (s *Set) count() (n uint64) {
@@ -102,7 +97,7 @@ func TestSetReusesFullPages(t *testing.T) {
 	if !s.Add(3 * pageSize) {
 		t.Error("a fresh page has numbers in it")
 	}
-	if s.Add(5) || !s.contains(5) {
+	if s.Add(5) || !s.Contains(5) {
 		t.Error("a full page forgot its numbers")
 	}
 	if s.count() != 3*pageSize+1 {
@@ -115,7 +110,7 @@ func TestSetLeavesOutWhatNobodySends(t *testing.T) {
 	c := NewCollector(0)
 	recorder := c.Recorder()
 	s := recorder.Set(SetKey{})
-	if s.Add(maxPage*pageSize) || s.Add(^uint64(0)) || s.contains(^uint64(0)) {
+	if s.Add(maxPage*pageSize) || s.Add(^uint64(0)) || s.Contains(^uint64(0)) {
 		t.Error("took a number beyond the limit")
 	}
 	if !s.Add(maxPage*pageSize - 1) {
