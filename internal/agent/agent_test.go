@@ -50,6 +50,7 @@ type harness struct {
 	unledAttempt   atomic.Pointer[wire.Ref]             // an attempt without a leader
 	onHeartbeat    atomic.Pointer[func(wire.Heartbeat)] // receives the heartbeats; nil: they are dropped
 	heartbeatError atomic.Pointer[error]                // response to heartbeats; nil: the agent is accepted
+	snapshotError  atomic.Pointer[error]                // response to snapshots; nil: they are accepted
 }
 
 // report is an arrival or a snapshot of the agent.
@@ -74,6 +75,9 @@ func (b *harness) answerReports() (stop func()) {
 	unsubscribe, err := b.lease.AnswerReports(
 		func(_ context.Context, a wire.Arrival) error { return hand(report{Ref: a.Ref, Arrival: &a}) },
 		func(_ context.Context, ref wire.Ref, s record.Snapshot) error {
+			if refuse := b.snapshotError.Load(); refuse != nil {
+				return *refuse
+			}
 			return hand(report{Ref: ref, Snapshot: &s})
 		})
 	if err != nil {

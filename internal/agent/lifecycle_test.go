@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"encoding/base64"
 	"errors"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -52,17 +50,35 @@ func (b *harness) finishTask(ref wire.Ref) string {
 // controller would count missing messages as lost.
 func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		b, d := newHarness(t), &probe{report: make(chan string, 1)}
-		random := make([]byte, wire.MaxMessage)
-		rand.NewChaCha8([32]byte{}).Read(random)
-		// larger than a message of the control plane, and not divisible
-		d.report <- base64.RawURLEncoding.EncodeToString(random)
-		ref := b.assign("t1", d, loadFor(0, 2*time.Second))
+		b := newHarness(t)
+		b.snapshotError.Store(&wire.ErrSnapshots)
+		ref := b.assign("t1", &probe{}, loadFor(0, 2*time.Second))
 		b.startTask(ref)
 		b.awaitArrival(ref, wire.StepStart)
 		b.release(ref, wire.Release{Step: wire.StepDrain})
 		if a := b.awaitArrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
 			t.Errorf("arrival at the drain without a stored record: got error %q, want \"drain on agent a1\"", a.Error)
+		}
+		b.finishTask(ref)
+	})
+}
+
+// TestLongEventsAreShortened proves that an agent shortens what a driver reports, so that the controller accepts it.
+func TestLongEventsAreShortened(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newHarness(t), &probe{report: make(chan string, 1)}
+		d.report <- strings.Repeat("é", record.MaxText)
+		ref := b.assign("t1", d, loadFor(0, 2*time.Second))
+		b.startTask(ref)
+		for {
+			r := <-b.reports
+			if r.Snapshot == nil || len(r.Snapshot.Events) == 0 {
+				continue
+			}
+			if got, want := r.Snapshot.Events[0].Detail, strings.Repeat("é", record.MaxText/2); got != want {
+				t.Errorf("detail of %d bytes: got %d bytes, want %d", 2*record.MaxText, len(got), len(want))
+			}
+			break
 		}
 		b.finishTask(ref)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -170,7 +171,8 @@ func (r *reporter) take(e *engine.Engine, why occasion) {
 		r.sampled = time.Now()
 	}
 	for i := range s.Events {
-		s.Events[i].Detail = r.session.clean(s.Events[i].Detail)
+		detail := r.session.clean(s.Events[i].Detail)
+		s.Events[i].Detail = strings.ToValidUTF8(detail[:min(len(detail), record.MaxText)], "")
 	}
 	r.unsent = append(r.unsent, s)
 }

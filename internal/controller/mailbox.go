@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"runtime/debug"
 	"sync"
 
 	"example.org/lockstep/lockstep/internal/plan"
@@ -12,12 +15,31 @@ import (
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
-// Limits of the bytes of snapshots per agent and attempt: ten times what agents with the most connections need. For
-// attempts of up to 25 minutes they are less than the space of a run with the default --record-limit.
+// Limits of the bytes of snapshots per agent and attempt: ten times what agents with the most connections need, and
+// observers. For attempts of up to 25 minutes they are less than the space of a run with the default --record-limit.
 const (
 	snapshotBytes       = 64 << 20
 	snapshotBytesSecond = 256 << 10 // per second of plan.Limit
+	observerBytes       = 1 << 20
+	observerBytesSecond = 10 << 10
 )
+
+// recordMemory returns the maximum memory of the merged record of an attempt in bytes, by record.Merged.Memory: what
+// its agents need, but at least a sixth of GOMEMLIMIT, because judging and copying may need as much again. Snapshots of
+// a few bytes may unpack to several hundred times their size.
+func recordMemory(t plan.Task, agents int) int {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 { // GOMEMLIMIT is not set
+		limit = 6 << 30
+	}
+	w := t.Cell.Workload
+	need := int(plan.Limit(w).Seconds()) * (128<<10*(1+len(w.Groups)) + 12<<10*agents)
+	for _, p := range t.Parts() {
+		w := p.Cell.Workload
+		need += 64 << 10 * (w.Publishers.Nodes*w.Publishers.Threads + w.Consumers.Nodes*w.Consumers.Threads*w.Topology.Subscriptions)
+	}
+	return max(int(limit/6), need)
+}
 
 // maxCommands is more than an agent receives in an attempt: an assignment and a release to each step.
 const maxCommands = 16
@@ -28,6 +50,7 @@ type mailbox struct {
 	task      plan.Task
 	log       *slog.Logger
 	agents    []wire.AgentInfo
+	observers map[string]bool              // by agent
 	commands  map[string]chan wire.Command // by agent
 	reports   chan agentReport
 	snapshots *wire.SnapshotStore
@@ -43,9 +66,10 @@ type agentReport struct {
 }
 
 func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
-	m := &mailbox{ref: wire.RefOf(t), task: t, log: log, commands: map[string]chan wire.Command{},
-		reports: make(chan agentReport, 64)}
+	m := &mailbox{ref: wire.RefOf(t), task: t, log: log, observers: map[string]bool{},
+		commands: map[string]chan wire.Command{}, reports: make(chan agentReport, 64)}
 	for _, p := range parts {
+		m.observers[p.agent.Agent] = p.observe != nil
 		m.agents = append(m.agents, p.agent)
 		m.commands[p.agent.Agent] = make(chan wire.Command, maxCommands)
 	}
@@ -56,12 +80,26 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()
-	limit := snapshotBytes + int(plan.Limit(m.task.Cell.Workload).Seconds()*snapshotBytesSecond)
-	m.snapshots = recorder.Snapshots(ctx, m.ref, limit, func(s record.Snapshot) {
+	seconds := int(plan.Limit(m.task.Cell.Workload).Seconds())
+	limit := func(agent string) int {
+		if m.observers[agent] {
+			return observerBytes + seconds*observerBytesSecond
+		}
+		return snapshotBytes + seconds*snapshotBytesSecond
+	}
+	memory := recordMemory(m.task, len(m.agents))
+	m.snapshots = recorder.Snapshots(ctx, m.ref, limit, func(s record.Snapshot) error {
 		// A stored snapshot counts, even if the attempt no longer accepts reports.
 		r := agentReport{agent: s.Agent, snapshot: &s}
 		r.err = wire.Guard(m.log, "snapshot of agent "+s.Agent, func() error { merged.Add(s); return nil })
+		var over error
+		if used := merged.Memory(); used > memory {
+			over = fmt.Errorf("store snapshot: %w: the record of the attempt needs %d MiB of memory, and the limit is %d MiB;"+
+				" raise GOMEMLIMIT of the controller", wire.ErrSnapshots, used>>20, memory>>20)
+		}
+		r.err = cmp.Or(r.err, over)
 		_ = m.accept(ctx, r)
+		return over
 	})
 	var sending sync.WaitGroup
 	for _, a := range m.agents {
@@ -147,11 +185,15 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 	if m == nil {
 		return wire.ErrNoAttempt
 	}
-	if err := wire.CheckData(m.task, &s); err != nil {
+	err := wire.CheckData(m.task, &s)
+	if err == nil && m.observers[s.Agent] && !s.Observes() {
+		err = fmt.Errorf("snapshot %d of agent %s has more than a sample of a host, although it is an observer", s.Seq, s.Agent)
+	}
+	if err != nil {
 		_ = m.accept(ctx, agentReport{agent: s.Agent, err: err}) // an error means that the attempt is over
 		return err
 	}
-	err := m.snapshots.Store(ctx, s)
+	err = m.snapshots.Store(ctx, s)
 	if errors.Is(err, wire.ErrSnapshots) || errors.Is(err, wire.ErrFull) {
 		_ = m.accept(ctx, agentReport{agent: s.Agent, err: err})
 	}

@@ -18,14 +18,17 @@ const (
 	bytesAPage   = 32
 )
 
-// Memory of the parts of a Merged in bytes, without texts. Each is an upper bound, including the maps and the unused
-// capacity of lists. TestMemoryIsAnUpperBound compares them with the heap.
+// Memory of the parts of a Merged in bytes. Each is an upper bound, including the maps and the unused capacity of
+// lists. TestMemoryIsAnUpperBound compares them with the heap.
 const (
-	memorySnapshot     = 2 << 10 // also of its host sample
+	memorySnapshot     = 192
+	memoryHost         = 512
+	memoryAgent        = 2 << 10
 	memoryGroup        = 4 << 10
 	memoryWindow       = 640
 	memoryHist         = 768 // without buckets
 	memoryElement      = 256 // of a list
+	memoryGap          = 144
 	memoryPublisher    = 2 << 10
 	memorySubscription = 256 // of a publisher
 	memoryPage         = 64  // of a full page

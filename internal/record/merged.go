@@ -87,8 +87,15 @@ func (m *Merged) Add(s Snapshot) bool {
 		}
 		m.memory += grown
 	}
-	m.memory += memorySnapshot +
-		memoryElement*(len(s.Bindings)+len(s.Probes)+len(s.Gaps)+len(s.Events)+len(s.Clocks))
+	m.memory += memorySnapshot + memoryGap*len(s.Gaps) +
+		memoryElement*(len(s.Bindings)+len(s.Probes)+len(s.Events)+len(s.Clocks))
+	if s.Host != (HostSample{}) {
+		m.memory += memoryHost
+	}
+	if _, known := m.last[s.Agent]; !known {
+		m.memory += memoryAgent
+	}
+	s.texts(func(text string) { m.memory += len(text) })
 	for _, r := range s.Bindings {
 		m.bindings.receive(r)
 	}
@@ -104,7 +111,7 @@ func (m *Merged) Add(s Snapshot) bool {
 	return true
 }
 
-// Memory returns an upper bound of the bytes that the record keeps, without texts. Windows and pages of several
+// Memory returns an upper bound of the bytes that the record keeps. Windows and pages of several
 // snapshots that are merged count once: agents report each incomplete page again after every change, so a sum over
 // snapshots would exceed the memory of long tasks many times. Decoded snapshots have no recent samples, which do not
 // count.

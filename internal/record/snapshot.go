@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -269,6 +270,49 @@ func (s *Snapshot) CheckTimes(limit time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// MaxText is the maximum length of each text of a snapshot, in bytes.
+const MaxText = 4 << 10
+
+// CheckTexts returns an error if a text of the snapshot is too long.
+func (s *Snapshot) CheckTexts() (err error) {
+	s.texts(func(text string) {
+		if len(text) > MaxText {
+			err = fmt.Errorf("snapshot %d of agent %s has a text of %d bytes: want at most %d", s.Seq, s.Agent, len(text), MaxText)
+		}
+	})
+	return err
+}
+
+// texts calls f with each text of the snapshot.
+func (s *Snapshot) texts(f func(text string)) {
+	for _, text := range []string{s.Task, s.Group, s.Agent, s.Clock, s.Host.NoDisk, s.Host.NoNet, s.Host.Broker,
+		s.Host.Place, s.Host.Node} {
+		f(text)
+	}
+	for _, e := range s.Events {
+		f(e.Agent)
+		f(e.Kind)
+		f(e.Detail)
+	}
+	for _, p := range s.Probes {
+		f(p.Name)
+		f(p.Node)
+	}
+	for _, c := range s.Clocks {
+		f(c.Reference)
+	}
+	for _, g := range s.Gaps {
+		f(g.Agent)
+		f(g.Kind)
+	}
+}
+
+// Observes reports whether the snapshot has only what an observer sends: a sample of a host.
+func (s Snapshot) Observes() bool {
+	return reflect.DeepEqual(s, Snapshot{Task: s.Task, Agent: s.Agent, Seq: s.Seq, At: s.At, Epoch: s.Epoch, Host: s.Host,
+		Final: s.Final})
 }
 
 // ProbeSample is one metric that the broker reported about itself.

@@ -250,14 +250,14 @@ type Load struct {
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckData returns an error unless t can have the group and the times of a snapshot, which all use memory.
+// CheckData returns an error unless t can have the group, the texts and the times of a snapshot, which all use memory.
 func CheckData(t plan.Task, s *record.Snapshot) error {
 	named := func(g plan.Group) bool { return g.Name == s.Group }
 	if s.Group != "" && !slices.ContainsFunc(t.Cell.Workload.Groups, named) {
 		return fmt.Errorf("snapshot %d of agent %s is of the group %.80q, which the task does not have", s.Seq, s.Agent,
 			s.Group)
 	}
-	return s.CheckTimes(plan.RecordLimit(t))
+	return cmp.Or(s.CheckTexts(), s.CheckTimes(plan.RecordLimit(t)))
 }
 
 // EventKind classes a RunEvent.

@@ -30,6 +30,9 @@ func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Cleanup(stop)
 }
 
+// bytesPerAgent returns the same limit for all agents.
+func bytesPerAgent(n int) func(string) int { return func(string) int { return n } }
+
 // TestSnapshotsAreStoredInOrderAndOnce covers several concurrent agents that send every other snapshot twice.
 func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	s := plane(t, ServerConfig{})
@@ -38,7 +41,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	ref := Ref{Run: "r", Task: "t", Attempt: "x"}
 	const agents, n = 20, 50
 	var handed atomic.Int32
-	store := r.Snapshots(t.Context(), ref, 1<<20, func(record.Snapshot) { handed.Add(1) })
+	store := r.Snapshots(t.Context(), ref, bytesPerAgent(1<<20), func(record.Snapshot) error { handed.Add(1); return nil })
 	takeReports(t, r.leader, store)
 	queueRun(t, c, plan.Run{ID: "r"})
 	serveClients(t, r.leader)
@@ -94,7 +97,7 @@ func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, agent := storeOf(t, s), NewAgent(link(t, s))
 	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Attempt: "x"}
-	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
+	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, bytesPerAgent(100_000), func(record.Snapshot) error { return nil }))
 	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1,
 		Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
 	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
@@ -241,7 +244,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := storeOf(t, s)
 	r := recorder(t, c, "r")
-	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, 1<<20, func(record.Snapshot) {})
+	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, bytesPerAgent(1<<20), func(record.Snapshot) error { return nil })
 	put := func(i int) {
 		t.Helper()
 		if err := r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {

@@ -149,9 +149,11 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 	return wrap(r.store(ctx, r.events, subject.Outcome(r.run, o.Task), o), "record outcome of task %s", o.Task)
 }
 
-// Snapshots returns a store for the snapshots of an attempt. limit is the maximum number of bytes per agent. stored is
-// called once for each stored snapshot, from one goroutine at a time, before Store returns. ctx bounds the writes.
-func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
+// Snapshots returns a store for the snapshots of an attempt. limit returns the maximum number of bytes of an agent.
+// stored is called once for each stored snapshot, from one goroutine at a time, before Store returns. After it has
+// returned an error, Store returns that for further snapshots. ctx bounds the writes.
+func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit func(agent string) int,
+	stored func(record.Snapshot) error) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
 		turn: make(chan struct{}, 1), agents: map[string]*agentSnapshots{}}
 }
@@ -243,8 +245,8 @@ type SnapshotStore struct {
 	ctx    context.Context
 	record *Recorder
 	ref    Ref
-	limit  int // maximum bytes per agent
-	stored func(record.Snapshot)
+	limit  func(agent string) int // maximum bytes
+	stored func(record.Snapshot) error
 
 	turn chan struct{} // one write at a time
 
@@ -252,6 +254,7 @@ type SnapshotStore struct {
 	agents  map[string]*agentSnapshots
 	pending []*pendingSnapshot
 	full    error // the run has no space for further snapshots
+	over    error // error of stored
 }
 
 type agentSnapshots struct {
@@ -292,14 +295,6 @@ func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) err
 	}
 }
 
-// elementBytes is the memory of a list element while its attempt lasts. Its text may have only a few bytes.
-const elementBytes = 256
-
-// snapshotSize returns the bytes that count towards the limit of an agent: of the text, and of lists that are kept.
-func snapshotSize(s record.Snapshot, text []byte) int {
-	return len(text) + elementBytes*(len(s.Events)+len(s.Probes)+len(s.Gaps)+len(s.Clocks))
-}
-
 // add makes a snapshot pending. It returns nil if the snapshot is already stored or cannot be stored.
 func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnapshot, error) {
 	s.mu.Lock()
@@ -319,9 +314,11 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 			a.pending.snapshot.Seq)
 	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
-	case a.bytes+snapshotSize(snapshot, text) > s.limit:
+	case a.bytes+len(text) > s.limit(snapshot.Agent):
 		return nil, fmt.Errorf("store snapshot: %w: agent %s has used %d bytes in this attempt, and the limit is %d",
-			ErrSnapshots, snapshot.Agent, a.bytes, s.limit)
+			ErrSnapshots, snapshot.Agent, a.bytes, s.limit(snapshot.Agent))
+	case s.over != nil:
+		return nil, s.over
 	case s.ctx.Err() != nil:
 		return nil, ErrNoAttempt
 	}
@@ -333,6 +330,13 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 // store stores pending snapshots. One message has at most as much as one batch of a reader. The caller has the turn.
 func (s *SnapshotStore) store() {
 	s.mu.Lock()
+	if s.over != nil {
+		for _, p := range s.pending {
+			p.agent.pending, p.err = nil, s.over
+			close(p.done)
+		}
+		s.pending = nil
+	}
 	n, size := 0, 1
 	list := []byte{'['}
 	for limit := min(batchBytes, s.record.leader.conn.codec.entryLimit()); n < len(s.pending) &&
@@ -363,15 +367,21 @@ func (s *SnapshotStore) store() {
 		p.agent.pending, p.err = nil, err
 		if err == nil {
 			p.agent.last = p.snapshot.Seq
-			p.agent.bytes += snapshotSize(p.snapshot, p.text)
+			p.agent.bytes += len(p.text)
 		}
 	}
 	s.mu.Unlock()
+	var over error
 	for _, p := range batch {
-		if err == nil {
-			s.stored(p.snapshot)
+		if err == nil && over == nil {
+			over = s.stored(p.snapshot)
 		}
 		close(p.done)
+	}
+	if over != nil {
+		s.mu.Lock()
+		s.over = over
+		s.mu.Unlock()
 	}
 }
 

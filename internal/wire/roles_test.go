@@ -277,7 +277,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 	}
 	serveClients(t, leading.leader)
-	takeReports(t, leading.leader, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
+	takeReports(t, leading.leader, leading.Snapshots(ctx, ref, bytesPerAgent(1<<20), func(record.Snapshot) error { return nil }))
 	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
 	for name, c := range map[string]*Conn{"a1": one, "a2.zone b": two} {

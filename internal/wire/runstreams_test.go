@@ -141,7 +141,7 @@ func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) 
 			}
 		}
 		must(r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: task}))
-		store := r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {})
+		store := r.Snapshots(t.Context(), ref, bytesPerAgent(1<<30), func(record.Snapshot) error { return nil })
 		written[task] = random.IntN(12)
 		other := make(chan bool)
 		events := random.IntN(6)
@@ -204,7 +204,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := Ref{Run: "r", Task: "t", Attempt: "y"}
-	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
+	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, bytesPerAgent(1<<30), func(record.Snapshot) error { return nil }))
 	n := uint64(1)
 	for ; err == nil; n++ {
 		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
@@ -480,7 +480,7 @@ func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
 	}
 	was.leader = leaderOf(context.Background(), was.leader.store, was.leader.who.Epoch)
 	snapshot := func(r *Recorder) error {
-		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, 1<<20, func(record.Snapshot) {})
+		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, bytesPerAgent(1<<20), func(record.Snapshot) error { return nil })
 		return store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1})
 	}
 	if err := was.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}); !errors.Is(err, lease.ErrFenced) {

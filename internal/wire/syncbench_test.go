@@ -19,7 +19,7 @@ func BenchmarkStoredSnapshots(b *testing.B) {
 			for i, every := range []time.Duration{0, 2 * time.Minute} {
 				c := storeOf(b, plane(b, ServerConfig{Dir: b.TempDir(), Sync: every}))
 				r := recorder(b, c, "r")
-				takeReports(b, r.leader, r.Snapshots(b.Context(), ref, 1<<30, func(record.Snapshot) {}))
+				takeReports(b, r.leader, r.Snapshots(b.Context(), ref, bytesPerAgent(1<<30), func(record.Snapshot) error { return nil }))
 				planes[i] = NewAgent(c.conn)
 			}
 			var took [2]time.Duration

@@ -86,37 +86,62 @@ func TestDaemonsStaySmall(t *testing.T) {
 }
 
 // TestSnapshotsOfAnAttemptAreLimited proves that valid snapshots of an agent with a role are limited per attempt, below
-// the storage limit of a run, and that no daemon exceeds its memory. Each event of the snapshots has a text of a few
-// bytes.
+// the storage limit of a run, and that no daemon exceeds its memory. They use more memory than their text has bytes:
+// each event has a text of a few bytes, a page of a set, of 512 bytes, has four, and histograms have many equal counts.
 func TestSnapshotsOfAnAttemptAreLimited(t *testing.T) {
 	f := &fleet{t: t}
 	daemons := f.startProcesses()
 	nc := f.dial("agents/a1.nk")
-	r := newRun("victim")
-	w := &r.Cells[0].Workload
-	w.Publishers.Rate, w.Connect, w.Measure = 2, plan.Duration(20*time.Second), plan.Duration(2*time.Minute)
-	w.Drain.Timeout = plan.Duration(20 * time.Second)
-	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
 	events := slices.Repeat([]record.Event{{At: 1, Kind: "x"}}, 50_000)
-	size, rejection := 0, ""
-	f.readRun("victim", func(e wire.Entry) {
-		for seq := uint64(hostileSeq); e.Snapshot != nil && rejection == "" && seq < 2*hostileSeq; seq++ {
-			body := jsonText(t, snapshotReport{e.Ref, record.Snapshot{Task: e.Ref.Task, Agent: "a1", Seq: seq,
-				Events: events}})
-			for { // until no snapshot of the real agent is being stored
-				rejection = requestError(t, nc, message("lockstep.agent.snapshot.a1", body))
-				if !strings.Contains(rejection, "is being stored") {
-					break
-				}
-			}
-			size += len(body)
+	var latencies record.Window
+	for ns := 1000.0; ns < 3e12; ns *= 1.0015 {
+		for _, series := range []record.Series{record.Publish, record.EndToEnd, record.Pacing} {
+			latencies.RecordN(series, int64(ns), 1)
 		}
-	})
-	if !strings.Contains(rejection, wire.ErrSnapshots.Error()) || size > 256<<20 {
-		t.Errorf("error of a snapshot after %d MiB: got %q, want %q after at most 256 MiB", size>>20, rejection,
-			wire.ErrSnapshots)
 	}
-	f.checkMemory(daemons, "valid snapshots")
+	pages := bytes.Repeat([]byte("\x00\x03\x00\x00"), 15_000)
+	for what, part := range map[string]func(seq uint64) map[string]any{
+		"events": func(uint64) map[string]any { return map[string]any{"events": events} },
+		"pages": func(seq uint64) map[string]any {
+			return map[string]any{"sets": []any{map[string]any{"kind": "received", "publisher": seq - hostileSeq, "pages": pages}}}
+		},
+		"latencies": func(seq uint64) map[string]any {
+			windows := make([]record.Window, 10)
+			for i := range windows {
+				windows[i] = latencies
+				windows[i].Index = int(seq-hostileSeq)*len(windows) + i
+			}
+			return map[string]any{"windows": windows}
+		},
+	} {
+		r := newRun(what)
+		w := &r.Cells[0].Workload
+		w.Publishers.Rate, w.Connect, w.Measure = 2, plan.Duration(20*time.Second), plan.Duration(2*time.Minute)
+		w.Drain.Timeout = plan.Duration(20 * time.Second)
+		must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+		size, rejection := 0, ""
+		f.readRun(what, func(e wire.Entry) {
+			if e.Outcome != nil && e.Outcome.Verdict != plan.Unknown {
+				t.Errorf("%s: got verdict %s, want unknown", what, e.Outcome.Verdict)
+			}
+			for seq := uint64(hostileSeq); e.Snapshot != nil && rejection == "" && seq < 2*hostileSeq; seq++ {
+				snapshot := part(seq)
+				snapshot["task"], snapshot["agent"], snapshot["seq"] = e.Ref.Task, "a1", seq
+				body := jsonText(t, map[string]any{"ref": e.Ref, "snapshot": snapshot})
+				for { // until no snapshot of the real agent is being stored
+					rejection = requestError(t, nc, message("lockstep.agent.snapshot.a1", body))
+					if !strings.Contains(rejection, "is being stored") {
+						break
+					}
+				}
+				size += len(body)
+			}
+		})
+		if rejection == "" || size > 64<<20 {
+			t.Errorf("%s: error of a snapshot after %d KiB: got %q, want one after at most 64 MiB", what, size>>10, rejection)
+		}
+		f.checkMemory(daemons, what)
+	}
 	f.executeRun("after")
 }
 

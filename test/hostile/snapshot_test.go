@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"os"
@@ -55,8 +56,8 @@ func (f *fleet) executeRunWithSnapshot(run, agent string, s record.Snapshot) (o 
 	return o, rejection
 }
 
-// TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second, or of an unknown group, harms only its
-// own attempt. Judging it would use memory for all seconds before, and for each group.
+// TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second, of an unknown group, or with a long
+// text, harms only its own attempt. Judging it would use memory for all seconds before, and for each group.
 func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for name, s := range map[string]record.Snapshot{
@@ -65,11 +66,12 @@ func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 		"start":    {Windows: []record.Window{{Index: 0, Start: math.MaxInt64, Length: 1e9}}},
 		"at":       {At: math.MinInt64},
 		"group":    {Group: "other"},
+		"detail":   {Events: []record.Event{{Kind: "error", Detail: strings.Repeat("x", record.MaxText+1)}}},
 	} {
 		o, _ := f.executeRunWithSnapshot(name, "a1", s)
 		reasons := strings.Join(o.Reasons, " ")
 		if o.Verdict != plan.Unknown || !strings.Contains(reasons, "since T0") &&
-			!strings.Contains(reasons, "which the task does not have") {
+			!strings.Contains(reasons, "which the task does not have") && !strings.Contains(reasons, "has a text of") {
 			t.Errorf("invalid field %s: got verdict %s, reasons %v, want unknown because of the field", name, o.Verdict,
 				o.Reasons)
 		}
@@ -107,5 +109,30 @@ func TestSnapshotsOfIdleAgents(t *testing.T) {
 	must(t, err)
 	if !strings.Contains(string(text), `"agent":"a1"`) || strings.Contains(string(text), `"agent":"a3"`) {
 		t.Errorf("snapshots in the copy: want those of a1 and none of a3, got %s", text)
+	}
+}
+
+// TestSnapshotsOfObservers proves that an agent without a role that claims to observe the broker of a task cannot
+// change its results.
+func TestSnapshotsOfObservers(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	nc := f.dial("agents/a3.nk")
+	heartbeat := message("lockstep.agent.heartbeat.a3", jsonText(t, wire.Heartbeat{Agent: "a3", Instance: "i", Process: "a3",
+		Slots: 1, Protocol: plan.Protocol, Observes: []string{"loopback"}, Observer: true}))
+	if rejection := requestError(t, nc, heartbeat); rejection != "" {
+		t.Fatalf("heartbeat of an observer: got error %q", rejection)
+	}
+	f.serve(func(ctx context.Context) error {
+		for ; ctx.Err() == nil; time.Sleep(time.Second) {
+			_, _ = nc.RequestMsg(heartbeat, time.Second)
+		}
+		return ctx.Err()
+	})
+	w := record.Window{Index: 0, Measured: true, Length: 1e9}
+	w.RecordN(record.Publish, int64(time.Second), 1_000_000)
+	o, rejection := f.executeRunWithSnapshot("observed", "a3", record.Snapshot{Windows: []record.Window{w}})
+	if o.Verdict != plan.Valid || !strings.Contains(rejection, "although it is an observer") {
+		t.Errorf("snapshot of an observer: got verdict %s, reasons %v, error %q, want valid and an error", o.Verdict, o.Reasons,
+			rejection)
 	}
 }
