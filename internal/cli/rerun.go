@@ -232,7 +232,7 @@ func digestOf(path string) (string, error) {
 	}
 	defer file.Close()
 	h := sha256.New()
-	_, err = io.Copy(h, file)
+	_, err = io.Copy(h, io.LimitReader(file, drivers.MaxPayload+1)) // no payload file is larger
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 

@@ -284,7 +284,12 @@ func (l *leader) lead(ctx context.Context) error {
 	if l.cfg.Copies != "" {
 		l.copies.leads.Store(true)
 		defer l.copies.leads.Store(false)
-		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
+		keeping.Go(func() {
+			_ = wire.Guard(l.cfg.Log, "read the history", func() error {
+				l.history.fill(ctx, func(wire.RunState) bool { return true })
+				return nil
+			})
+		})
 	}
 	keeping.Go(func() { // delete streams of old runs while other runs execute
 		for wire.Wait(ctx, freeStorageEvery) == nil {

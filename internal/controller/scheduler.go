@@ -206,7 +206,9 @@ func (k *keeper) act(ctx context.Context) time.Duration {
 		run := e.Run
 		k.awaited = run
 		unwatched := wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
-		k.wg.Go(func() { k.await(unwatched, run) })
+		k.wg.Go(func() {
+			_ = wire.Guard(k.log, "await run "+run, func() error { k.await(unwatched, run); return nil })
+		})
 	}
 	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {
 		k.callHook(ctx, *e)

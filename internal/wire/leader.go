@@ -118,7 +118,7 @@ func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) 
 				r.By = oneLine(q.By)
 			}
 		} else {
-			r.Key = m.Header.Get(jetstream.MsgIDHeader)
+			r.Key = strings.TrimPrefix(m.Header.Get(jetstream.MsgIDHeader), submissionID(r.Run, ""))
 			if r.Err = l.conn.codec.check(m.Header, "the client"); r.Err == nil {
 				var size int
 				if r.Submission, size, r.Err = readSubmission(r.Run, m.Data); r.Err == nil {
@@ -372,13 +372,13 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, si
 		switch {
 		case err != nil:
 			return err
-		case state.Key == key || queued.Seq > 0 && queued.Header.Get(jetstream.MsgIDHeader) == key:
+		case state.Key == key || queued.Seq > 0 && queued.Header.Get(jetstream.MsgIDHeader) == submissionID(run, key):
 			return nil
 		case queued.Seq == 0:
 			if err := l.admit(run, size, true); err != nil {
 				return err
 			}
-			_, err := l.store.put(ctx, m, key, jetstream.WithExpectLastSequencePerSubject(0))
+			_, err := l.store.put(ctx, m, submissionID(run, key), jetstream.WithExpectLastSequencePerSubject(0))
 			signal(l.queued)
 			if err != nil { // the reader of the queue counts the run again, if it was stored
 				l.mu.Lock()
@@ -394,6 +394,10 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte, si
 		}
 	}
 }
+
+// submissionID returns the id of the message with a submission. Submissions of different runs are different messages,
+// even if a client uses one key for both.
+func submissionID(run, key string) string { return run + " " + key }
 
 // Limits of the runs in the queue, which the leader has in memory: their number, and the bytes that all of them use.
 const (

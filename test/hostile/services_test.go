@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -220,7 +221,13 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 			t.Fatal(rejection)
 		}
 	}
+	other := submission(t, "other", wire.Submission{Run: newRun("other")})
+	other.Data = bytes.Replace(other.Data, []byte(`"Key":"k-other"`), []byte(`"Key":"k-once"`), 1) // another run with this key
+	if rejection := requestError(t, nc, other); rejection != "" {
+		t.Fatal(rejection)
+	}
 	f.readRun("once", func(wire.Entry) {})
+	f.readRun("other", func(wire.Entry) {})
 	if rejection := requestError(t, nc, request); rejection != "" { // the run has ended
 		t.Fatal(rejection)
 	}
