@@ -145,6 +145,7 @@ func TestReferenceOfExitCodes(t *testing.T) {
 // TestReferenceOfFlags proves that docs/reference/flags.md contains every flag with its meaning and a remedy.
 func TestReferenceOfFlags(t *testing.T) {
 	text := "# Flags\n\nA flag in the last column of a row marks numbers that may not be properties of the broker.\n" +
+		"The tables of a run omit `shared-host`: a line above them names its cells.\n" +
 		"Generated from the texts below the tables. `ctl explain NAME` prints the meaning and the remedy of one flag.\n" +
 		"[How to measure a broker honestly](../concepts/honest.md) describes how they are detected.\n\n" +
 		"| flag | meaning | remedy | used in comparisons between runs |\n|---|---|---|---|\n"
