@@ -161,3 +161,21 @@ func TestBacklogInAMinorityOfRepetitions(t *testing.T) {
 		t.Errorf("status after one run: got %+v, want unchanged", c)
 	}
 }
+
+// TestAStatusThatReturns proves that a status that earlier runs had is reported again if it lasts longer than by
+// chance.
+func TestAStatusThatReturns(t *testing.T) {
+	backlog := string(plan.Backlog)
+	points := make([]Point, 30)
+	for range 4 {
+		points = append(points, Point{Status: backlog})
+	}
+	points = append(points, Point{})
+	for runs := 1; runs <= 6; runs++ {
+		points = append(points, Point{Status: backlog})
+		c, changed := Series{Points: points}.Status(points[len(points)-1])
+		if want := runs >= 4; changed != want || c.Runs != runs || c.Before != "" {
+			t.Errorf("backlog in 4 of 35 runs, then in %d runs: got %+v, reported %t, want %t", runs, c, changed, want)
+		}
+	}
+}

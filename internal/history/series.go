@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -305,10 +306,11 @@ func flat(s plan.Subject) map[string]string {
 	return all
 }
 
-// Status returns the change to the status of the newest run, if less than a tenth of the earlier runs had it. newest is
-// the newest run of the matrix. A status other than a number is reported as long as it lasts. A number after another
-// status is reported in the first change.Recent runs. Flags of a number, and backlog in some repetitions, must occur in
-// two consecutive runs, because chance causes them in single runs.
+// Status returns the change to the status of the newest run, if less than a tenth of the earlier runs had it, or if
+// that many runs in a row have a probability below 0.1 % with the earlier share. newest is the newest run of the
+// matrix. A status other than a number is reported as long as it lasts. A number after another status is reported in
+// the first change.Recent runs. Flags of a number, and backlog in some repetitions, must occur in two consecutive runs,
+// because chance causes them in single runs.
 func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	points := s.Points
 	if len(points) > 0 && points[len(points)-1].Run != newest.Run {
@@ -330,9 +332,10 @@ func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 			c.Before, c.Earlier = p.Status, count[p.Status]
 		}
 	}
+	share := float64(count[c.Status]) / float64(max(1, c.Of))
 	flagged := func(status string) bool { return status == SomeBacklog || plan.Flag(status).Incomparable() }
 	switch {
-	case c.Earlier < minEarlier || 10*count[c.Status] >= c.Of:
+	case c.Earlier < minEarlier || share >= 0.1 && math.Pow(share, float64(c.Runs)) >= 0.001:
 		return c, false
 	case c.Status == "" && c.Runs > change.Recent:
 		return c, false
