@@ -335,6 +335,9 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 		b.Outcomes[i].Events = []plan.Event{{Kind: "host-cores", Agent: "a1", Detail: "16"}}
 	}
 	b.Run.Source.SHA256 = "ffff"
+	for i := range b.Run.Cells {
+		b.Run.Cells[i].Simulated = true
+	}
 	c := mustCompare(t, Options{}, a, b)
 	var got []string
 	for _, d := range c.Differences {
@@ -343,7 +346,7 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	want := []string{"agents, hosts: h1 | h2 (16 cores)", "broker nats, settings.disk_free_limit: 50MB | 1GB",
 		"broker rabbit, settings.disk_free_limit: 50MB | 1GB",
 		"clocks, known to within: one clock | ± 512µs", "harness, version: 1.0 | 1.1",
-		"matrix, sha256: 0123456789ab | ffff"}
+		"matrix, sha256: 0123456789ab | ffff", "workload, simulated connections: false | true"}
 	if !slices.Equal(got, want) {
 		t.Errorf("differences:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

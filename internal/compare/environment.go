@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"example.org/lockstep/lockstep/internal/plan"
 )
 
 // facts are the properties of a side, its parameters and subjects, each with its distinct values, sorted. JSON objects
@@ -79,6 +81,7 @@ func differences(sides []*side, rows []group, by string) []Difference {
 			if c != nil {
 				workloads[i] = facts{}
 				workloads[i].add("workload", "", c.cell.Workload)
+				workloads[i].add("workload", "simulated connections", c.cell.Simulated || c.cell.Workload.Network != plan.Network{})
 			}
 		}
 		for _, p := range apart(workloads) {

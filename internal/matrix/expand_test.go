@@ -342,6 +342,13 @@ cell: {axis: _, broker: "a", network: latency: axis.latency}
 	if c := filtered.Cells; len(c) != 1 || !c[0].Simulated || c[0].ID != mixed.Cells[0].ID {
 		t.Errorf("filter latency=0ms: got %+v, want the cell of the whole matrix, with simulated connections", c)
 	}
+	faults := expand(t, `name: "m", brokers: b: {driver: "fake"}, axes: fault: ["none", "cut", "pause"]
+cell: {axis: _, faults: {none: [], cut: [{kind: "cut", at: "1s", for: "1s"}], pause: [{kind: "pause", target: "b", at: "1s", for: "1s"}]}[axis.fault]}`, Narrow{})
+	for _, c := range faults.Cells {
+		if !c.Simulated {
+			t.Errorf("%s: got bare connections, want those of the cell with a cut", c.Coordinates)
+		}
+	}
 }
 
 // The default table shows the latency from the intended send time for cells that have it.

@@ -188,7 +188,7 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	if len(found.list) > 0 {
 		return plan.Run{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets))
 	}
-	for i := range run.Cells { // cells without latency must be comparable with the others
+	for i := range run.Cells { // cells without latency or faults must be comparable with the others
 		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
 	if len(run.Tables) == 1 && len(run.Tables[0].Values) == 0 { // the default table
@@ -197,15 +197,19 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	return run, nil
 }
 
-// simulates reports whether a cell of the matrix simulates a network. A cell that a filter removes counts too, because
-// the connections of a cell must not depend on filters. results are those of the combinations that are kept.
+// simulates reports whether a cell of the matrix simulates a network or faults of connections. A cell that a filter
+// removes counts too, because the connections of a cell must not depend on filters. results are those of the
+// combinations that are kept.
 func (m *Matrix) simulates(ctx context.Context, results []result) bool {
-	network := func(r result) bool { return r.cell != nil && r.cell.Workload.Network != plan.Network{} }
+	network := func(r result) bool {
+		return r.cell != nil && (r.cell.Workload.Network != plan.Network{} || r.cell.Workload.FaultsConnections())
+	}
 	if slices.ContainsFunc(results, network) {
 		return true
 	}
 	text := string(m.source.text) + strings.Join(m.source.narrow.Set, " ")
-	if !strings.Contains(text, "network") && !strings.Contains(text, "latency") {
+	named := func(field string) bool { return strings.Contains(text, field) }
+	if !slices.ContainsFunc([]string{"network", "latency", "faults"}, named) {
 		return false
 	}
 	var removed [][]int

@@ -146,7 +146,7 @@ type Cell struct {
 	InProcess bool `json:"inProcess,omitempty"`
 	// from the driver: who sends messages again whose link broke before their confirm (ResilienceByGuide and others)
 	Resilience string `json:"resilience,omitempty"`
-	// another cell of the run simulates a network, and this cell uses the same connections
+	// another cell of the run simulates a network or faults of connections, and this cell uses the same connections
 	Simulated bool     `json:"simulated,omitempty"`
 	Notes     []string `json:"notes,omitempty"` // from the driver: possible but perhaps unintended configurations
 	Retry     *Retry   `json:"retry,omitempty"` // nil: the default, see Retry.Again
