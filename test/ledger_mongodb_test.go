@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -166,7 +167,7 @@ func (w *claimCounter) forward(ctx context.Context, near net.Conn, address strin
 		if err != nil {
 			return
 		}
-		w.count(body(request), body(answer))
+		w.count(body(request), updates(request), body(answer))
 		if _, err := near.Write(answer); err != nil {
 			return
 		}
@@ -200,12 +201,27 @@ func body(message []byte) bson.Raw {
 	return bson.Raw(message[21 : 21+n])
 }
 
-// count counts the document in the response to a claim.
-func (w *claimCounter) count(request, answer bson.Raw) {
+// updates returns the number of documents in the section of kind 1 that follows the body. A consumer returns several
+// claims with one request.
+func updates(message []byte) (n uint64) {
+	first := body(message)
+	if first == nil || len(message) < 26+len(first) || message[21+len(first)] != 1 {
+		return 0
+	}
+	rest := message[21+len(first):]
+	_, documents, _ := bytes.Cut(rest[5:1+binary.LittleEndian.Uint32(rest[1:])], []byte{0}) // after the name
+	for ; len(documents) >= 5; documents = documents[binary.LittleEndian.Uint32(documents):] {
+		n++
+	}
+	return n
+}
+
+// count counts the document in the response to a claim, and the claims that a request returns.
+func (w *claimCounter) count(request bson.Raw, returned uint64, answer bson.Raw) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if collection, is := request.Lookup("update").StringValueOK(); is {
-		w.returned[collection]++
+		w.returned[collection] += returned
 	}
 	collection, is := request.Lookup("findAndModify").StringValueOK()
 	id, got := answer.Lookup("value", "_id").ObjectIDOK()
