@@ -24,9 +24,10 @@ const (
 	observerBytesSecond = 10 << 10
 )
 
-// recordMemory returns the maximum memory of the merged record of an attempt in bytes, by record.Merged.Memory: what
-// its agents need, but at least a sixth of GOMEMLIMIT, because judging and copying may need as much again. Snapshots of
-// a few bytes may unpack to several hundred times their size.
+// recordMemory returns the maximum memory of the merged record of an attempt in bytes, by record.Merged.Memory: more
+// than its agents need, and at least a sixth of GOMEMLIMIT, because judging and copying may need as much again. The two
+// agents of a cell of matrices/quick.cue need 23 to 85 KiB per second. Snapshots of a few bytes may unpack to several
+// hundred times their size.
 func recordMemory(t plan.Task, agents int) int {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 { // GOMEMLIMIT is not set
@@ -36,7 +37,8 @@ func recordMemory(t plan.Task, agents int) int {
 	need := int(plan.Limit(w).Seconds()) * (128<<10*(1+len(w.Groups)) + 12<<10*agents)
 	for _, p := range t.Parts() {
 		w := p.Cell.Workload
-		need += 64 << 10 * (w.Publishers.Nodes*w.Publishers.Threads + w.Consumers.Nodes*w.Consumers.Threads*w.Topology.Subscriptions)
+		publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
+		need += 64 << 10 * (publishers + consumers*w.Topology.Subscriptions)
 	}
 	return max(int(limit/6), need)
 }
@@ -187,7 +189,8 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 	}
 	err := wire.CheckData(m.task, &s)
 	if err == nil && m.observers[s.Agent] && !s.Observes() {
-		err = fmt.Errorf("snapshot %d of agent %s has more than a sample of a host, although it is an observer", s.Seq, s.Agent)
+		err = fmt.Errorf("snapshot %d of agent %s has more than a sample of a host, although it is an observer", s.Seq,
+			s.Agent)
 	}
 	if err != nil {
 		_ = m.accept(ctx, agentReport{agent: s.Agent, err: err}) // an error means that the attempt is over

@@ -31,11 +31,11 @@ type consumer struct {
 	held           atomic.Pointer[held] // of the current link; nil: not measured
 	exceeded       atomic.Int64         // see held
 	done           chan struct{}
+	repeated       []bool // see receivedByOthers; used by the handler only
 
 	mu sync.Mutex // guards the fields below; locked once per handler call, by snapshots, and by receivedByOthers
 
 	deliveries *record.Recorder // nil until the start is known
-	repeated   []bool           // see receivedByOthers
 	sources    []source         // by publisher
 	// times of deliveries of new messages, ns since T0; 0: none
 	firstDelivery, lastDelivery int64
@@ -221,10 +221,9 @@ func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
 				continue
 			}
 			body := batch[i].Body
-			if env, err := open(body, c.e.task); err == nil && body[1] == kindMessage && int(env.publisher) < len(o.sources) &&
-				o.sources[env.publisher].received.Contains(env.sequence) {
-				c.repeated[i] = true
-			}
+			env, err := open(body, c.e.task)
+			c.repeated[i] = c.repeated[i] || err == nil && body[1] == kindMessage && int(env.publisher) < len(o.sources) &&
+				o.sources[env.publisher].received.Contains(env.sequence)
 		}
 		o.mu.Unlock()
 	}

@@ -111,10 +111,9 @@ func (m *Merged) Add(s Snapshot) bool {
 	return true
 }
 
-// Memory returns an upper bound of the bytes that the record keeps. Windows and pages of several
-// snapshots that are merged count once: agents report each incomplete page again after every change, so a sum over
-// snapshots would exceed the memory of long tasks many times. Decoded snapshots have no recent samples, which do not
-// count.
+// Memory returns an upper bound of the bytes that the record keeps. Windows and pages of several snapshots that are
+// merged count once: agents report each incomplete page again after every change, so a sum over snapshots would exceed
+// the memory of long tasks many times. Decoded snapshots have no recent samples, which do not count.
 func (m *Merged) Memory() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -279,7 +279,8 @@ const MaxText = 4 << 10
 func (s *Snapshot) CheckTexts() (err error) {
 	s.texts(func(text string) {
 		if len(text) > MaxText {
-			err = fmt.Errorf("snapshot %d of agent %s has a text of %d bytes: want at most %d", s.Seq, s.Agent, len(text), MaxText)
+			err = fmt.Errorf("snapshot %d of agent %s has a text of %d bytes: want at most %d", s.Seq, s.Agent, len(text),
+				MaxText)
 		}
 	})
 	return err

@@ -123,7 +123,7 @@ func TestSnapshotsOfObservers(t *testing.T) {
 		t.Fatalf("heartbeat of an observer: got error %q", rejection)
 	}
 	f.serve(func(ctx context.Context) error {
-		for ; ctx.Err() == nil; time.Sleep(time.Second) {
+		for wire.Wait(ctx, wire.HeartbeatEvery) == nil {
 			_, _ = nc.RequestMsg(heartbeat, time.Second)
 		}
 		return ctx.Err()
