@@ -71,8 +71,8 @@ func (f *faults) undo() {
 	f.injecting.Wait()
 }
 
-// run injects one fault at its time, undoes it, and records the interval. If its time does not come, nothing is
-// recorded, and the task's verdict is unknown.
+// run injects one fault at its time, undoes it, and records the interval from the beginning of the injection to the end
+// of the undoing. If its time does not come, nothing is recorded, and the task's verdict is unknown.
 func (f *faults) run(ctx context.Context, e *engine.Engine, x plan.Fault) error {
 	begin, err := e.MeasureBegins(ctx)
 	if err != nil {
@@ -81,12 +81,12 @@ func (f *faults) run(ctx context.Context, e *engine.Engine, x plan.Fault) error 
 	if err := clock.Until(ctx, begin+x.At.D().Nanoseconds()); err != nil {
 		return nil
 	}
+	from := clock.Now()
 	what, undo, err := f.inject(x)
 	if err != nil {
 		return err
 	}
-	from := clock.Now()
-	_ = clock.Until(ctx, from+x.For.D().Nanoseconds()) // at the end of the task it is undone early
+	_ = clock.Until(ctx, clock.Now()+x.For.D().Nanoseconds()) // at the end of the task it is undone early
 	err = undo()
 	e.RecordInterval(record.EventFault, x.Detail(what), from, clock.Now())
 	return err

@@ -106,8 +106,13 @@ func unknownReasons(in *input, l plan.Ledger) (reasons sentences) {
 		reasons = append(reasons, taskCancelled)
 	}
 	for _, f := range in.workload.Faults {
-		if _, happened := endOf(in.record, f, common{}); !happened && in.facts.Failure == "" && !in.facts.Cancelled {
+		late, agent, happened := lateness(in.record, f)
+		switch {
+		case in.facts.Failure != "" || in.facts.Cancelled:
+		case !happened:
 			reasons.add("the fault %s did not happen", f)
+		case late > f.For.D():
+			reasons.add("the fault %s began %v late on agent %s, after its planned end", f, late.Round(time.Millisecond), agent)
 		}
 	}
 	if len(reasons) == 0 {

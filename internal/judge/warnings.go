@@ -39,6 +39,12 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 		w.add("drifting: %s %s by %.0f %% in the %d s of the measurement: use a longer measurement or warm-up",
 			d.name, verb, 100*math.Abs(d.part), d.seconds)
 	}
+	for _, f := range m.in.workload.Faults {
+		if late, agent, happened := lateness(m.in.record, f); happened && late > f.For.D()/10 {
+			w.add("the fault %s began %v late: the host of agent %s is too busy",
+				f, late.Round(time.Millisecond), agent)
+		}
+	}
 	w.addSkew(m.in.workload, m.starts)
 	w.addDelivery(m, values)
 	return w
