@@ -40,7 +40,7 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		all = append(all, plan.Limitation{Flag: plan.ClientBound, Cause: plan.CausePorts, Value: float64(n), Max: 1})
 	}
 	add := func(p *loadProcess, cause plan.LimitationCause, value, limit float64) {
-		all = append(all, plan.Limitation{Flag: p.flag(), Cause: cause, Host: p.host, Agents: p.agents, Value: value,
+		all = append(all, plan.Limitation{Flag: p.flag(cause), Cause: cause, Host: p.host, Agents: p.agents, Value: value,
 			Max: limit})
 	}
 	busiest := in.record.Busiest()
@@ -109,17 +109,20 @@ type loadProcess struct {
 	brokerKnown        bool // brokerCPU is known, or the broker runs in this process
 }
 
-// flag returns the flag of a limitation of the process: its own work, the broker, or other processes of the host.
-func (p *loadProcess) flag() plan.Flag {
+// flag returns the flag of a limitation of the process: its own work, the broker, or other processes of the host. Only
+// the own work of a publisher can be separated from that of a broker in the same process, while CPUs are free.
+func (p *loadProcess) flag(cause plan.LimitationCause) plan.Flag {
 	others := p.hostCPU - p.hostLoad - p.brokerCPU
 	busy := p.hostCores > 0 && others >= otherShare*p.hostCores && (p.brokerKnown || !p.local)
 	switch {
 	case p.inProcess && p.cores > 0 && p.cpu-p.spin >= busyShare*p.cores:
 		return plan.SharedHost
+	case p.competes() && busy:
+		return plan.HostBusy
+	case p.inProcess && cause != plan.CausePublisher:
+		return plan.SharedHost
 	case !p.competes():
 		return plan.ClientBound
-	case busy:
-		return plan.HostBusy
 	case p.local:
 		return plan.SharedHost
 	}

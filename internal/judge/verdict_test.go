@@ -259,6 +259,12 @@ func TestLimitations(t *testing.T) {
 			}
 		}
 	}
+	embedded := func(f func(*taskBuilder)) func(*taskBuilder) {
+		return func(x *taskBuilder) {
+			x.task.Cell.InProcess = true
+			f(x)
+		}
+	}
 	ms := time.Millisecond
 	for _, c := range []struct {
 		name  string
@@ -305,10 +311,8 @@ func TestLimitations(t *testing.T) {
 		{"0.2 cores beside a broker of 0.3 and 3.5 of others", nil,
 			host(record.HostSample{AgentCPU: 0.2, BrokerCPU: 0.3, HasBroker: true, HostCPU: 4, HostCores: 4}),
 			plan.HostBusy, plan.CauseCPU},
-		{"all of the quota of a process that contains the broker", nil, func(x *taskBuilder) {
-			x.task.Cell.InProcess = true
-			host(record.HostSample{AgentCPU: 3.9, HostCPU: 5, HostCores: 16})(x)
-		}, plan.SharedHost, plan.CauseCPU},
+		{"all of the quota of a process that contains the broker", nil,
+			embedded(host(record.HostSample{AgentCPU: 3.9, HostCPU: 5, HostCores: 16})), plan.SharedHost, plan.CauseCPU},
 		{"0.1 cores beside 3.9 of others", nil, host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4}),
 			plan.HostBusy, plan.CauseCPU},
 		{"threads that wait a little on an idle host", nil,
@@ -325,6 +329,14 @@ func TestLimitations(t *testing.T) {
 			host(record.HostSample{AgentCPU: 2, DriverThread: 0.6, HostCPU: 2, HostCores: 64}), "", ""},
 
 		{"goroutines waited 3 ms of 8", nil, scheduled(3*ms, 8*ms), plan.ClientBound, plan.CauseScheduling},
+		{"goroutines waited 3 ms of 8 in a process that contains the broker", nil,
+			embedded(both(scheduled(3*ms, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 1.2, HostCores: 4}))),
+			plan.SharedHost, plan.CauseScheduling},
+		{"late in a process that contains the broker, while other processes use the CPU in bursts", open,
+			embedded(both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5,
+				HostCores: 4}))), plan.HostBusy, plan.CauseSendDelay},
+		{"one publisher that works all the time in a process that contains the broker, on a host of 16 cores", nil,
+			embedded(publisher(0.97)), plan.ClientBound, plan.CausePublisher},
 		{"goroutines waited 3 ms of 80", nil, scheduled(3*ms, 80*ms), "", ""},
 		{"goroutines waited 200 µs of 300", nil, scheduled(200*time.Microsecond, 300*time.Microsecond), "", ""},
 	} {
