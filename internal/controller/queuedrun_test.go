@@ -29,7 +29,8 @@ func (n hostNames) lookup(_ context.Context, _, host string) (all []netip.Addr, 
 	return all, nil
 }
 
-func TestBrokerIdentities(t *testing.T) {
+// Two runs whose brokers may be on one host do not execute at the same time.
+func TestRunsShareNoBroker(t *testing.T) {
 	hosts := hostNames{"rabbit": {"10.9.0.1", "fd00::1"}, "mq.example": {"10.9.0.1"}, "other": {"10.9.0.2"},
 		"here": {"127.0.1.1"}}
 	for _, x := range []struct {
@@ -43,7 +44,10 @@ func TestBrokerIdentities(t *testing.T) {
 		{`{"url":"amqp://rabbit:5672"}`, `{"brokers":["mq.example:9092"]}`, true},
 		{`{"url":"amqp://rabbit:5672"}`, `{"brokers":["other:9092"]}`, false},
 		{`{"url":"amqp://unknown"}`, `{"url":"nats://Unknown.:4222"}`, true},
-		{`{"url":"amqp://unknown"}`, `{"url":"amqp://unknown2"}`, false},
+		{`{"url":"amqp://unknown"}`, `{"url":"amqp://unknown2"}`, true},
+		{`{"url":"amqp://unknown"}`, `{"url":"amqp://rabbit"}`, true},
+		{`{"url":"amqp://${env:HOST}"}`, `{"url":"amqp://rabbit"}`, true},
+		{`{"url":"amqp://unknown"}`, `{"region":"eu-1"}`, false},
 		{`{"url":"amqp://localhost"}`, `{"url":"amqp://127.3.4.5"}`, true},
 		{`{"url":"amqp://localhost"}`, `{"url":"amqp://[::1]"}`, true},
 		{`{"url":"amqp://localhost"}`, `{"url":"amqp://0.0.0.0"}`, true},
@@ -53,18 +57,21 @@ func TestBrokerIdentities(t *testing.T) {
 		{`{"region":"eu-1"}`, `{"region":"eu-2"}`, false},
 		{`{"region":"eu-1"}`, `{"url":"amqp://rabbit"}`, false},
 	} {
-		of := func(options string) map[string]string {
-			cell := plan.Cell{Broker: plan.Broker{Name: "b", Options: json.RawMessage(options)}}
-			return brokerIdentities(t.Context(), plan.Run{Cells: []plan.Cell{cell}}, hosts.lookup)
-		}
-		one := false
-		b := of(x.b)
-		for id := range of(x.a) {
-			one = one || b[id] != ""
-		}
-		if one != x.one {
-			t.Errorf("%s and %s: same broker: got %v, want %v; identities %v and %v", x.a, x.b, one, x.one, of(x.a), b)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			for _, pair := range [][2]string{{x.a, x.b}, {x.b, x.a}} {
+				q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 2, lookup: hosts.lookup,
+					changed: make(chan struct{}, 1)}
+				for i, options := range pair {
+					q.agents.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
+					q.add(t.Context(), requestOf(fmt.Sprint("r", i), uint64(i+1), newCell("c", 1, options)), wire.RunState{})
+				}
+				q.complete()
+				begin, _ := q.next()
+				if one := len(begin) == 1; one != x.one {
+					t.Errorf("%s and %s: same broker: got %v, want %v", pair[0], pair[1], one, x.one)
+				}
+			}
+		})
 	}
 }
 

@@ -265,9 +265,19 @@ func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.brokers)) {
-		if user := p.brokers[id]; user != nil && waiting == "" {
-			waiting = fmt.Sprintf("broker %s, %s", r.brokers[id], user.uses())
-		} else if user == nil && missing == nil {
+		user, why := p.brokers[id], ""
+		switch id {
+		case unresolvedHost:
+			user, why = p.brokers[anyHost], ", whose host name the controller cannot resolve"
+		case anyHost:
+			user, why = p.brokers[unresolvedHost], ", which may be on a host whose name the controller cannot resolve"
+		}
+		if user == r {
+			user = nil
+		}
+		if user != nil && waiting == "" {
+			waiting = fmt.Sprintf("broker %s%s, %s", r.brokers[id], why, user.uses())
+		} else if user == nil && missing == nil && p.brokers[id] == nil {
 			p.brokers[id] = r
 		}
 	}
@@ -394,6 +404,13 @@ const (
 	maxIdentities = 10_000
 )
 
+// A broker with hosts has the identity anyHost. If a name of a host cannot be resolved, it also has the identity
+// unresolvedHost: it may be the same as each broker with hosts.
+const (
+	anyHost        = "any host"
+	unresolvedHost = "unresolved host"
+)
+
 // brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two runs never load brokers
 // with a common identity at the same time. The identities are the names and addresses of the broker's hosts, as brokers
 // on one host share its cores. A broker without hosts is identified by its driver and its options without secrets.
@@ -409,8 +426,12 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 			if brokers[host] != "" {
 				continue
 			}
-			brokers[host] = b.Name
-			for _, address := range addresses(ctx, host, own, lookup) {
+			brokers[host], brokers[anyHost] = b.Name, b.Name
+			all := addresses(ctx, host, own, lookup)
+			if len(all) == 0 {
+				brokers[unresolvedHost] = b.Name
+			}
+			for _, address := range all {
 				brokers[address] = b.Name
 			}
 		}
