@@ -384,11 +384,16 @@ func (k *keeper) callHook(ctx context.Context, e schedule.Entry) {
 	k.wg.Go(func() {
 		call := schedule.Call{Hook: name, State: schedule.CallDone}
 		var printed []byte
-		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
-		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
-			call.State, call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
-		} else if err == nil {
-			printed, call.Attempts, err = k.cfg.Hooks.call(ctx, hook, n)
+		if err == nil {
+			err = wire.Guard(k.log, "hook "+name, func() (err error) {
+				n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
+				if hook.Compare && e.Tasks.Total() == 0 {
+					call.State, call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
+					return nil
+				}
+				printed, call.Attempts, err = k.cfg.Hooks.call(ctx, hook, n)
+				return err
+			})
 		}
 		if ctx.Err() != nil {
 			return // the next leader calls it
