@@ -162,6 +162,32 @@ func TestBacklogInAMinorityOfRepetitions(t *testing.T) {
 	}
 }
 
+// A latency that a backlog hides is the worst of its run.
+func TestBacklogIsTheWorstOfARun(t *testing.T) {
+	fast, slow := plan.Value{Number: 1}, plan.Value{Number: 3}
+	backlog := plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
+	for _, c := range []struct {
+		values []plan.Value
+		number float64
+		usable int
+		status string
+	}{
+		{[]plan.Value{fast, backlog, slow}, 3, 2, SomeBacklog},
+		{[]plan.Value{fast, fast, backlog, slow}, 2, 3, SomeBacklog},
+		{[]plan.Value{backlog, fast, backlog}, 0, 0, string(plan.Backlog)},
+		{[]plan.Value{backlog, backlog}, 0, 0, string(plan.Backlog)},
+	} {
+		var repetitions []plan.HistoryPoint
+		for _, v := range c.values {
+			repetitions = append(repetitions, plan.HistoryPoint{Run: "r", Verdict: plan.Valid, Value: v})
+		}
+		if p := newPoints(repetitions)[0]; p.Number != c.number || p.Usable != c.usable || p.Status != c.status {
+			t.Errorf("%+v: got number %g of %d, status %q; want %g of %d, %q", c.values, p.Number, p.Usable, p.Status,
+				c.number, c.usable, c.status)
+		}
+	}
+}
+
 // TestAStatusThatReturns proves that a status that earlier runs had is reported again if it lasts longer than by
 // chance.
 func TestAStatusThatReturns(t *testing.T) {

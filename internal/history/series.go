@@ -31,8 +31,8 @@ type Point struct {
 	Run         string
 	Matrix      string
 	Started     time.Time
-	Number      float64 // median of the usable repetitions, as in tables
-	Usable      int     // number of usable repetitions
+	Number      float64 // median of the usable repetitions and those with a backlog, which are the worst, as in tables
+	Usable      int     // number of usable repetitions; 0: there is no Number
 	Status      string  // of most repetitions, or SomeBacklog; "": a usable number
 	Repetitions []plan.HistoryPoint
 	// New lists the differences from the previous run: "version: 3.13.7 → 4.0.5".
@@ -205,6 +205,9 @@ func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 		for _, r := range p.Repetitions {
 			if r.Usable() {
 				numbers = append(numbers, r.Value.Number)
+				p.Usable++
+			} else if r.Verdict == plan.Valid && r.Value.NA == string(plan.Backlog) {
+				numbers = append(numbers, math.Inf(1)) // only latencies have no number because of a backlog
 			}
 			status := statusOf(r)
 			if count[status]++; count[status] > count[p.Status] || count[status] == count[p.Status] && status == "" {
@@ -214,8 +217,8 @@ func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 		if p.Status == "" && count[string(plan.Backlog)] > 0 {
 			p.Status = SomeBacklog
 		}
-		if p.Usable = len(numbers); p.Usable > 0 {
-			p.Number = stats.Median(numbers)
+		if p.Number = stats.Median(numbers); !(p.Number < math.Inf(1)) { // NaN without numbers
+			p.Number, p.Usable = 0, 0
 		}
 	}
 	return all

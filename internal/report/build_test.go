@@ -220,6 +220,27 @@ func TestMedianOfAnEvenNumber(t *testing.T) {
 	}
 }
 
+// A latency that a backlog hides is the worst of all: the median does not describe only the repetitions that kept up.
+func TestBacklogIsTheWorstLatency(t *testing.T) {
+	fast, slow := with("e2e.p99", plan.Value{Number: 0.001}), with("e2e.p99", plan.Value{Number: 0.101})
+	backlog := with("e2e.p99", plan.Value{NA: judge.NABacklog, Flags: []plan.Flag{plan.Backlog}})
+	for _, c := range []struct {
+		repetitions []plan.Outcome
+		text        string
+	}{
+		{[]plan.Outcome{fast, backlog, slow}, "101 ms"},
+		{[]plan.Outcome{fast, backlog, fast, slow}, "51.0 ms"},
+		{[]plan.Outcome{fast, backlog}, "–"},
+		{[]plan.Outcome{backlog, fast, backlog}, "–"},
+		{[]plan.Outcome{backlog, backlog}, "–"},
+	} {
+		f, _ := single(t, "e2e.p99", nil, c.repetitions...)
+		if f.Text != c.text || !slices.Equal(f.Flags, []plan.Flag{plan.Backlog}) {
+			t.Errorf("%d repetitions: got %q with %v, want %q with backlog", len(c.repetitions), f.Text, f.Flags, c.text)
+		}
+	}
+}
+
 func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 	o := plan.Outcome{Values: map[string]plan.Value{
 		"throughput":   {Number: 1000, Flags: []plan.Flag{plan.Backlog}},

@@ -343,7 +343,7 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	flagged := false // the winner has a flag or is a bound
 	for _, c := range cells {
 		numbers, _, flags := collect(c.with(plan.Valid), value)
-		if len(numbers) == 0 || c.standIn() != "" {
+		if !(stats.Median(numbers) < math.Inf(1)) || c.standIn() != "" { // NaN without numbers
 			continue
 		}
 		middle := median(numbers, valuesOf(c.with(plan.Valid), value))

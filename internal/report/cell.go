@@ -93,7 +93,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	switch {
 	case less != "":
 		f.Text = less
-	case len(numbers) == 0:
+	case !(stats.Median(numbers) < math.Inf(1)): // NaN without numbers
 		c.absence(&f, absent, n)
 	default:
 		middle := median(numbers, values)
@@ -117,13 +117,17 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 }
 
 // collect returns a value over outcomes: its numbers, the distinct reasons for missing numbers, and the union of flags
-// in the order of meanings.
+// in the order of meanings. A latency that a backlog hides is the worst number, infinity: without it, the median would
+// describe only the repetitions that kept up.
 func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing []string, flags []plan.Flag) {
 	for _, o := range outcomes {
 		v, has := o.Value(value)
 		switch {
 		case !has:
 			v.NA = absent(o, value)
+			fallthrough
+		case v.NA == judge.NABacklog:
+			numbers = append(numbers, math.Inf(1))
 			fallthrough
 		case v.NA != "":
 			missing = addNew(missing, v.NA)
