@@ -170,6 +170,15 @@ func encodeJSON(w io.Writer, v any) error {
 // markdownHead writes what Results writes before the tables.
 func markdownHead(out *bytes.Buffer, run plan.Run, outcomes []plan.Outcome) {
 	fmt.Fprintf(out, "## %s\n\n", MarkdownText(title(run, outcomes)))
+	list := func(lines []string) {
+		for _, line := range lines {
+			fmt.Fprintf(out, "- %s\n", MarkdownText(line))
+		}
+		if len(lines) > 0 {
+			out.WriteByte('\n')
+		}
+	}
+	list(Problems(run, outcomes))
 	for _, f := range Facts(run, outcomes) {
 		if f.Name != "" {
 			fmt.Fprintf(out, "- **%s:** %s\n", MarkdownText(f.Name), MarkdownText(f.Text))
@@ -177,13 +186,8 @@ func markdownHead(out *bytes.Buffer, run plan.Run, outcomes []plan.Outcome) {
 			fmt.Fprintf(out, "  - %s\n", MarkdownText(f.Text))
 		}
 	}
-	for i, line := range before(run, outcomes) {
-		if i == 0 {
-			out.WriteByte('\n')
-		}
-		fmt.Fprintf(out, "- %s\n", MarkdownText(line))
-	}
 	out.WriteByte('\n')
+	list(Limitations(run, outcomes))
 }
 
 // Files returns the files of a run's tables by name: tables.txt, .md, .csv and .json, and junit.xml. Text and Markdown

@@ -14,8 +14,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// Results writes the results of a run: what is common to all tables, the problems, the tables, and then warnings and
-// rule results. tables are those of Build, or a part of them.
+// Results writes the results of a run: the problems, what is common to all tables, the limits of the load generator, the
+// tables, and then warnings and rule results. tables are those of Build, or a part of them.
 func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table, width int) error {
 	var out strings.Builder
 	print := func(lines []string) {
@@ -27,13 +27,14 @@ func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table,
 		}
 	}
 	print([]string{title(run, outcomes)})
+	print(Problems(run, outcomes))
 	for i, line := range factLines(Facts(run, outcomes), max(0, width-2)) {
 		if i == 0 {
 			out.WriteByte('\n')
 		}
 		out.WriteString("  " + line + "\n")
 	}
-	print(before(run, outcomes))
+	print(Limitations(run, outcomes))
 	out.WriteByte('\n')
 	if err := writeText(&out, tables, width); err != nil {
 		return err
@@ -80,11 +81,6 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 		return "measure latency without a backlog: ctl run " + run.Source.File + " --set cell.publishers.rate=1000"
 	}
 	return "compare with an earlier run: ctl compare EARLIER " + run.ID
-}
-
-// before returns the lines that precede the tables: problems, and limits of the load generator.
-func before(run plan.Run, outcomes []plan.Outcome) []string {
-	return append(Problems(run, outcomes), Limitations(run, outcomes)...)
 }
 
 // after returns the lines that follow the tables: warnings and rule results.
