@@ -100,7 +100,7 @@ func validateHook(name string, h *plan.Hook) []problem {
 	}
 	var out problems
 	command := len(h.Command) > 0
-	out.report(!hookName.MatchString(name), "",
+	out.report(!plan.IsName(name, 64), "",
 		"its name is invalid; give at most 64 letters, digits, \".\", \"_\" and \"-\"")
 	out.report(command == (h.Webhook != ""), "", "give either a command or a webhook")
 	out.report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "the program is missing; give it")
@@ -115,10 +115,7 @@ func validateHook(name string, h *plan.Hook) []problem {
 	return out
 }
 
-var (
-	hookName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-)
+var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // Command is the command line of an external driver.
 type Command struct {

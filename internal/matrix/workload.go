@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -256,12 +255,9 @@ func existingRetry(r *plan.Retry) (*plan.Retry, []problem) {
 	return r, nil
 }
 
-// labelName matches the valid names of agents' labels. Values have the same form.
-var labelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-
 // Label checks an agent's label. The error contains the valid form.
 func Label(name, value string) error {
-	if !labelName.MatchString(name) || !labelName.MatchString(value) {
+	if !plan.IsName(name, 100) || !plan.IsName(value, 100) {
 		return fmt.Errorf("label %q: write it like zone=a, name and value of letters, digits, \".\", \"_\" and \"-\", each beginning with a letter or digit", name+"="+value)
 	}
 	return nil
@@ -275,7 +271,7 @@ func validatePlacement(out *problems, w plan.Workload) {
 		on   plan.Labels
 	}{{"publishers.on", p.On}, {"consumers.on", c.On}} {
 		for _, name := range slices.Sorted(maps.Keys(side.on)) {
-			out.report(!labelName.MatchString(name), side.path,
+			out.report(!plan.IsName(name, 100), side.path,
 				"%q is no valid label; give a name of letters, digits, \".\", \"_\" and \"-\"", name)
 		}
 	}

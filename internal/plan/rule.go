@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -83,11 +82,9 @@ type RunSpread struct {
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
 }
 
-var baselinePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
 // CheckBaselineName returns an error for a name that rules cannot contain.
 func CheckBaselineName(name string) error {
-	if !baselinePattern.MatchString(name) {
+	if !IsName(name, 64) {
 		return fmt.Errorf("baseline %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", "+
 			"the first a letter or digit", name)
 	}

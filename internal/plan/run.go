@@ -223,8 +223,11 @@ func (r Run) Bounded() error {
 	return errors.Join(errs...)
 }
 
-// plainName matches the ids of cells and the names of groups, which are parts of the names of files.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// IsName reports whether a name has at most limit characters: letters, digits, ".", "_" and "-", the first one a letter
+// or digit. Such a name can be a part of the name of a file.
+func IsName(name string, limit int) bool { return len(name) <= limit && plainName.MatchString(name) }
 
 // CheckShape returns an error if the run has too many cells or tasks for Tasks, or if the id of a cell or the name of a
 // group cannot be a part of the name of a file. It does not create tasks.
@@ -242,7 +245,7 @@ func (r Run) CheckShape() error {
 			names = append(names, g.Name)
 		}
 		for _, name := range names {
-			if !plainName.MatchString(name) {
+			if !IsName(name, 100) {
 				return fmt.Errorf("a cell or group with the name %.80q: want up to 100 letters, digits, \".\", \"_\" and \"-\", "+
 					"the first a letter or digit", name)
 			}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -91,8 +90,6 @@ type Slot struct {
 	Missed int       `json:"missed,omitempty"` // number of missed slots, up to this one
 }
 
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
 // Check returns all errors of a definition, one per line; nil: none. It does not check the contents of the matrix.
 func (d Definition) Check() error {
 	var errs []error
@@ -101,7 +98,7 @@ func (d Definition) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	report(!plainName.MatchString(d.Name), "name %.80q: invalid; use up to 64 letters, digits, \".\", \"_\" and \"-\"",
+	report(!plan.IsName(d.Name, 64), "name %.80q: invalid; use up to 64 letters, digits, \".\", \"_\" and \"-\"",
 		d.Name)
 	_, err := NewTimetable(d.Cron, d.Zone)
 	report(err != nil, "%w", err)
@@ -112,7 +109,7 @@ func (d Definition) Check() error {
 	report(d.Within < 0 || d.Within.D() > maxWithin, "within %s: out of range; use a duration up to %s", d.Within, maxWithin)
 	report(len(d.Hooks) > maxHooks, "too many hooks (%d); use at most %d", len(d.Hooks), maxHooks)
 	for i, hook := range d.Hooks {
-		report(!plainName.MatchString(hook), "hook %.80q: invalid name; use a name of the controller's --hooks file", hook)
+		report(!plan.IsName(hook, 64), "hook %.80q: invalid name; use a name of the controller's --hooks file", hook)
 		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q: given twice; omit one", hook)
 	}
 	report(d.Matrix.Text == "" || len(d.Matrix.Text) > maxText, "matrix %s has %d bytes; use a matrix of 1 to %d",
