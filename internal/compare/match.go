@@ -143,7 +143,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 			key, at, missingAxis := o.key(c.cell)
 			if missingAxis != "" {
 				problems = append(problems, fmt.Errorf("match cells: run %s has no axis %q (available: %s)", s.run.ID, missingAxis,
-					strings.Join(axesOf(s), ", ")))
+					strings.Join(s.run.Axes, ", ")))
 				break
 			}
 			row := slices.IndexFunc(rows, func(g group) bool { return g.key == key })
@@ -181,7 +181,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 		return nil, nil,
 			fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name; "+
 				"name the axes that have to agree with --match (available: %s)", sides[0].mark,
-				strings.Join(axesOf(sides[0]), ", "))
+				strings.Join(sides[0].run.Axes, ", "))
 	}
 	return rows, left, nil
 }
@@ -191,17 +191,6 @@ func differing(a, b plan.Cell) (axes []string) {
 	for _, c := range a.Coordinates {
 		if other, has := b.Coordinate(c.Axis); has && other != c.Text() {
 			axes = append(axes, c.Axis)
-		}
-	}
-	return axes
-}
-
-func axesOf(s *side) (axes []string) {
-	for _, c := range s.cells {
-		for _, x := range c.cell.Coordinates {
-			if !slices.Contains(axes, x.Axis) {
-				axes = append(axes, x.Axis)
-			}
 		}
 	}
 	return axes

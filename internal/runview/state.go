@@ -105,7 +105,7 @@ func (s *State) AddDone(tasks []string, numbers map[string]float64) {
 		if n, has := numbers[id]; has {
 			number = &n
 		}
-		s.Rounds.AddDone(t, number)
+		s.Rounds.AddDone(t.Cell.ID, t.Repetition, number)
 	}
 	for cell := range s.Pace.cells {
 		s.Pace.spare(cell)

@@ -66,7 +66,7 @@ func Of(run plan.Run, outcomes []plan.Outcome) *Rounds {
 }
 
 // Add adds an outcome. The order is irrelevant; the last outcome of a repetition counts.
-func (r *Rounds) Add(o plan.Outcome) { r.add(o.Cell, o.Repetition, r.number(o)) }
+func (r *Rounds) Add(o plan.Outcome) { r.AddDone(o.Cell, o.Repetition, r.number(o)) }
 
 // number returns the number of an outcome that counts; nil: it has none.
 func (r *Rounds) number(o plan.Outcome) *float64 {
@@ -81,11 +81,9 @@ func (r *Rounds) number(o plan.Outcome) *float64 {
 	return &v.Number
 }
 
-// AddDone adds a task whose outcome is known only by its number; nil: no usable number.
-func (r *Rounds) AddDone(t plan.Task, number *float64) { r.add(t.Cell.ID, t.Repetition, number) }
-
-// add ignores repetitions that are not in the plan.
-func (r *Rounds) add(cell string, repetition int, number *float64) {
+// AddDone adds an outcome that is known only by its number; nil: no usable number. Repetitions that are not in the plan
+// are ignored.
+func (r *Rounds) AddDone(cell string, repetition int, number *float64) {
 	if s := r.cells[cell]; s != nil && repetition >= 1 && repetition <= r.run.Repeat {
 		s.numbers[repetition], s.state = number, nil
 	}

@@ -121,7 +121,7 @@ func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 			o.Verdict = plan.Invalid
 		}
 		whole.Add(o)
-		resumed.AddDone(task, whole.number(o))
+		resumed.AddDone(task.Cell.ID, task.Repetition, whole.number(o))
 	}
 	for _, task := range run.Tasks() {
 		if whole.Needed(task) != resumed.Needed(task) {
