@@ -14,8 +14,8 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 )
 
-// Results writes the results of a run: the problems, what is common to all tables, the limits of the load generator, the
-// tables, and then warnings and rule results. tables are those of Build, or a part of them.
+// Results writes the results of a run: the problems, what is common to all tables, the limits of the load generator,
+// the tables, and then warnings and rule results. tables are those of Build, or a part of them.
 func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table, width int) error {
 	var out strings.Builder
 	print := func(lines []string) {
