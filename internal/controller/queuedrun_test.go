@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,31 @@ func TestRunsShareNoBroker(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A run with an unresolved name that waits for another run is not overtaken by later runs with other brokers.
+func TestUnresolvedNamesAreNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := hostNames{"first": {"10.9.0.1"}, "last": {"10.9.0.2"}}
+		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 3, lookup: hosts.lookup,
+			changed: make(chan struct{}, 1)}
+		for i, host := range []string{"first", "unknown", "last"} {
+			q.agents.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
+			q.add(t.Context(), requestOf(host, uint64(i+1), newCell("c", 1, fmt.Sprintf(`{"url":"amqp://%s"}`, host))),
+				wire.RunState{})
+		}
+		q.complete()
+		begin, waiting := q.next()
+		if len(begin) != 1 || begin[0].request.Run != "first" || len(waiting) != 2 {
+			t.Fatalf("%d runs began and %d wait, want only the first to begin", len(begin), len(waiting))
+		}
+		if want := "used by run first"; !strings.Contains(waiting[0].waiting, want) {
+			t.Errorf("the second run waits for %q, want %q", waiting[0].waiting, want)
+		}
+		if want := "reserved for run unknown"; !strings.Contains(waiting[1].waiting, want) {
+			t.Errorf("the third run waits for %q, want %q", waiting[1].waiting, want)
+		}
+	})
 }
 
 func TestAddressesOfThisHostAreOneIdentity(t *testing.T) {

@@ -272,12 +272,10 @@ func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 		case anyHost:
 			user, why = p.brokers[unresolvedHost], ", which may be on a host whose name the controller cannot resolve"
 		}
-		if user == r {
-			user = nil
-		}
-		if user != nil && waiting == "" {
+		if user != nil && user != r && waiting == "" {
 			waiting = fmt.Sprintf("broker %s%s, %s", r.brokers[id], why, user.uses())
-		} else if user == nil && missing == nil && p.brokers[id] == nil {
+		}
+		if missing == nil && p.brokers[id] == nil {
 			p.brokers[id] = r
 		}
 	}
