@@ -176,6 +176,7 @@ func TestBacklogIsTheWorstOfARun(t *testing.T) {
 		{[]plan.Value{fast, fast, backlog, slow}, 2, 3, SomeBacklog},
 		{[]plan.Value{backlog, fast, backlog}, 0, 0, string(plan.Backlog)},
 		{[]plan.Value{backlog, backlog}, 0, 0, string(plan.Backlog)},
+		{[]plan.Value{fast, backlog}, 0, 0, string(plan.Backlog)},
 	} {
 		var repetitions []plan.HistoryPoint
 		for _, v := range c.values {

@@ -219,6 +219,9 @@ func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 		}
 		if p.Number = stats.Median(numbers); !(p.Number < math.Inf(1)) { // NaN without numbers
 			p.Number, p.Usable = 0, 0
+			if p.Status == SomeBacklog {
+				p.Status = string(plan.Backlog)
+			}
 		}
 	}
 	return all

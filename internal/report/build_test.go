@@ -265,6 +265,10 @@ func TestAValueThatIsNotInTheRecordIsNoZero(t *testing.T) {
 	if f.Number != nil || f.Text != "–" || len(table.Notes) != 1 {
 		t.Errorf("got %+v, notes %q: a missing value must not look like a number", f, table.Notes)
 	}
+	f, _ = single(t, "e2e.p99", nil, with("e2e.p99", plan.Value{Number: 0.001}), with("sent", plan.Value{Number: 1}))
+	if f.Text != "1.00 ms" {
+		t.Errorf("1 ms and a value that is not in the record: got %q, want 1.00 ms", f.Text)
+	}
 }
 
 func TestAxesThatATableForgetsAreNotMixed(t *testing.T) {

@@ -124,11 +124,9 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing 
 		v, has := o.Value(value)
 		switch {
 		case !has:
-			v.NA = absent(o, value)
-			fallthrough
+			missing = addNew(missing, absent(o, value))
 		case v.NA == judge.NABacklog:
-			numbers = append(numbers, math.Inf(1))
-			fallthrough
+			missing, numbers = addNew(missing, v.NA), append(numbers, math.Inf(1))
 		case v.NA != "":
 			missing = addNew(missing, v.NA)
 		default:
