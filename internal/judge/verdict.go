@@ -111,8 +111,8 @@ func unknownReasons(in *input, l plan.Ledger) (reasons sentences) {
 		case in.facts.Failure != "" || in.facts.Cancelled:
 		case !happened:
 			reasons.add("the fault %s did not happen", f)
-		case late > f.For.D():
-			reasons.add("the fault %s began %v late on agent %s, after its planned end", f, late.Round(time.Millisecond), agent)
+		case f.At.D()+late >= in.workload.Measure.D():
+			reasons.add("the fault %s began %v late on agent %s, after the measurement", f, late.Round(time.Millisecond), agent)
 		}
 	}
 	if len(reasons) == 0 {

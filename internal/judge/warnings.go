@@ -12,6 +12,9 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
+// lateFault is the lateness of a fault that never causes a warning.
+const lateFault = 10 * time.Millisecond
+
 // sentences are warnings or reasons.
 type sentences []string
 
@@ -40,7 +43,8 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 			d.name, verb, 100*math.Abs(d.part), d.seconds)
 	}
 	for _, f := range m.in.workload.Faults {
-		if late, agent, happened := lateness(m.in.record, f); happened && late > f.For.D()/10 {
+		late, agent, happened := lateness(m.in.record, f)
+		if happened && late > max(f.For.D()/10, lateFault) && f.At.D()+late < m.in.workload.Measure.D() {
 			w.add("the fault %s began %v late: the host of agent %s is too busy",
 				f, late.Round(time.Millisecond), agent)
 		}
