@@ -21,7 +21,7 @@ func activemq(version, spring string) program {
 		"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring,
 		"org.jolokia:jolokia-jvm:1.7.2",
 	}
-	for _, artifact := range []string{"console", "spring", "kahadb-store", "amqp", "stomp"} {
+	for _, artifact := range []string{"console", "spring", "kahadb-store", "amqp", "stomp", "jaas"} {
 		libraries = append(libraries, "org.apache.activemq:activemq-"+artifact+":"+version)
 	}
 	return jars("activemq-"+version, libraries, nil)
@@ -29,7 +29,7 @@ func activemq(version, spring string) program {
 
 // activemqConfig stores messages in KahaDB, which syncs to disk. A broker whose store is locked by another broker tries
 // again five times per second. Clients can request statistics by messages. Nagle's algorithm is off: clients would wait
-// 40 ms per round trip.
+// 40 ms per round trip. Clients without a password are accepted, and the user lab.
 const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
@@ -38,7 +38,12 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
   <persistenceAdapter><kahaDB directory="${lab.data}/kahadb" journalMaxFileLength="8mb">
     <locker><shared-file-locker lockAcquireSleepInterval="200"/></locker>
   </kahaDB></persistenceAdapter>
-  <plugins><statisticsBrokerPlugin/></plugins>
+  <plugins>
+    <simpleAuthenticationPlugin anonymousAccessAllowed="true"><users>
+      <authenticationUser username="lab" password="lab" groups="users"/>
+    </users></simpleAuthenticationPlugin>
+    <statisticsBrokerPlugin/>
+  </plugins>
   <systemUsage><systemUsage>
     <memoryUsage><memoryUsage limit="64 mb"/></memoryUsage>
     <storeUsage><storeUsage limit="1 gb"/></storeUsage>

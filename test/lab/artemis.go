@@ -90,6 +90,12 @@ type artemisNode struct {
 
 func (n artemisNode) url() string { return "amqp://" + loopback(n.Port) }
 
+// Permissions returns all permissions of a client.
+func (n artemisNode) Permissions() []string {
+	return []string{"createAddress", "deleteAddress", "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue",
+		"deleteNonDurableQueue", "send", "consume", "browse", "manage"}
+}
+
 func (n artemisNode) configure(home string) (*Process, error) {
 	var config strings.Builder
 	if err := artemisConfig.Execute(&config, n); err != nil {
@@ -101,8 +107,9 @@ func (n artemisNode) configure(home string) (*Process, error) {
 		"bootstrap.xml": `<broker xmlns="http://activemq.apache.org/schema"><jaas-security domain="activemq"/><server configuration="file:` +
 			filepath.Join(etc, "broker.xml") + `"/></broker>`,
 		"management.xml": `<management-context xmlns="http://activemq.apache.org/schema"/>`,
+		// clients without a password may do everything; there are no users with passwords
 		"login.config": `activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient ` +
-			`org.apache.activemq.jaas.guest.user="guest" org.apache.activemq.jaas.guest.role="amq"; };`,
+			`credentialsInvalidate=true org.apache.activemq.jaas.guest.user="guest" org.apache.activemq.jaas.guest.role="amq"; };`,
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +131,9 @@ func (n artemisNode) configure(home string) (*Process, error) {
 // single publisher.
 var artemisConfig = template.Must(template.New("broker.xml").Parse(`<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>{{.Name}}</name>
-  <security-enabled>false</security-enabled>
+  <security-settings><security-setting match="#">
+    {{- range .Permissions}}<permission type="{{.}}" roles="amq"/>{{end}}
+  </security-setting></security-settings>
   <persistence-enabled>true</persistence-enabled>
   <journal-type>NIO</journal-type>
   <journal-datasync>true</journal-datasync>

@@ -2,7 +2,9 @@ package activemq
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -12,9 +14,15 @@ import (
 
 // With Jolokia, the driver implements Prober and Cleaner, and removes queues. Without it, it empties them.
 func TestConformance(t *testing.T) {
-	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, managed(t), nil)) })
+	t.Run("transient", func(t *testing.T) {
+		h := harness(driver{}, managed(t), nil)
+		h.WrongCredentials = single(t, fmt.Sprintf(`{"url": %q}`,
+			strings.Replace(lab.Variable(t, "LOCKSTEP_ACTIVEMQ_URL"), "://", "://lab:"+drivertest.WrongPassword+"@", 1)))
+		drivertest.Run(t, h)
+	})
 	t.Run("durable", func(t *testing.T) {
-		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`), drivertest.MessagePath()))
+		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`),
+			append(drivertest.MessagePath(), "cut")))
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"example.org/lockstep/lockstep/internal/schematest"
@@ -16,10 +18,13 @@ func TestConformance(t *testing.T) {
 	t.Run("transient", func(t *testing.T) {
 		h := harness(driver{}, single(t, `{}`), nil)
 		h.Reject = &drivertest.Rejection{Limit: fullAddress(t)}
+		h.WrongCredentials = single(t, fmt.Sprintf(`{"url": %q}`,
+			strings.Replace(lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"), "://", "://lab:"+drivertest.WrongPassword+"@", 1)))
 		drivertest.Run(t, h)
 	})
 	t.Run("durable", func(t *testing.T) {
-		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`), drivertest.MessagePath()))
+		drivertest.Run(t, harness(persistent{}, single(t, `{"resilience": "none"}`),
+			append(drivertest.MessagePath(), "cut")))
 	})
 	t.Run("multicast", func(t *testing.T) {
 		drivertest.Run(t, harness(driver{}, single(t, `{"routing": "multicast"}`), drivertest.MessagePath()))

@@ -12,7 +12,8 @@ import (
 // maxTaken is the maximum number of messages that a consumer takes at a time, like a receive buffer.
 const maxTaken = 256
 
-// consumer passes deliveries to its handler from one goroutine. Done and Err are those of its connection.
+// consumer passes deliveries to its handler from one goroutine. Done and Err are those of its connection. It has more
+// than 20 fields: its parts, the state of its deliveries, and what ends it.
 type consumer struct {
 	drivers.Ended // of conn
 

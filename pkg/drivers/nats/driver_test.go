@@ -167,6 +167,12 @@ func TestServerFile(t *testing.T) {
 	address, watched := labtest.FreeAddress(t), labtest.FreeAddress(t)
 	dir := t.TempDir()
 	kill := startProcess(t, address, watched, dir)
+	t.Run("none", func(t *testing.T) {
+		drivertest.Run(t, drivertest.Harness{
+			Driver: driver{}, Subset: []string{"cut"},
+			Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "resilience": "none"`, address)),
+		})
+	})
 	drivertest.Run(t, drivertest.Harness{
 		Driver: driver{}, Existing: existing(nil),
 		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`,
