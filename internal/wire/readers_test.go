@@ -12,14 +12,14 @@ import (
 	"example.org/lockstep/lockstep/internal/wire/subject"
 )
 
-// In a cluster, other servers than the reader's own may serve it. If one of them fails, the reader continues, within 8
-// s (checked with LOCKSTEP_LONG).
+// In a cluster, other servers than the reader's own may serve it. If one of them fails, the reader continues, within 15
+// s (checked with LOCKSTEP_LONG): the servers elect a leader within 9 s, and readers look for entries every 5 s.
 func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {
 	t.Parallel()
 	took := outlived(t)
 	t.Log("readers have gone on after", took)
-	if os.Getenv("LOCKSTEP_LONG") != "" && took > 8*time.Second {
-		t.Errorf("readers went on after %v, want 8 s at most", took)
+	if os.Getenv("LOCKSTEP_LONG") != "" && took > 15*time.Second {
+		t.Errorf("readers went on after %v, want 15 s at most", took)
 	}
 }
 
