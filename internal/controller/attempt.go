@@ -76,6 +76,8 @@ type part struct {
 	begin   int64              // the start of the measurement that it has set, ns since T0
 	failed  bool
 	apart   bool             // a consumer had no link when the last snapshot was made
+	latest  int64            // time of the last message by the agent's clock, ns since T0
+	quiet   int              // last snapshots, one per second, without a message after the one before
 	kind    plan.FailureKind // of the failure; empty: unknown
 	arrival wire.Arrival     // the last one
 	dropped bool             // not waited for: it was lost, does not answer, or is a failed observer
@@ -484,8 +486,9 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 //   - at Drain.Timeout, which begins when the publishers have stopped.
 //
 // A confirm shows that the broker is alive, so it restarts the idle time. It is not a delivery, so at the timeout it
-// does not count as progress. The idle time does not end while a consumer has no link. Before the timeout, the drain
-// does not end while the broker may redeliver unacknowledged messages.
+// does not count as progress. The idle time does not end while a consumer has no link, or before the agents have
+// reported most of its seconds: a host without free CPUs may receive nothing. Before the timeout, the drain does not
+// end while the broker may redeliver unacknowledged messages.
 func (a *attempt) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	limit := stopped + a.work.Drain.Timeout.D().Nanoseconds()
@@ -504,21 +507,23 @@ func (a *attempt) drain(ctx context.Context) error {
 		})
 		switch {
 		case allIn:
-		case a.apart():
+		case a.uncertain():
 			until = math.MaxInt64
 		default:
 			until = max(a.traffic.moved, a.traffic.confirmed, a.traffic.redelivered) + silence
 		}
 		if now >= limit && now < until {
-			a.facts.DrainCut = !allIn && (a.apart() || now < max(a.traffic.moved, a.traffic.redelivered)+silence)
+			a.facts.DrainCut = !allIn && (a.uncertain() || now < max(a.traffic.moved, a.traffic.redelivered)+silence)
 		}
 		return time.Duration(min(until, limit) - now), nil
 	})
 }
 
-// apart reports whether a consumer of an agent has no link. Then the absence of deliveries proves nothing.
-func (a *attempt) apart() bool {
-	return slices.ContainsFunc(a.parts, func(p *part) bool { return p.apart && !p.dropped })
+// uncertain reports whether the absence of deliveries proves nothing: a consumer of an agent has no link, or an agent
+// has reported fewer seconds without a message than the idle time has, less one.
+func (a *attempt) uncertain() bool {
+	seconds := int(a.work.Drain.Idle.D() / time.Second)
+	return slices.ContainsFunc(a.parts, func(p *part) bool { return !p.dropped && (p.apart || p.quiet < seconds-1) })
 }
 
 // finish makes all agents close and report the rest. An empty reason is the regular end.
@@ -902,6 +907,11 @@ type traffic struct {
 // ns.
 func (t *traffic) add(p *part, s *record.Snapshot, redeliverAfter int64) {
 	now := clock.Now()
+	if last := max(s.LastSend, s.LastDelivery, s.LastOther); last > p.latest {
+		p.latest, p.quiet = last, 0
+	} else {
+		p.quiet++
+	}
 	note := func(last *int64, at int64) {
 		if at != 0 {
 			*last = max(*last, now-max(0, s.At-at))
