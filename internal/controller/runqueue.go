@@ -395,18 +395,13 @@ func (r *queuedRun) require(done map[string]bool) {
 // lookup resolves a host name, as net.Resolver.LookupNetIP does.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// lookupTimeout bounds the name lookups of one submission, and those of all submissions that a new leader finds in the
-// queue. maxIdentities bounds the identities of the brokers of one run.
 const (
+	// limit of the name lookups of one submission, and of all submissions that a new leader finds in the queue
 	lookupTimeout = 2 * time.Second
-	maxIdentities = 10_000
-)
+	maxIdentities = 10_000 // of the brokers of one run
 
-// A broker with hosts has the identity anyHost. If a name of a host cannot be resolved, it also has the identity
-// unresolvedHost: it may be the same as each broker with hosts.
-const (
-	anyHost        = "any host"
-	unresolvedHost = "unresolved host"
+	anyHost        = "any host"        // the identity of each broker with hosts
+	unresolvedHost = "unresolved host" // of those with a name that cannot be resolved: they may be the same as any other
 )
 
 // brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two runs never load brokers
