@@ -838,11 +838,9 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 		if o.Verdict == plan.Valid {
 			cells[o.Cell] = true
 		}
-		events := slices.DeleteFunc(slices.Clone(o.Events),
-			func(e plan.Event) bool { return e.Kind != plan.EventCores })
+		events := slices.DeleteFunc(slices.Clone(o.Events), func(e plan.Event) bool { return e.Kind != plan.EventCores })
 		kept := plan.Outcome{Version: o.Version, Run: o.Run, Task: o.Task, Cell: o.Cell, Index: o.Index,
-			Repetition: o.Repetition,
-			Verdict:    o.Verdict, Values: o.Values, Agents: o.Agents, Subject: o.Subject, Events: events}
+			Repetition: o.Repetition, Verdict: o.Verdict, Values: o.Values, Agents: o.Agents, Subject: o.Subject, Events: events}
 		for _, g := range o.Groups {
 			kept.Groups = append(kept.Groups, plan.GroupOutcome{Name: g.Name, Subject: g.Subject, Verdict: g.Verdict,
 				Values: g.Values})
@@ -850,15 +848,13 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 		b.Outcomes = append(b.Outcomes, kept)
 	}
 	if len(cells) == 0 {
-		return b, "",
-			fmt.Errorf("run %s has no valid repetition; use another run (details: ctl show %[1]s)", run.ID)
+		return b, "", fmt.Errorf("run %s has no valid repetition; use another run (details: ctl show %[1]s)", run.ID)
 	}
 	if tasks, of := sampling.Of(run, outcomes).Tasks(), len(run.Cells); len(outcomes) < tasks || len(cells) < of {
 		note = fmt.Sprintf("incomplete: %d of %d tasks have an outcome, and %d of %d cells have a valid repetition; "+
 			"the other cells are not compared", len(outcomes), tasks, len(cells), of)
 	}
 	b.Plan = run
-	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(),
-		By: by}
+	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(), By: by}
 	return b, note, nil
 }

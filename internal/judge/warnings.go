@@ -12,9 +12,6 @@ import (
 	"example.org/lockstep/lockstep/internal/record"
 )
 
-// lateFault is the lateness of a fault that never causes a warning.
-const lateFault = 10 * time.Millisecond
-
 // sentences are warnings or reasons.
 type sentences []string
 
@@ -44,7 +41,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 	}
 	for _, f := range m.in.workload.Faults {
 		late, agent, happened := lateness(m.in.record, f)
-		if happened && late > max(f.For.D()/10, lateFault) && f.At.D()+late < m.in.workload.Measure.D() {
+		if happened && late > max(f.For.D()/10, 10*time.Millisecond) && f.At.D()+late < m.in.workload.Measure.D() {
 			w.add("the fault %s began %v late: the host of agent %s is too busy",
 				f, late.Round(time.Millisecond), agent)
 		}
