@@ -185,9 +185,9 @@ func TestLateFaults(t *testing.T) {
 		text    string // of a reason or a warning
 	}{
 		{4_100 * time.Millisecond, plan.Valid, ""},
-		{4_101 * time.Millisecond, plan.Valid, "the fault pause rabbit at 4s for 1s began 101ms late: the host of agent a is too busy"},
-		{5 * time.Second, plan.Valid, "the fault pause rabbit at 4s for 1s began 1s late: the host of agent a is too busy"},
-		{9_999 * time.Millisecond, plan.Valid, "the fault pause rabbit at 4s for 1s began 5.999s late: the host of agent a"},
+		{4_101 * time.Millisecond, plan.Valid, "the fault pause rabbit at 4s for 1s began 101ms late on agent a"},
+		{5 * time.Second, plan.Valid, "the fault pause rabbit at 4s for 1s began 1s late on agent a"},
+		{9_999 * time.Millisecond, plan.Valid, "the fault pause rabbit at 4s for 1s began 5.999s late on agent a"},
 		{10 * time.Second, plan.Unknown,
 			"the fault pause rabbit at 4s for 1s began 6s late on agent a, after the measurement"},
 	} {

@@ -42,8 +42,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 	for _, f := range m.in.workload.Faults {
 		late, agent, happened := lateness(m.in.record, f)
 		if happened && late > max(f.For.D()/10, 10*time.Millisecond) && f.At.D()+late < m.in.workload.Measure.D() {
-			w.add("the fault %s began %v late: the host of agent %s is too busy",
-				f, late.Round(time.Millisecond), agent)
+			w.add("the fault %s began %v late on agent %s", f, late.Round(time.Millisecond), agent)
 		}
 	}
 	w.addSkew(m.in.workload, m.starts)
