@@ -110,7 +110,7 @@ func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error
 			fmt.Errorf("this agent cannot %s connections; install the same release of Lockstep on all hosts",
 				x.Kind)
 	}
-	return fmt.Sprintf("%d of %d connections", hit.Of, hit.All), func() error { f.connections.End(); return nil }, nil
+	return fmt.Sprintf("%d of %d connections", hit.Of, hit.All), func() error { hit.End(); return nil }, nil
 }
 
 func (f *faults) injectIntoTarget(x plan.Fault) (what string, undo func() error, err error) {

@@ -84,9 +84,9 @@ func TestDelaysAreOfTheNetworkAlone(t *testing.T) {
 			t.Errorf("%d samples up to %v, want one for each of 42 pieces, of 0", d.Count(), time.Duration(d.Max()))
 		}
 		go func() {
-			c.Faults.Stall(1)
+			stall := c.Faults.Stall(1)
 			time.Sleep(time.Second)
-			c.Faults.End()
+			stall.End()
 		}()
 		time.Sleep(time.Millisecond)
 		roundTrips(t, near, 1)

@@ -13,7 +13,7 @@ import (
 )
 
 // Faults injects faults into the connections of dialers that were created with it, and undoes them. One fault at a time
-// is active, until End. It is safe for concurrent use. A dialer with Faults creates simulated connections even if all
+// is active, until Hit.End. It is safe for concurrent use. A dialer with Faults creates simulated connections even if all
 // other conditions are zero.
 type Faults struct {
 	mu     sync.Mutex
@@ -29,7 +29,7 @@ type trouble struct {
 	bandwidth int64
 	hit       map[*conn]bool
 	spared    int           // number of open connections that are not affected; new ones beyond this number are
-	over      chan struct{} // closed by End
+	over      chan struct{} // closed by end
 }
 
 type troubleKind uint8
@@ -44,17 +44,30 @@ const (
 func NewFaults(seed uint64) *Faults { return &Faults{random: rand.New(rand.NewPCG(seed, 1))} }
 
 // Hit is the number of connections that a fault affects, of all open ones.
-type Hit struct{ Of, All int }
+type Hit struct {
+	Of, All int
+	faults  *Faults
+	fault   *trouble
+}
 
-// Cut resets a share (0 … 1) of the connections at both ends. It refuses new ones until End, except while fewer are
-// open than were spared.
+// End undoes the fault. It has no effect if another fault has begun since, which ended this one.
+func (h Hit) End() {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	if h.faults.now == h.fault {
+		h.faults.end()
+	}
+}
+
+// Cut resets a share (0 … 1) of the connections at both ends. It refuses new ones until its end, except while fewer
+// are open than were spared.
 func (f *Faults) Cut(share float64) Hit { return f.begin(&trouble{kind: cut}, share) }
 
-// Stall holds back all bytes on a share of the connections, in both directions, and dials, until End. Then everything
+// Stall holds back all bytes on a share of the connections, in both directions, and dials, until its end. Then everything
 // arrives. Bytes written in the meantime wait in the connection's buffer.
 func (f *Faults) Stall(share float64) Hit { return f.begin(&trouble{kind: stall}, share) }
 
-// Slow adds latency to the round trip of a share of the connections until End. It limits their bandwidth in bytes per
+// Slow adds latency to the round trip of a share of the connections until its end. It limits their bandwidth in bytes per
 // second and direction; 0 is no limit. Bytes keep their order.
 func (f *Faults) Slow(share float64, latency time.Duration, bandwidth int64) Hit {
 	return f.begin(&trouble{kind: slowed, latency: int64(latency), bandwidth: bandwidth}, share)
@@ -62,9 +75,9 @@ func (f *Faults) Slow(share float64, latency time.Duration, bandwidth int64) Hit
 
 // begin ends the active fault and starts the next.
 func (f *Faults) begin(t *trouble, share float64) Hit {
-	f.End()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.end()
 	t.over, t.hit = make(chan struct{}), map[*conn]bool{}
 	all := slices.Clone(f.conns)
 	n := int(share*float64(len(all)) + 0.5)
@@ -81,13 +94,11 @@ func (f *Faults) begin(t *trouble, share float64) Hit {
 	if t.kind == cut {
 		f.conns = slices.DeleteFunc(f.conns, func(c *conn) bool { return t.hit[c] })
 	}
-	return Hit{n, len(all)}
+	return Hit{n, len(all), f, t}
 }
 
-// End undoes the active fault, if any.
-func (f *Faults) End() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// end undoes the active fault, if any. The caller holds mu.
+func (f *Faults) end() {
 	t := f.now
 	if t == nil {
 		return

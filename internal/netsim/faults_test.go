@@ -39,7 +39,7 @@ func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults
 			near = append(near, x)
 		}
 		test(t, c.Faults, dial, near, p.peers)
-		c.Faults.End()
+		c.Faults.Slow(0, 0, 0).End()
 		for _, x := range append(near, p.peers...) {
 			x.Close()
 		}
@@ -77,8 +77,9 @@ func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
 		time.Sleep(6 * time.Millisecond)
 		write(near[0]) // in flight
 		write(far[0])
-		if hit := f.Stall(1); hit != (Hit{1, 1}) {
-			t.Errorf("stall hit %+v, want the one", hit)
+		hit := f.Stall(1)
+		if hit.Of != 1 || hit.All != 1 {
+			t.Errorf("stall hit %d of %d, want the one", hit.Of, hit.All)
 		}
 		dialled := make(chan time.Duration, 1)
 		go func() {
@@ -91,7 +92,7 @@ func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
 		write(near[0])
 		write(far[0])
 		time.Sleep(94 * time.Millisecond)
-		f.End() // at 200 ms
+		hit.End() // at 200 ms
 		if got := <-there; len(got) != 3 || got[0] != 5*time.Millisecond || got[1] != 200*time.Millisecond ||
 			got[2] != 200*time.Millisecond {
 			t.Errorf("the peer read at %v, want at 5 ms and twice at 200 ms", got)
@@ -102,6 +103,25 @@ func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
 		// one direction had passed when the stall began, the other one starts after it
 		if at := <-dialled; at != 205*time.Millisecond {
 			t.Errorf("a dial during the stall was through at %v, want 205 ms", at)
+		}
+	})
+}
+
+// The end of a fault has no effect on the next one, which began before it.
+func TestTheEndOfAFaultIsItsOwn(t *testing.T) {
+	bubble(t, Conditions{}, 1, func(t *testing.T, f *Faults, _ DialFunc, near, far []net.Conn) {
+		begin := clock.Now()
+		slow := f.Slow(1, 10*time.Millisecond, 0)
+		stall := f.Stall(1)
+		slow.End()
+		there := reads(far[0], begin, 1)
+		if _, err := near[0].Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		stall.End()
+		if got := <-there; len(got) != 1 || got[0] != time.Second {
+			t.Errorf("the peer read at %v, want at the end of the stall", got)
 		}
 	})
 }
@@ -128,11 +148,11 @@ func TestSlowAddsLatencyAndBandwidthAndKeepsOrder(t *testing.T) {
 			begin := clock.Now()
 			there := reads(far[0], begin, 4)
 			send := func() { _, _ = near[0].Write([]byte("x")) }
-			send()                             // 1 ms
-			f.Slow(1, 40*time.Millisecond, 50) // an additional 20 ms per direction, and 20 ms per byte
-			send()                             // 20 + 1 + 20
-			send()                             // 40 + 1 + 20
-			f.End()
+			send()                                     // 1 ms
+			slow := f.Slow(1, 40*time.Millisecond, 50) // an additional 20 ms per direction, and 20 ms per byte
+			send()                                     // 20 + 1 + 20
+			send()                                     // 40 + 1 + 20
+			slow.End()
 			send() // at 1 ms by itself, but it waits for the previous ones
 			want := []time.Duration{time.Millisecond, 41 * time.Millisecond, 61 * time.Millisecond,
 				61 * time.Millisecond}
@@ -162,8 +182,9 @@ func TestCutResetsAndRefuses(t *testing.T) {
 			}()
 			synctest.Wait()
 			begin := clock.Now()
-			if hit := f.Cut(1); hit != (Hit{2, 2}) {
-				t.Errorf("cut hit %+v, want both", hit)
+			hit := f.Cut(1)
+			if hit.Of != 2 || hit.All != 2 {
+				t.Errorf("cut hit %d of %d, want both", hit.Of, hit.All)
 			}
 			if _, err := near[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("read of a cut connection: %v, want a reset", err)
@@ -180,7 +201,7 @@ func TestCutResetsAndRefuses(t *testing.T) {
 			if _, err := dial(t.Context(), "tcp", "broker:1"); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("dial during the cut: %v, want it refused", err)
 			}
-			f.End()
+			hit.End()
 			c, err := dial(t.Context(), "tcp", "broker:1")
 			if err != nil {
 				t.Fatalf("dial after the cut: %v", err)
@@ -192,8 +213,8 @@ func TestCutResetsAndRefuses(t *testing.T) {
 // During a cut of a share, as many connections as are spared can be opened, by any dialer.
 func TestShareOfConnections(t *testing.T) {
 	bubble(t, Conditions{}, 8, func(t *testing.T, f *Faults, dial DialFunc, near, _ []net.Conn) {
-		if hit := f.Cut(0.25); hit != (Hit{2, 8}) {
-			t.Errorf("a cut of a quarter hit %+v, want 2 of 8", hit)
+		if hit := f.Cut(0.25); hit.Of != 2 || hit.All != 8 {
+			t.Errorf("a cut of a quarter hit %d of %d, want 2 of 8", hit.Of, hit.All)
 		}
 		var spared []net.Conn
 		for _, c := range near {
@@ -287,7 +308,6 @@ func TestCutOfRealConnections(t *testing.T) {
 	defer forwarded.Close()
 	// the forwarder dials later
 	for begin := clock.Now(); f.Slow(0, 0, 0).All < 2; time.Sleep(time.Millisecond) {
-		f.End()
 		if since(begin) > hang {
 			t.Fatal("the forwarder did not dial")
 		}
