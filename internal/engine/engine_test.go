@@ -661,6 +661,45 @@ func (p slowPublisher) Publish(context.Context, drivers.Message) error {
 	return nil
 }
 
+// recoveringPublisher waits 5 s for the broker in its first call, then publishes faster than the rate. Once it has made
+// up for 3 s, its own work takes 2.5 s.
+type recoveringPublisher struct {
+	instantPublisher
+	waiting   *drivers.Waiting
+	published *int
+}
+
+func (p recoveringPublisher) Publish(context.Context, drivers.Message) error {
+	*p.published++
+	switch *p.published {
+	case 1:
+		p.waiting.Begin()
+		time.Sleep(5 * time.Second)
+		p.waiting.End()
+	case 5001:
+		time.Sleep(2500 * time.Millisecond)
+	default:
+		time.Sleep(400 * time.Microsecond)
+	}
+	return nil
+}
+
+// What the publisher has made up for after a stall of the broker excuses no later delay of the generator.
+func TestDelayOfTheGeneratorAfterAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session := fakeSession{publisher: func(spec drivers.PublisherSpec) drivers.Publisher {
+			return recoveringPublisher{waiting: spec.Waiting, published: new(int)}
+		}}
+		m, _ := runWithSession(t, session, 1000, 0, 10*time.Second)
+		if late := m.Hist(record.SendDelay).Max(); late < int64(2400*time.Millisecond) || late > int64(2600*time.Millisecond) {
+			t.Errorf("maximum send delay %v, want 2.5 s", time.Duration(late))
+		}
+		if held := m.Hist(record.Backpressure).Max(); held < int64(4900*time.Millisecond) || held > int64(5*time.Second) {
+			t.Errorf("maximum back-pressure %v, want 5 s", time.Duration(held))
+		}
+	})
+}
+
 // TestOwnWorkIsNotBlocked proves that a client library's own work counts as work of the load generator, and its waits
 // as waits for the broker: in open loop at an unreachable rate, and in closed loop.
 func TestOwnWorkIsNotBlocked(t *testing.T) {

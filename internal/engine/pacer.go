@@ -36,7 +36,7 @@ type pacer struct {
 	activeUntil int64  // end of the current active period
 	measured    uint64 // accepted messages that belong to the measurement
 
-	held        int64                 // how long the broker delayed the publisher since it was last on time
+	held        int64                 // how much of the publisher's present delay the broker caused
 	seenWaiting int64                 // value of waiting when it was last read
 	previous    delayedMessage        // the previous message
 	times       record.PublisherTimes // of the measurement so far
@@ -101,15 +101,17 @@ func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	return intended, send, true
 }
 
-// sent records the delay of a message with an intended send time, and advances the schedule.
+// sent records the delay of a message with an intended send time, and advances the schedule. A delay that the publisher
+// has made up for no longer counts as caused by the broker.
 func (p *pacer) sent(w *record.Window, delay int64) {
+	p.held = min(delay, p.held)
 	p.attribute(w, delay)
 	p.recordPacing(w, delay)
 	p.advance()
 }
 
-// attribute splits the delay of a message behind its intended send time. The time that the broker delayed the publisher
-// since it was last on time is back-pressure. The rest is the send delay of the generator.
+// attribute splits the delay of a message behind its intended send time. The part that the broker caused is
+// back-pressure. The rest is the send delay of the generator.
 func (p *pacer) attribute(w *record.Window, delay int64) {
 	held := min(delay, p.held)
 	w.Record(record.SendDelay, delay-held)
