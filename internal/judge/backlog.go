@@ -130,7 +130,7 @@ func keepsUp(in *input, every everySecond) bool {
 	}
 	whole := every.whole(in.subscriptions)
 	measured := func(b []flowSecond) []flowSecond {
-		begin := max(0, from-every.first)
+		begin := min(max(0, from-every.first), len(b))
 		return b[begin:max(begin, to-every.first)]
 	}
 	if to > from && sumOf(measured(whole)).delivered == 0 {

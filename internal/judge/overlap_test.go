@@ -82,6 +82,23 @@ func TestSkewWithinTheLimit(t *testing.T) {
 	}
 }
 
+// An agent that starts after the end of a short measurement leaves no time in which all ran. Counts are still known.
+func TestStartAfterTheEnd(t *testing.T) {
+	x := newTaskBuilder(func(w *plan.Workload) {
+		w.Warmup, w.Measure = plan.Duration(time.Second), plan.Duration(1500*time.Millisecond)
+	})
+	x.last.Skew = 4200 * time.Millisecond
+	x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1"})
+	x.count(-time.Second, record.Sent, 1)
+	x.count(0, record.Sent, 300)
+	o := x.judge()
+	checkNA(t, o, "publish.rate", NANotMeasured)
+	checkFlag(t, o, plan.Skewed, true, "publish.rate")
+	if len(o.Reasons) > 0 {
+		t.Errorf("reasons: got %q, want none", o.Reasons)
+	}
+}
+
 // If an agent started late or was lost, rates are those of the seconds in which all ran.
 func TestRatesOfTheOverlap(t *testing.T) {
 	for name, c := range map[string]struct {
