@@ -141,8 +141,8 @@ func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRa
 		}
 		out.Flags = addNew(out.Flags, x.Flags...)
 		switch {
-		case x.NA == NAUndrained || x.NA == NABacklog: // unknown for one group: unknown for all
-			out.NA = x.NA
+		case x.NA == NAUndrained, x.NA == NABacklog, v.Rate() && (x.NA == NANotMeasured || x.NA == NAApart):
+			out.NA = x.NA // unknown for one group: unknown for all
 			continue
 		case x.NA != "":
 			why = cmp.Or(why, x.NA)

@@ -222,6 +222,51 @@ func TestCountsOfGroups(t *testing.T) {
 	}
 }
 
+// A rate that is unknown in one group is unknown in the cell: the others alone are not its sum.
+func TestUnknownRateOfOneGroup(t *testing.T) {
+	x := newGroupPair()
+	for _, g := range []*plan.Publishers{&x.task.Cell.Workload.Groups[0].Publishers, &x.bulk.task.Cell.Workload.Publishers} {
+		g.Nodes, g.Count = 2, 100
+	}
+	x.small.steadyLoad(100, deliverAtOnce)
+	m := x.merge()
+	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
+		w := record.Window{Measured: true, Length: int64(time.Second)}
+		w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
+		m.Add(record.Snapshot{Group: "bulk", Agent: string(rune('a' + i)), Clock: "clock-1", Windows: []record.Window{w},
+			Seq: uint64(100 + i), LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end)})
+	}
+	o := Judge(x.task, m, x.facts)
+	for _, name := range []string{"publish.rate", "consume.rate", "throughput"} {
+		if v := o.Values[name]; v.NA != NAApart {
+			t.Errorf("%s of the cell: got %+v, want %q as in group bulk: %+v", name, v, NAApart, o.Groups[0].Values[name])
+		}
+	}
+}
+
+// The processes of another group on the same host are part of the load generator.
+func TestProcessesOfOtherGroupsAreLoad(t *testing.T) {
+	x := newGroupPair()
+	x.bulk.steadyLoad(1000, deliverAtOnce)
+	x.small.steadyLoad(100, deliverAtOnce)
+	m := x.merge()
+	x.facts.Cores = map[string]int{}
+	for i := range x.facts.Agents {
+		x.facts.Agents[i].Host = "load-1"
+		x.facts.Cores[x.facts.Agents[i].Agent] = 4
+	}
+	for group, agent := range map[string]string{"bulk": "a", "small": "c"} {
+		for second := range 10 {
+			at := int64(second+1) * int64(time.Second)
+			m.Add(record.Snapshot{Group: group, Agent: agent, Seq: uint64(1000 + second), At: at, Host: record.HostSample{
+				At: at, PID: int(agent[0]), AgentCPU: 1.8, AgentRSS: 1 << 20, HostCPU: 3.7, HostCores: 4}})
+		}
+	}
+	o := Judge(x.task, m, x.facts)
+	checkFlag(t, o, plan.ClientBound, true, "publish.rate")
+	checkFlag(t, o, plan.HostBusy, false, "publish.rate")
+}
+
 // TestLostAgentOfOneGroup proves that messages are unknown only in the lost agent's group. Without any record the
 // verdict is unknown, too.
 func TestLostAgentOfOneGroup(t *testing.T) {
