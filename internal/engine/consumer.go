@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +30,8 @@ type consumer struct {
 	held           atomic.Pointer[held] // of the current link; nil: not measured
 	exceeded       atomic.Int64         // see held
 	done           chan struct{}
-	repeated       []bool // see receivedByOthers; used by the handler only
+	redelivered    []redelivery // see receivedByOthers; used by the handler only
+	repeated       []bool       // same
 
 	mu sync.Mutex // guards the fields below; locked once per handler call, by snapshots, and by receivedByOthers
 
@@ -192,22 +192,37 @@ func (c *consumer) refuse(h *held, batch []drivers.Delivery) {
 
 // receiveBatch records the deliveries of one handler call, which arrived together: they have the same delivery time.
 func (c *consumer) receiveBatch(h *held, batch []drivers.Delivery) {
+	now, sent := c.e.timeline.now(), unknownSend
 	repeated := c.receivedByOthers(batch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, sent := c.e.timeline.now(), unknownSend
 	for i := range batch {
 		sent = min(sent, c.receive(&batch[i], repeated != nil && repeated[i], now))
 	}
 	h.receive(len(batch), sent, now)
 }
 
+// redelivery identifies a redelivered message of a batch.
+type redelivery struct {
+	index     int // in the batch
+	publisher int
+	sequence  uint64
+}
+
 // receivedByOthers returns which redelivered messages other consumers of their queue at this agent have received. It is
 // nil if no message is redelivered. Others add nothing meanwhile: the broker has ended their deliveries of these
 // messages. The result is valid until the next call.
 func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
-	redelivered := func(d drivers.Delivery) bool { return d.Redelivered == drivers.Yes }
-	if !slices.ContainsFunc(batch, redelivered) {
+	c.redelivered = c.redelivered[:0]
+	for i := range batch {
+		if batch[i].Redelivered != drivers.Yes {
+			continue
+		}
+		if env, err := open(batch[i].Body, c.e.task); err == nil && batch[i].Body[1] == kindMessage {
+			c.redelivered = append(c.redelivered, redelivery{i, int(env.publisher), env.sequence})
+		}
+	}
+	if len(c.redelivered) == 0 {
 		return nil
 	}
 	c.repeated = append(c.repeated[:0], make([]bool, len(batch))...)
@@ -216,14 +231,10 @@ func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
 			continue
 		}
 		o.mu.Lock()
-		for i := range batch {
-			if !redelivered(batch[i]) {
-				continue
+		for _, r := range c.redelivered {
+			if r.publisher < len(o.sources) && o.sources[r.publisher].received.Contains(r.sequence) {
+				c.repeated[r.index] = true
 			}
-			body := batch[i].Body
-			env, err := open(body, c.e.task)
-			c.repeated[i] = c.repeated[i] || err == nil && body[1] == kindMessage && int(env.publisher) < len(o.sources) &&
-				o.sources[env.publisher].received.Contains(env.sequence)
 		}
 		o.mu.Unlock()
 	}

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"log/slog"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,19 +85,75 @@ func TestADuplicateIsNotTheLastDelivery(t *testing.T) {
 }
 
 // newReceiver returns an engine with one unconnected consumer, during a measurement.
-func newReceiver(t *testing.T) *Engine {
+func newReceiver(t *testing.T) *Engine { return newReceivers(t, 1) }
+
+// redelivered returns a batch of redelivered messages of one publisher.
+func redelivered(e *Engine, n, size int) (batch []drivers.Delivery) {
+	for i := range n {
+		body := make([]byte, size)
+		now := e.timeline.now()
+		put(body, stamp(body, e.task, e.clockID, 0), uint64(i), now, now, 0)
+		batch = append(batch, drivers.Delivery{Body: body, Redelivered: drivers.Yes})
+	}
+	return batch
+}
+
+// The delivery time of a redelivered message is that of its arrival. It does not include the search for the message at
+// other consumers, whose locks may be taken.
+func TestDeliveryTimeOfRedeliveredMessages(t *testing.T) {
+	e := newReceivers(t, 2)
+	batch := redelivered(e, 1, EnvelopeSize)
+	e.consumers[1].mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.consumers[0].receiveBatch(nil, batch)
+	}()
+	for stacks := make([]byte, 1<<20); ; time.Sleep(time.Millisecond) {
+		text := string(stacks[:runtime.Stack(stacks, true)])
+		if strings.Contains(text, "receivedByOthers") && strings.Contains(text, "sync.(*Mutex).Lock") {
+			break
+		}
+	}
+	time.Sleep(time.Millisecond)
+	waited := e.timeline.now()
+	e.consumers[1].mu.Unlock()
+	<-done
+	if at := e.Take(false).LastDelivery; at >= waited {
+		t.Errorf("delivered at %d ns, want before %d ns, when the other consumer's lock was released", at, waited)
+	}
+}
+
+// The time per redelivered message grows little with the number of consumers of its queue.
+func BenchmarkRedelivered(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("consumers=%d", n), func(b *testing.B) {
+			e := newReceivers(b, n)
+			batch := redelivered(e, 100, 64<<10)
+			b.ReportAllocs()
+			for b.Loop() {
+				e.consumers[0].receiveBatch(nil, batch)
+			}
+		})
+	}
+}
+
+// newReceivers returns an engine with n consumers of one queue.
+func newReceivers(t testing.TB, n int) *Engine {
 	w := plan.Default()
 	w.Warmup, w.Measure = 0, plan.Duration(time.Minute)
 	e, err := New(Config{Log: slog.New(slog.DiscardHandler), Assignment: plan.Assignment{
 		Task:       plan.Task{Run: "test", ID: "t", Cell: plan.Cell{Workload: w}},
-		Publishers: plan.Share{Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}})
+		Publishers: plan.Share{Total: 1}, Consumers: plan.Share{Count: n, Total: n}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.begin(clock.Now())
 	t.Cleanup(func() {
 		e.stopSupervision()
-		<-e.consumers[0].done
+		for _, c := range e.consumers {
+			<-c.done
+		}
 	})
 	return e
 }
