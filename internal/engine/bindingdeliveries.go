@@ -24,7 +24,7 @@ func newBindingBody(e *Engine, m *churnMessage) []byte {
 	binary.LittleEndian.PutUint64(body[EnvelopeSize:], m.b.number)
 	sum := stamp(body, e.task, e.clockID, 0)
 	body[1] = kindBinding
-	put(body, sum, m.number, m.b.called, e.timeline.now(), e.correction.Load())
+	put(body, sum, m.number, m.b.due, e.timeline.now(), e.correction.Load())
 	return body
 }
 

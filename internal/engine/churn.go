@@ -39,7 +39,7 @@ type churn struct {
 type churnBinding struct {
 	number      uint64
 	queue       int
-	called      int64          // start of the Bind call, ns since T0
+	due         int64          // intended time of the Bind call, ns since T0
 	made        int64          // end of the Bind call, ns since T0
 	unconfirmed sync.WaitGroup // messages without a confirm
 }
@@ -72,13 +72,16 @@ func (c *churn) run(soft, hard context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var waiter clock.Waiter
-	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(even)+
-		c.e.timeline.origin.Load()) == nil; number++ {
+	for number := uint64(0); ; number++ {
+		due := c.e.timeline.next(even)
+		if waiter.Until(soft, due+c.e.timeline.origin.Load()) != nil {
+			return
+		}
 		if !enter(soft, active) || !enter(soft, c.calls) { // live releases both places
 			return
 		}
 		wg.Go(func() {
-			c.live(soft, hard, number)
+			c.live(soft, hard, number, due)
 			<-active
 		})
 	}
@@ -94,9 +97,9 @@ func enter(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// live makes a binding, sends messages through it and removes it. The caller has entered c.calls, and live leaves it.
-func (c *churn) live(soft, hard context.Context, number uint64) {
-	b := &churnBinding{number: number, queue: int(number % uint64(len(c.links)))}
+// live makes a binding that is due, sends messages through it and removes it. The caller has entered c.calls, and live leaves it.
+func (c *churn) live(soft, hard context.Context, number uint64, due int64) {
+	b := &churnBinding{number: number, due: due, queue: int(number % uint64(len(c.links)))}
 	ok := c.bind(soft, b)
 	<-c.calls
 	if !ok {
@@ -125,7 +128,6 @@ func (c *churn) live(soft, hard context.Context, number uint64) {
 func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	calling, cancel := context.WithTimeout(ctx, c.e.work.Connect.D())
 	defer cancel()
-	b.called = c.e.timeline.now()
 	err := c.binder.Bind(calling, c.e.topology, c.subscription(b), b.queue, b.key())
 	b.made = c.e.timeline.now()
 	if err != nil {
@@ -134,9 +136,9 @@ func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.rec.Window(b.made, c.e.timeline.contains(b.called))
+	w := c.rec.Window(b.made, c.e.timeline.contains(b.due))
 	w.Counts[record.BindingsMade]++
-	w.Record(record.Binding, b.made-b.called)
+	w.Record(record.Binding, b.made-b.due)
 	return true
 }
 

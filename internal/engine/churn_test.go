@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -79,6 +80,27 @@ func TestBindingTimesAreExact(t *testing.T) {
 		}
 		if got := m.Total(record.Received); got != 1200 {
 			t.Errorf("got %d deliveries, want 1200: those of the cell", got)
+		}
+	})
+}
+
+// While the broker holds all calls, further bindings are due. Their latency counts from their intended time, although
+// their calls wait for a free one.
+func TestBindingsThatWaitForACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newChurnTask(t, "", func(w *plan.Workload) { w.Topology.Churn.Rate, w.Warmup = 1000, 0 })
+		begin := sync.OnceValue(time.Now)
+		s.wrapSession = func(session drivers.Session) drivers.Session {
+			return bindHook{session, func(context.Context, int, int) error {
+				if since := time.Since(begin()); since >= 4*time.Second && since < 8900*time.Millisecond {
+					time.Sleep(8900*time.Millisecond - since)
+				}
+				return nil
+			}}
+		}
+		h := s.run(t.Context()).Hist(record.Binding)
+		if p99 := time.Duration(h.Quantile(0.99)); p99 < 4500*time.Millisecond || p99 > 4900*time.Millisecond {
+			t.Errorf("p99 of %d bindings: %v, want about 4.8 s", h.Count(), p99)
 		}
 	})
 }
@@ -265,7 +287,7 @@ func TestBindingBodies(t *testing.T) {
 	w := plan.Default()
 	w.Message.Size = EnvelopeSize // not possible in a matrix
 	e := &Engine{task: 7, clockID: 9, work: w, timeline: newTimeline(w)}
-	body := newBindingBody(e, &churnMessage{&churnBinding{number: 1<<40 + 3, called: -5}, 77})
+	body := newBindingBody(e, &churnMessage{&churnBinding{number: 1<<40 + 3, due: -5}, 77})
 	env, err := open(body, 7)
 	if err != nil || env.sequence != 77 || env.intended != -5 {
 		t.Fatalf("open: got %+v, error %v, want sequence 77, intended send time -5", env, err)

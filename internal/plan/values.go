@@ -233,9 +233,9 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 	values = append(values, metricValues(drivers.SharedMetrics())...)
 	bindings := []latencyInfo{
 		{"binding", "Binding", lower, NeedsChurn | Performance, false,
-			"call that creates a binding (topology.churn) to the confirmation of the broker"},
+			"intended time of a new binding (topology.churn) to the confirmation of the broker"},
 		{"binding.first", "Binding to first", lower, NeedsChurn | NeedsConsumers | Performance, false,
-			"call that creates a binding to the delivery of the first message through it"},
+			"intended time of a new binding to the delivery of the first message through it"},
 		{"binding.message", "Binding message", lower, NeedsChurn | NeedsConsumers | Performance, false,
 			"publish call to delivery, for further messages through such a binding"},
 	}

@@ -11,7 +11,7 @@ import (
 // BindingDelivery is the first message through a binding that one agent received. Times are ns since T0.
 type BindingDelivery struct {
 	Binding uint64 `json:"binding"` // number of the binding
-	Called  int64  `json:"called"`  // start of the call that made the binding
+	Called  int64  `json:"called"`  // intended time of the call that made the binding
 	Sent    int64  `json:"sent"`    // send time of the message
 	At      int64  `json:"at"`      // delivery time
 }

@@ -62,7 +62,7 @@ const (
 	EndToEnd                      // intended send time (closed loop: publish call) to delivery
 	SendDelay                     // delay caused by the load generator
 	Backpressure                  // delay caused by the broker before the message was sent
-	Binding                       // start to end of the call that makes a binding
+	Binding                       // intended time of a new binding to its confirmation
 	BindingMessage                // publish call to delivery through a new binding, without the agent's first delivery
 	PublishFailed                 // publish call to rejection, error or loss of the link; not in Publish
 	// deviation of the time between two sends from that between their intended send times (open loop, not blocked)
