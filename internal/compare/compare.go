@@ -400,8 +400,8 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 // distribution with m − 1 degrees of freedom. f is 1, or r/n for a side with fewer repetitions (n) than earlier runs
 // (r, on average). r/n is the maximum factor by which fewer repetitions can increase that part of the variance.
 //
-// A change to or from a backlog is reported without a test (p = 0) if no earlier run was like the other side: about such
-// reports alpha states nothing. If k of m earlier runs were, all m + 1 runs are exchangeable. Then p is the fraction
+// A change to or from a backlog is reported without a test (p = 0) if no earlier run was like the other side. Alpha
+// does not bound such reports. If k of m earlier runs were, all m + 1 runs are exchangeable. Then p is the fraction
 // like it, (k + 1) / (m + 1).
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns

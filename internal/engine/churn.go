@@ -97,7 +97,8 @@ func enter(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// live makes a binding that is due, sends messages through it and removes it. The caller has entered c.calls, and live leaves it.
+// live makes a binding that is due, sends messages through it and removes it. The caller has entered c.calls, and live
+// leaves it.
 func (c *churn) live(soft, hard context.Context, number uint64, due int64) {
 	b := &churnBinding{number: number, due: due, queue: int(number % uint64(len(c.links)))}
 	ok := c.bind(soft, b)

@@ -13,8 +13,8 @@ import (
 )
 
 // Faults injects faults into the connections of dialers that were created with it, and undoes them. One fault at a time
-// is active, until Hit.End. It is safe for concurrent use. A dialer with Faults creates simulated connections even if all
-// other conditions are zero.
+// is active, until Hit.End. It is safe for concurrent use. A dialer with Faults creates simulated connections even if
+// all other conditions are zero.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -63,12 +63,12 @@ func (h Hit) End() {
 // are open than were spared.
 func (f *Faults) Cut(share float64) Hit { return f.begin(&trouble{kind: cut}, share) }
 
-// Stall holds back all bytes on a share of the connections, in both directions, and dials, until its end. Then everything
-// arrives. Bytes written in the meantime wait in the connection's buffer.
+// Stall holds back all bytes on a share of the connections, in both directions, and dials, until its end. Then
+// everything arrives. Bytes written in the meantime wait in the connection's buffer.
 func (f *Faults) Stall(share float64) Hit { return f.begin(&trouble{kind: stall}, share) }
 
-// Slow adds latency to the round trip of a share of the connections until its end. It limits their bandwidth in bytes per
-// second and direction; 0 is no limit. Bytes keep their order.
+// Slow adds latency to the round trip of a share of the connections until its end. It limits their bandwidth in bytes
+// per second and direction; 0 is no limit. Bytes keep their order.
 func (f *Faults) Slow(share float64, latency time.Duration, bandwidth int64) Hit {
 	return f.begin(&trouble{kind: slowed, latency: int64(latency), bandwidth: bandwidth}, share)
 }
