@@ -9,7 +9,7 @@ import (
 
 // Kinds of envelopes. Messages through bindings that are made during the load (churn) have a kind of their own.
 // Consumers keep these out of the ledger, the rates and the latencies of ordinary messages. In their envelopes the
-// sequence counts binding messages only. The intended send time is the start of the Bind call. The first eight bytes of
+// sequence counts binding messages only. The intended send time is that of the Bind call. The first eight bytes of
 // its payload are the number of the binding.
 const (
 	kindMessage = iota

@@ -78,6 +78,9 @@ func (c *churn) run(soft, hard context.Context) {
 			return
 		}
 		if !enter(soft, active) || !enter(soft, c.calls) { // live releases both places
+			for now := c.e.timeline.now(); due < now; due = c.e.timeline.next(even) {
+				c.unmade(due)
+			}
 			return
 		}
 		wg.Go(func() {
@@ -132,6 +135,9 @@ func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	err := c.binder.Bind(calling, c.e.topology, c.subscription(b), b.queue, b.key())
 	b.made = c.e.timeline.now()
 	if err != nil {
+		if ctx.Err() != nil {
+			c.unmade(b.due)
+		}
 		c.failed(ctx, fmt.Errorf("make binding: %w", err))
 		return false
 	}
@@ -141,6 +147,16 @@ func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	w.Counts[record.BindingsMade]++
 	w.Record(record.Binding, b.made-b.due)
 	return true
+}
+
+// unmade records the age of a binding that was due and is not made when the load ends. Without them a stalled broker
+// would look unaffected (coordinated omission).
+func (c *churn) unmade(due int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.e.timeline.now(); c.e.timeline.contains(due) {
+		c.rec.Window(now, true).Record(record.Binding, now-due)
+	}
 }
 
 // subscription returns the subscription that receives the messages of a binding.

@@ -105,6 +105,27 @@ func TestBindingsThatWaitForACall(t *testing.T) {
 	})
 }
 
+// Bindings that are due and not made when the load ends count with their age.
+func TestBindingsOfAStallUntilTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newChurnTask(t, "", func(w *plan.Workload) { w.Topology.Churn.Rate, w.Warmup = 1000, 0 })
+		begin := sync.OnceValue(time.Now)
+		s.wrapSession = func(session drivers.Session) drivers.Session {
+			return bindHook{session, func(ctx context.Context, _, _ int) error {
+				if time.Since(begin()) >= 5*time.Second {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}}
+		}
+		h := s.run(t.Context()).Hist(record.Binding)
+		// The load ends with its last message, after 9.99 s.
+		if late := samplesFrom(h, 1e6); h.Count() != 9990 || late != 4990 {
+			t.Errorf("%d bindings, %d of them later than 1 ms, want 9,990, and those since 5 s", h.Count(), late)
+		}
+	})
+}
+
 // If a binding works only 250 ms after its confirmation, its first three messages are lost and counted, and the fourth
 // is the first delivery.
 func TestBindingsThatWorkLate(t *testing.T) {

@@ -310,6 +310,7 @@ func (p *publisher) sendOverOwnConnection() bool {
 		w := p.recorder.sends.Window(send, p.e.timeline.belongs(intended, send))
 		p.recorder.fail(p.hard, w, err, intended, send)
 		if p.pacer.schedule != nil {
+			p.pacer.held = min(send-intended, p.pacer.held)
 			p.pacer.attribute(w, send-intended)
 			p.pacer.advance()
 		}

@@ -23,7 +23,7 @@ const taskCancelled = "the task was cancelled"
 // judgeGroups judges each group of a task like a task, and combines the results into one outcome:
 //
 //   - Counts, rates and the ledger are sums over groups. There is no rate if counts ended the groups' measurements at
-//     different times.
+//     different times, or if the rate of a group is not known.
 //   - Resource use of agents, and the longest time without a link, are maxima over groups.
 //   - Latencies and other times are those of the only group that has them. They are not combined over groups.
 //   - Metrics of the whole broker are the same for each group and count once. Metrics of queues remain with each group,
@@ -141,7 +141,8 @@ func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRa
 		}
 		out.Flags = addNew(out.Flags, x.Flags...)
 		switch {
-		case x.NA == NAUndrained, x.NA == NABacklog, v.Rate() && (x.NA == NANotMeasured || x.NA == NAApart):
+		case x.NA == NAUndrained, x.NA == NABacklog,
+			v.Rate() && v.Traits.Has(plan.Sums) && (x.NA == NANotMeasured || x.NA == NAApart):
 			out.NA = x.NA // unknown for one group: unknown for all
 			continue
 		case x.NA != "":

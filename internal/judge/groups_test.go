@@ -224,22 +224,27 @@ func TestCountsOfGroups(t *testing.T) {
 
 // A rate that is unknown in one group is unknown in the cell: the others alone are not its sum.
 func TestUnknownRateOfOneGroup(t *testing.T) {
-	x := newGroupPair()
-	for _, g := range []*plan.Publishers{&x.task.Cell.Workload.Groups[0].Publishers, &x.bulk.task.Cell.Workload.Publishers} {
-		g.Nodes, g.Count = 2, 100
-	}
-	x.small.steadyLoad(100, deliverAtOnce)
-	m := x.merge()
-	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
-		w := record.Window{Measured: true, Length: int64(time.Second)}
-		w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
-		m.Add(record.Snapshot{Group: "bulk", Agent: string(rune('a' + i)), Clock: "clock-1", Windows: []record.Window{w},
-			Seq: uint64(100 + i), LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end)})
-	}
-	o := Judge(x.task, m, x.facts)
-	for _, name := range []string{"publish.rate", "consume.rate", "throughput"} {
-		if v := o.Values[name]; v.NA != NAApart {
-			t.Errorf("%s of the cell: got %+v, want %q as in group bulk: %+v", name, v, NAApart, o.Groups[0].Values[name])
+	for lost, want := range map[bool]string{false: NAApart, true: NANotMeasured} {
+		x := newGroupPair()
+		for _, g := range []*plan.Publishers{&x.task.Cell.Workload.Groups[0].Publishers,
+			&x.bulk.task.Cell.Workload.Publishers} {
+			g.Nodes, g.Count = 2, 100
+		}
+		x.facts.Agents[1].Lost = lost
+		x.small.steadyLoad(100, deliverAtOnce)
+		m := x.merge()
+		for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
+			w := record.Window{Measured: true, Length: int64(time.Second)}
+			w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
+			m.Add(record.Snapshot{Group: "bulk", Agent: string(rune('a' + i)), Clock: "clock-1",
+				Windows: []record.Window{w}, Seq: uint64(100 + i), LastSend: int64(end), LastConfirm: int64(end),
+				LastDelivery: int64(end)})
+		}
+		o := Judge(x.task, m, x.facts)
+		for _, name := range []string{"publish.rate", "consume.rate", "throughput"} {
+			if v := o.Values[name]; v.NA != want {
+				t.Errorf("%s of the cell: got %+v, want %q as in group bulk: %+v", name, v, want, o.Groups[0].Values[name])
+			}
 		}
 	}
 }

@@ -67,7 +67,7 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 // bindingFirst stands for the first deliveries through bindings. The record has them one by one, not as a series.
 const bindingFirst = record.Series(math.MaxUint8)
 
-// addBindings adds the latencies of bindings whose call, and of messages whose send, was inside the measurement. If
+// addBindings adds the latencies of bindings that were due, and of messages that were sent, in the measurement. If
 // another agent had the first delivery of a binding, the first delivery on this agent counts as a further message.
 func (in *input) addBindings() {
 	first, further := record.NewHist(), in.hists[record.BindingMessage].Clone()

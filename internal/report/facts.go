@@ -87,7 +87,7 @@ func agentsText(w plan.Workload) string {
 	case consumers == 0:
 		return fmt.Sprintf("%s, no consumers", display.Count(publishers, "publishing agent"))
 	case w.Consumers.Colocate:
-		return display.Count(max(publishers, consumers), "agent") + " that publish and consume"
+		return display.Count(max(publishers, consumers), "publishing and consuming agent")
 	}
 	return fmt.Sprintf("%d publishing and %s", publishers, display.Count(consumers, "consuming agent"))
 }

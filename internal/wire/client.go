@@ -17,7 +17,7 @@ import (
 // Deadlines of a client's requests. A submission is repeated until submitTimeout while no controller leads.
 const (
 	requestTimeout = 5 * time.Second
-	// of history requests, which may wait for writes, and of one attempt of a submission, which may be large
+	// of requests that may wait for writes, or whose content may be large: history, lists, attempts of a submission
 	slowTimeout   = 15 * time.Second
 	submitTimeout = 30 * time.Second
 )

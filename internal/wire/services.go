@@ -29,7 +29,7 @@ var (
 
 	serviceLeader = clientService[empty, lease.Holder]{subject: subject.ViewServices + "leader"}
 	serviceAgents = clientService[empty, []AgentInfo]{subject: subject.ViewServices + "agents"}
-	serviceRuns   = clientService[empty, []RunState]{subject: subject.ViewServices + "runs"}
+	serviceRuns   = clientService[empty, []RunState]{subject: subject.ViewServices + "runs", timeout: slowTimeout}
 	serviceRun    = clientService[named, RunState]{subject: subject.ViewServices + "run"}
 	serviceRead   = clientService[RecordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
 		timeout: slowTimeout}

@@ -537,6 +537,7 @@ func (b bucket) remove(ctx context.Context, key string, revision uint64) error {
 // it is repeated for other keys if the bucket has changed.
 func (b bucket) each(ctx context.Context, keys string, take func(jetstream.KeyValueEntry),
 	opts ...jetstream.WatchOpt) error {
+	b.limit = slowTimeout
 	taken := map[string]bool{}
 	watch := func(ctx context.Context, kv jetstream.KeyValue) error {
 		w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
