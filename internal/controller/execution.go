@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.org/lockstep/lockstep/internal/plan"
-	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/runview"
 	"example.org/lockstep/lockstep/internal/sampling"
 	"example.org/lockstep/lockstep/internal/wire"
@@ -411,7 +410,7 @@ func (x *execution) reach(c *contact) (failure string) {
 // open makes an agent execute a probe. An error means that the agent did not report the result.
 func (x *execution) open(p probe) (arrival wire.Arrival, err error) {
 	m := newMailbox(x.log, p.assignment.Task, []*part{{agent: p.agent}})
-	closeMailbox := m.open(x.leader.lease, x.record, record.NewMerged())
+	closeMailbox := m.open(x.leader.lease, nil, nil)
 	defer closeMailbox()
 	defer x.leader.ownership.own(m)()
 	m.command(p.agent, wire.Command{Assignment: &p.assignment})

@@ -55,7 +55,7 @@ type mailbox struct {
 	observers map[string]bool              // by agent
 	commands  map[string]chan wire.Command // by agent
 	reports   chan agentReport
-	snapshots *wire.SnapshotStore
+	snapshots *wire.SnapshotStore // nil: refused
 	closed    <-chan struct{} // then no report is accepted any more
 }
 
@@ -78,10 +78,18 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 	return m
 }
 
-// open begins to send commands, and to store snapshots and add them to merged. closeMailbox ends both and waits.
+// open begins to send commands, and to store snapshots and add them to merged. closeMailbox ends both and waits. If
+// recorder is nil, snapshots are refused: those of a probe would be before the run's plan and make it unreadable.
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()
+	var sending sync.WaitGroup
+	for _, a := range m.agents {
+		sending.Go(func() { m.send(ctx, lease, a) })
+	}
+	if recorder == nil {
+		return func() { cancel(); sending.Wait() }
+	}
 	seconds := int(plan.Limit(m.task.Cell.Workload).Seconds())
 	limit := func(agent string) int {
 		if m.observers[agent] {
@@ -103,10 +111,6 @@ func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *reco
 		_ = m.accept(ctx, r)
 		return over
 	})
-	var sending sync.WaitGroup
-	for _, a := range m.agents {
-		sending.Go(func() { m.send(ctx, lease, a) })
-	}
 	return func() {
 		cancel()
 		sending.Wait()
@@ -165,6 +169,15 @@ func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 	return nil
 }
 
+// takesPart reports whether an agent may store snapshots of an attempt that this leadership owns.
+func (o *runOwnership) takesPart(agent string) (found bool) {
+	o.ownedAttempts.Range(func(_, m any) bool {
+		found = m.(*mailbox).snapshots != nil && m.(*mailbox).commands[agent] != nil
+		return !found
+	})
+	return found
+}
+
 // heartbeat handles a heartbeat. stale: this leadership does not own the agent's attempt, which is to end.
 func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	if why := o.agents.heartbeat(h); why != "" {
@@ -184,7 +197,7 @@ func (o *runOwnership) arrive(ctx context.Context, a wire.Arrival) error {
 // snapshot stores a snapshot of an owned attempt. An invalid or too large one fails the agent's part.
 func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
 	m := o.mailbox(ref, s.Agent)
-	if m == nil {
+	if m == nil || m.snapshots == nil {
 		return wire.ErrNoAttempt
 	}
 	err := wire.CheckData(m.task, &s)

@@ -22,7 +22,7 @@ import (
 // takeReports stores snapshots like a leader, until the end of the test.
 func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Helper()
-	stop, err := leader.AnswerReports(func(context.Context, Arrival) error { return nil },
+	stop, err := leader.AnswerReports(everyAgent, func(context.Context, Arrival) error { return nil },
 		func(ctx context.Context, _ Ref, s record.Snapshot) error { return store.Store(ctx, s) })
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +30,72 @@ func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Cleanup(stop)
 }
 
+// everyAgent takes part in an attempt.
+func everyAgent(string) bool { return true }
+
+// Snapshots of an agent that takes part in no attempt are refused before they are decoded.
+func TestSnapshotsWithoutAnAttemptAreNotDecoded(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	leader := campaign(t, storeOf(t, s), "test")
+	stop, err := leader.AnswerReports(func(agent string) bool { return agent == "a.1" },
+		func(context.Context, Arrival) error { return nil },
+		func(context.Context, Ref, record.Snapshot) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	conn := link(t, s)
+	for agent, want := range map[string]string{"a.1": "protocol none", "a.2": ErrNoAttempt.Error()} {
+		m := &nats.Msg{Subject: subject.Report(agent), Data: []byte("no JSON"), Header: nats.Header{}}
+		answer, err := conn.nc.RequestMsgWithContext(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := answer.Header.Get(headerError); !strings.Contains(text, want) {
+			t.Errorf("a report of %s that is no JSON: got error %q, want %q", agent, text, want)
+		}
+	}
+}
+
 // bytesPerAgent returns the same limit for all agents.
 func bytesPerAgent(n int) func(string) int { return func(string) int { return n } }
+
+// After a power cut, both streams of a run may lack messages for which the other one waits. Readers get what is left.
+func TestStreamsThatWaitForEachOther(t *testing.T) {
+	s := plane(t, ServerConfig{Shared: true})
+	c := storeOf(t, s)
+	r := recorder(t, c, "r")
+	queueRun(t, c, plan.Run{ID: "r"})
+	serveClients(t, r.leader)
+	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, bytesPerAgent(1<<20),
+		func(record.Snapshot) error { return nil })
+	if err := r.Plan(t.Context(), plan.Run{ID: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	r.snapshots.last.Add(100) // the following event waits for a snapshot that was lost
+	if err := r.Event(t.Context(), RunEvent{Kind: RunAccepted}); err != nil {
+		t.Fatal(err)
+	}
+	r.events.last.Add(100) // and the following snapshot for a lost event
+	if err := store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded,
+		End: &End{Reason: EndDone, Submission: submission(t, c, "r")}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	events := 0
+	if _, err := clientOf(t, s).Read(ctx, RecordQuery{Run: "r", Wait: true}, func(e Entry) error {
+		if e.Event != nil {
+			events++
+		}
+		return nil
+	}); err != nil || events != 2 {
+		t.Errorf("read: got %d events, error %v, want 2", events, err)
+	}
+}
 
 // TestSnapshotsAreStoredInOrderAndOnce covers several concurrent agents that send every other snapshot twice.
 func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
@@ -354,7 +418,7 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	}
 	stopHeartbeats()
 	var asked atomic.Int32
-	stopPrevious, err := previous.AnswerReports(
+	stopPrevious, err := previous.AnswerReports(everyAgent,
 		func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt }, none)
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +429,7 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	for asked.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	stopNext, err := next.AnswerReports(func(context.Context, Arrival) error { return nil }, none)
+	stopNext, err := next.AnswerReports(everyAgent, func(context.Context, Arrival) error { return nil }, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +505,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 		leader, nc := campaign(t, storeOf(t, s), "test"), link(t, s)
 		var now atomic.Int64
 		held := make(chan struct{})
-		stop, err := leader.AnswerReports(func(_ context.Context, a Arrival) error {
+		stop, err := leader.AnswerReports(everyAgent, func(_ context.Context, a Arrival) error {
 			if len(a.Error) > maxError {
 				t.Errorf("an error of %d bytes", len(a.Error))
 			}

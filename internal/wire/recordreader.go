@@ -178,6 +178,8 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 			m = event
 		case snapshot.Seq > 0 && at.Events >= snapshot.after():
 			m = snapshot
+		case event.Seq > 0 && snapshot.Seq > 0:
+			m = event // each waits for the other: a power cut has removed messages that were not on disk
 		default:
 			b.More = false
 			return b, nil
