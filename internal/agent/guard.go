@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -37,7 +36,7 @@ eval "exec $undo"`
 // are for signals and for commands that change the network. A server that replaces process pid gets none.
 func newGuard(pid int, undo []string) (*guard, error) {
 	c := exec.Command("/bin/sh", "-c", guardScript, "lockstep-guard", strconv.Itoa(pid))
-	c.Env = append(os.Environ(), "LOCKSTEP_UNDO="+quoted(undo))
+	c.Env = append(procs.Environment(), "LOCKSTEP_UNDO="+quoted(undo))
 	procs.NewSession(c)
 	pipe, err := c.StdinPipe()
 	if err != nil {

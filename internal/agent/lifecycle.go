@@ -516,6 +516,9 @@ func (l *lifecycle) placement(ctx context.Context) *plan.Placement {
 			p.Unknown = l.session.clean(err.Error())
 		}
 	}
+	for _, nodes := range []*map[string]int{&p.Publishers, &p.Consumers, &p.Leaders} {
+		*nodes = l.session.cleanNodes(*nodes)
+	}
 	if err := p.Check(); err != nil {
 		l.event(drivers.EventNotice, "the nodes are not reported: "+err.Error())
 		return nil

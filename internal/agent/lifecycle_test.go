@@ -106,6 +106,24 @@ func TestUnknownPlacement(t *testing.T) {
 	})
 }
 
+// The names of nodes may be addresses with parts that are secrets.
+func TestNodesHaveNoSecrets(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newHarness(t)
+		ref := b.assign("t1", &probe{node: "s3cr3t.example:5672"}, loadFor(0, time.Second))
+		if s := b.awaitArrival(ref, wire.StepOpen).Subject; s == nil || !slices.Equal(s.Members, []string{"***.example:5672"}) {
+			t.Errorf("members: got %+v, want ***.example:5672", s)
+		}
+		b.release(ref, wire.Release{Step: wire.StepConsumers})
+		b.awaitArrival(ref, wire.StepConsumers)
+		b.release(ref, wire.Release{Step: wire.StepPublishers})
+		if p := b.awaitArrival(ref, wire.StepPublishers).Placement; p == nil || p.Leaders["***.example:5672"] != 1 {
+			t.Errorf("placement: got %+v, want the leader ***.example:5672", p)
+		}
+		b.finishTask(ref)
+	})
+}
+
 // TestStuckDriverCallsAreReported proves that a driver call that does not return is abandoned, and that the record
 // reports the agent's incomplete part.
 func TestStuckDriverCallsAreReported(t *testing.T) {

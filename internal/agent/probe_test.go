@@ -30,7 +30,8 @@ type probe struct {
 	// metrics of its sessions, which then implement Prober
 	metrics func(ctx context.Context, n int64) ([]drivers.Metric, error)
 	probed  atomic.Int64
-	leaders error // why the leaders of queues are not known
+	leaders error  // why the leaders of queues are not known
+	node    string // a member and leader; empty: none
 }
 
 var (
@@ -102,10 +103,13 @@ func (s *probeSession) Teardown(context.Context, drivers.Topology) error {
 	return nil
 }
 func (s *probeSession) Leaders(context.Context, drivers.Topology) (map[string]int, error) {
-	return nil, s.p.leaders
+	if s.p.node == "" {
+		return nil, s.p.leaders
+	}
+	return map[string]int{s.p.node: 1}, nil
 }
 func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
-	return drivers.Description{Product: "Probe"}, nil
+	return drivers.Description{Product: "Probe", Members: strings.Fields(s.p.node)}, nil
 }
 
 func (s *probeSession) Connect(context.Context, drivers.ConnSpec) (drivers.Conn, error) {

@@ -150,7 +150,10 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	if err != nil {
 		return subject, s.cleanError(err)
 	}
-	subject.Product, subject.Version, subject.Members = s.clean(d.Product), s.clean(d.Version), d.Members
+	subject.Product, subject.Version = s.clean(d.Product), s.clean(d.Version)
+	for _, name := range d.Members {
+		subject.Members = append(subject.Members, s.clean(name))
+	}
 	subject.StandIn = s.clean(d.StandIn)
 	size := 0
 	for name, value := range d.Settings {
@@ -181,6 +184,18 @@ func (s *session) clientProcesses() []int {
 
 // clean removes secrets from text that leaves the agent.
 func (s *session) clean(text string) string { return s.scrubber.Load().Scrub(text) }
+
+// cleanNodes removes secrets from the names of nodes, which may be addresses.
+func (s *session) cleanNodes(nodes map[string]int) map[string]int {
+	if nodes == nil {
+		return nil
+	}
+	clean := make(map[string]int, len(nodes))
+	for name, n := range nodes {
+		clean[s.clean(name)] += n
+	}
+	return clean
+}
 
 // cleanError removes secrets from the text of an error, which may be nil.
 func (s *session) cleanError(err error) error {

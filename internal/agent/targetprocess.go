@@ -210,6 +210,7 @@ func isolate(log *slog.Logger, target plan.Target) (what string, undo func() err
 // agent's own log.
 func runCommand(log *slog.Logger, argv []string) error {
 	c := exec.Command(argv[0], argv[1:]...)
+	c.Env = procs.Environment()
 	procs.NewSession(c)
 	c.WaitDelay = time.Second
 	stop := time.AfterFunc(stopTimeout, func() { _ = c.Process.Kill() })

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -89,6 +90,29 @@ func TestGuardRevertsFaultsOfADeadAgent(t *testing.T) {
 	}
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("a dismissed guard executed its command")
+	}
+}
+
+// Commands of targets do not get the agent's secrets, or the settings of its own runtime.
+func TestCommandsOfTargetsGetNoVariablesOfTheAgent(t *testing.T) {
+	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
+	t.Setenv("BROKER_PASSWORD", "top-secret")
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	dir := t.TempDir()
+	g, err := newGuard(0, []string{"/bin/sh", "-c", "env >" + dir + "/undo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-g.fire(), runCommand(slog.New(slog.DiscardHandler),
+		[]string{"/bin/sh", "-c", "env >" + dir + "/stop"})); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"undo", "stop"} {
+		env, err := os.ReadFile(dir + "/" + name)
+		if err != nil || strings.Contains(string(env), "top-secret") || strings.Contains(string(env), "GOMEMLIMIT") ||
+			!strings.Contains(string(env), "PATH=") {
+			t.Errorf("variables of the command %s: got %s, error %v, want PATH, and none of the agent's", name, env, err)
+		}
 	}
 }
 

@@ -1,16 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"example.org/lockstep/lockstep/internal/files"
 	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/pkg/drivers/external"
@@ -73,19 +73,17 @@ func faultTargets(file string) ([]plan.Target, error) {
 	return matrix.Targets(file, text)
 }
 
-// readCommands reads a file with commands that this host runs. name is that of the file in errors. A file that every
-// user can write is an error, except on Windows, where permissions are not bits of the mode.
+// readCommands reads a file with commands that this host runs. name is that of the file in errors. A file that other
+// users can change is an error.
 func readCommands(name, file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	var info os.FileInfo
-	if err == nil {
-		info, err = os.Stat(file)
-	}
-	if err == nil && info.Mode().Perm()&0o002 != 0 && runtime.GOOS != "windows" {
-		err = fmt.Errorf("every user of this host can write to %s and thereby run commands; run chmod o-w on it", file)
-	}
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, usageErrorf("read %s: %w", name, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err = cmp.Or(err, files.CheckTrusted(f)); err != nil {
+		return nil, usageErrorf("read %s, which has commands: %w", name, err)
 	}
 	return text, nil
 }

@@ -80,7 +80,7 @@ func TestErrorsOfDriversFiles(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		filepath.Join(dir, "none.cue"):                             "read the drivers file",
-		write("open.cue", `a: command: ["x"]`, 0o602):              "chmod o-w",
+		write("open.cue", `a: command: ["x"]`, 0o602):              "chmod go-w",
 		write("typo.cue", `a: comand: ["x"]`, 0o600):               `did you mean "command"`,
 		write("gone.cue", `a: command: ["/there/is/none"]`, 0o600): "driver a: start /there/is/none",
 		write("dies.cue", `a: command: ["sh", "-c", "echo oh >&2; exit 4"]`,

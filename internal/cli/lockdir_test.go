@@ -72,19 +72,32 @@ func TestMissingFilesEndADaemon(t *testing.T) {
 	}
 }
 
-// Every user of the host could run commands through such a file.
-func TestFilesOfCommandsThatEveryUserCanWriteAreRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "open.cue")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o602)); err != nil {
+// Other users of the host could run commands through such a file.
+func TestFilesOfCommandsThatOthersCanChangeAreRefused(t *testing.T) {
+	open := t.TempDir() + "/open"
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	for flag, program := range map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{
-		"--faults": Agent, "--hooks": Controller} {
-		var out strings.Builder
-		code := program(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--dir", t.TempDir(), flag, file}, nil,
-			&out, &out)
-		if code != ExitBadMatrix || !strings.Contains(out.String(), "run chmod o-w on it") {
-			t.Errorf("%s: code %d: %s", flag, code, out.String())
+	for _, c := range []struct {
+		file string
+		mode os.FileMode
+		want string
+	}{
+		{t.TempDir() + "/others.cue", 0o602, "run chmod go-w on it"},
+		{t.TempDir() + "/group.cue", 0o620, "run chmod go-w on it"},
+		{open + "/file.cue", 0o600, "run chmod o-w on its folder"},
+	} {
+		if err := errors.Join(os.WriteFile(c.file, nil, 0o600), os.Chmod(c.file, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		for flag, program := range map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{
+			"--faults": Agent, "--hooks": Controller} {
+			var out strings.Builder
+			code := program(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--dir", t.TempDir(), flag, c.file},
+				nil, &out, &out)
+			if code != ExitBadMatrix || !strings.Contains(out.String(), c.want) {
+				t.Errorf("%s %s: code %d: %s", flag, c.file, code, out.String())
+			}
 		}
 	}
 }

@@ -56,7 +56,7 @@ type mailbox struct {
 	commands  map[string]chan wire.Command // by agent
 	reports   chan agentReport
 	snapshots *wire.SnapshotStore // nil: refused
-	closed    <-chan struct{} // then no report is accepted any more
+	closed    <-chan struct{}     // then no report is accepted any more
 }
 
 // agentReport is a report of an agent. A snapshot may have an err; otherwise exactly one field besides agent is set.

@@ -225,7 +225,7 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 			return Progress{}, nil
 		}
 		if err = f.dir.AddEvent(runs.TimelineEvent{At: e.At, Kind: runs.TimelineEnd, Text: string(e.End.Reason),
-			Detail: e.End.Detail}); err == nil {
+			Detail: e.End.Detail, Submission: e.End.Submission}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
 		}
 	}
@@ -508,7 +508,8 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	return true, false
 }
 
-// copied reports whether the folder has a complete copy of a run that has ended.
+// copied reports whether the folder has a complete copy of a run that has ended. It compares numbers, because the times
+// of the end and of the submission are those of two hosts.
 func copied(root string, r wire.RunState) bool {
 	run, err := runs.Open(root, filepath.Join(root, r.Run))
 	if err != nil {
@@ -516,7 +517,7 @@ func copied(root string, r wire.RunState) bool {
 	}
 	timeline, err := run.Timeline()
 	return err == nil && slices.ContainsFunc(timeline,
-		func(m runs.TimelineEvent) bool { return m.Kind == runs.TimelineEnd && !m.At.Before(r.Submitted) })
+		func(m runs.TimelineEvent) bool { return m.Kind == runs.TimelineEnd && m.Submission >= r.Seq })
 }
 
 // end stores the result of a copy: complete, or to be retried later.

@@ -4,9 +4,33 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
+
+// CheckTrusted returns an error if users other than its owner can write an open file, or replace it in its folder.
+func CheckTrusted(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("other users of this host can write to %s; run chmod go-w on it", f.Name())
+	}
+	dir := filepath.Dir(f.Name())
+	folder, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	// A folder that every user can write may be in a file system that is read-only, as those of Kubernetes' ConfigMaps.
+	const write = 2 // W_OK
+	if folder.Mode().Perm()&0o002 != 0 && folder.Mode()&os.ModeSticky == 0 && syscall.Access(dir, write) == nil {
+		return fmt.Errorf("every user of this host can replace %s; run chmod o-w on its folder", f.Name())
+	}
+	return nil
+}
 
 // TryLock locks an open file or directory exclusively. The lock ends when f is closed or the process ends.
 // It returns ErrLocked without waiting if the lock is taken.

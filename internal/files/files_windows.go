@@ -11,6 +11,9 @@ import (
 // offset is the position of locks, beyond the contents of files: on Windows other processes cannot read a locked range.
 var offset = windows.Overlapped{OffsetHigh: math.MaxInt32}
 
+// CheckTrusted does nothing, as permissions are not bits of the mode on Windows.
+func CheckTrusted(*os.File) error { return nil }
+
 // TryLock locks an open file exclusively. The lock ends when f is closed or the process ends.
 // It returns ErrLocked without waiting if the lock is taken.
 func TryLock(f *os.File) error {

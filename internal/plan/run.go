@@ -91,6 +91,9 @@ func CheckRunID(id string) error {
 		return fmt.Errorf("invalid id of a run: %.80q is not the name of a folder; "+
 			"use a name without slashes and control characters that does not begin with a dot", id)
 	}
+	if id == "history.db" || id == "baselines.jsonl" { // of package history
+		return fmt.Errorf("invalid id of a run: %s is another file in the folder of runs; use another name", id)
+	}
 	return nil
 }
 

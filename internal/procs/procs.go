@@ -3,6 +3,7 @@
 package procs
 
 import (
+	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,18 @@ func LimitMemory(limit uint64, exceeded func()) {
 			}
 		}
 	}()
+}
+
+// Environment returns the variables that drivers' processes and the commands of targets get. The other variables of this
+// program may contain secrets, or settings for Lockstep alone, such as GOMEMLIMIT.
+func Environment() (env []string) {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
+		"SSL_CERT_DIR"} {
+		if value, is := os.LookupEnv(name); is {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // Start starts a command without ambient capabilities.

@@ -590,6 +590,8 @@ type TimelineEvent struct {
 	Measure plan.Duration `json:"measure,omitempty"` // of a step of a search
 	Text    string        `json:"text,omitempty"`    // given-up: the reason; end: the reason as a word
 	Detail  string        `json:"detail,omitempty"`  // end: the reason in detail
+	// Submission is the number of the submission that ended, as in wire.End; 0: not known
+	Submission uint64 `json:"submission,omitempty"`
 }
 
 // key identifies an event.

@@ -153,10 +153,12 @@ func (f *flowMeter) add(w *record.Window) {
 		f.before += f.lag(n[record.Sent], n[record.Returned]+n[record.Rejected], n[record.Unique])
 		return
 	}
-	t := f.seconds[w.Start]
+	// Windows begin at whole seconds. An agent that sends others must not use more memory.
+	start := w.Start - (w.Start%int64(time.Second)+int64(time.Second))%int64(time.Second)
+	t := f.seconds[start]
 	if t == nil {
 		t = &flowSecond{length: w.Length}
-		f.seconds[w.Start] = t
+		f.seconds[start] = t
 	}
 	t.sent += n[record.Sent]
 	t.refused += n[record.Returned] + n[record.Rejected]

@@ -164,7 +164,7 @@ func (s *stream) newTask(b Start) *task {
 	w := c.Workload
 	t := &task{task: b.Task, measure: w.Measure.D(), fill: w.Measure.D(), started: b.At, agents: map[string]agent{},
 		seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
-		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
+		events: map[plan.Event]int{}, taken: map[eventPlace]time.Time{}}
 	if w.Steady.Auto {
 		t.begin = -1
 	}

@@ -313,6 +313,21 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	}
 }
 
+// Events of an agent at one time stay separate points, also if there are many of them.
+func TestEventsAtOneTime(t *testing.T) {
+	x := newWorld(nil)
+	work := newStream(x.run).newTask(Start{Task: x.task, Attempt: 1})
+	const n = 200_000 // at 30 ns a step, trying each time again would take ten minutes
+	seen := map[time.Time]bool{}
+	for range n {
+		p := work.event("gap", "a1", time.Unix(5, 0), 0, "")
+		seen[p.Time] = true
+	}
+	if len(seen) != n {
+		t.Errorf("got %d different times, want %d", len(seen), n)
+	}
+}
+
 // TestHostileNames proves that names of a matrix or a broker cannot break a line or grow without limit.
 func TestHostileNames(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) {

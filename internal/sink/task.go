@@ -31,8 +31,8 @@ type task struct {
 	at      map[string]time.Duration // of each agent's last snapshot, since T0
 	parts   map[string]*sequence     // by agent
 	total   *sequence
-	events  map[plan.Event]int // events of agents that were written
-	taken   map[eventPlace]struct{}
+	events  map[plan.Event]int       // events of agents that were written
+	taken   map[eventPlace]time.Time // with the next time that may be free
 }
 
 type increment struct {
@@ -246,13 +246,11 @@ type eventPlace struct {
 // nanoseconds.
 func (t *task) event(kind, agent string, at time.Time, lasted time.Duration, words string) Point {
 	place := eventPlace{kind, agent, at.Round(0).UTC()}
-	for {
-		if _, taken := t.taken[place]; !taken {
-			break
-		}
-		place.at = place.at.Add(1)
+	asked := place
+	for next, taken := t.taken[place]; taken; next, taken = t.taken[place] {
+		place.at = next
 	}
-	t.taken[place] = struct{}{}
+	t.taken[asked], t.taken[place] = place.at.Add(1), place.at.Add(1)
 	fields := map[string]any{"text": text(words)}
 	if lasted > 0 {
 		fields["seconds"] = lasted.Seconds()

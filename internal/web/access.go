@@ -26,15 +26,15 @@ var ErrOpen = errors.New("a login is required beyond loopback")
 type Users map[string][]byte
 
 // ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet hash-password" and "htpasswd -B" write it.
-// The error lists all invalid lines. A file that every user of the host may write is an error.
+// The error lists all invalid lines. A file that other users of the host may write is an error.
 func ReadUsers(path string) (Users, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read users: %w", err)
 	}
 	var problems []error
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o002 != 0 {
-		problems = append(problems, fmt.Errorf("every user of this host can write to %s; run chmod o-w on it", path))
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+		problems = append(problems, fmt.Errorf("other users of this host can write to %s; run chmod go-w on it", path))
 	}
 	users := Users{}
 	lines := bufio.NewScanner(bytes.NewReader(text))

@@ -158,7 +158,7 @@ func TestAllErrorsOfAUsersFile(t *testing.T) {
 		t.Fatal("an invalid file of users was accepted")
 	}
 	for _, want := range []string{":1: not of the form NAME:HASH", ":3: duplicate user \"alice\"", ":4: not of the form",
-		"every user of this host can write"} {
+		"other users of this host can write"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

@@ -26,11 +26,6 @@ const (
 	lastLines = 5               // number of lines kept for the error of a process that died
 )
 
-// inherited are the variables that a driver's process gets in addition to its own. The other variables of this program
-// may contain secrets.
-var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
-	"SSL_CERT_DIR"}
-
 // process is a driver's process. Neither the process nor its process group outlives stop.
 type process struct {
 	stdin, stdout *os.File
@@ -147,12 +142,7 @@ func (p *process) stop() {
 }
 
 func (c Command) environment() []string {
-	var env []string
-	for _, name := range inherited {
-		if value, is := os.LookupEnv(name); is {
-			env = append(env, name+"="+value)
-		}
-	}
+	env := procs.Environment()
 	for name, value := range c.Env { // later entries take precedence
 		env = append(env, name+"="+value)
 	}
