@@ -72,7 +72,7 @@ func (b *harness) answerReports() (stop func()) {
 			return wire.ErrNotStored
 		}
 	}
-	unsubscribe, err := b.lease.AnswerReports(func(string) bool { return true },
+	unsubscribe, err := b.lease.AnswerReports(
 		func(_ context.Context, a wire.Arrival) error { return hand(report{Ref: a.Ref, Arrival: &a}) },
 		func(_ context.Context, ref wire.Ref, s record.Snapshot) error {
 			if refuse := b.snapshotError.Load(); refuse != nil {

@@ -263,9 +263,7 @@ func (l *leader) lead(ctx context.Context) error {
 		},
 		l.lease.AnswerClock,
 		func() (func(), error) { return l.lease.AnswerHeartbeats(l.ownership.heartbeat, l.agents.refuse) },
-		func() (func(), error) {
-			return l.lease.AnswerReports(l.ownership.takesPart, l.ownership.arrive, l.ownership.snapshot)
-		},
+		func() (func(), error) { return l.lease.AnswerReports(l.ownership.arrive, l.ownership.snapshot) },
 	} {
 		stop, err := answer()
 		if err != nil {

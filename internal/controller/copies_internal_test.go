@@ -2,12 +2,15 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/runs"
 	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/test/wiretest"
 )
@@ -27,6 +30,27 @@ func TestARunIsCopiedOnceAtATime(t *testing.T) {
 	k.end(t.Context(), first, nil)
 	if begin, _ := k.begin(again); !begin {
 		t.Error("begin of a second submission after the first copy: got false, want true")
+	}
+}
+
+// Whether a copy is complete does not depend on the clocks of the controller and of NATS.
+func TestACopyIsCompleteByItsSubmission(t *testing.T) {
+	root := t.TempDir()
+	dir, err := runs.Create(root, plan.Run{ID: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := errors.Join(dir.AddEvent(runs.TimelineEvent{At: now, Kind: runs.TimelineEnd, Submission: 5}),
+		dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, submitted := range []time.Time{now.Add(-time.Hour), now.Add(time.Hour)} {
+		for seq, want := range map[uint64]bool{5: true, 6: false} {
+			if got := copied(root, wire.RunState{Run: "r", Seq: seq, Submitted: submitted}); got != want {
+				t.Errorf("copy of submission 5, for submission %d at %v: got %v, want %v", seq, submitted, got, want)
+			}
+		}
 	}
 }
 

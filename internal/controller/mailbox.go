@@ -169,15 +169,6 @@ func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 	return nil
 }
 
-// takesPart reports whether an agent may store snapshots of an attempt that this leadership owns.
-func (o *runOwnership) takesPart(agent string) (found bool) {
-	o.ownedAttempts.Range(func(_, m any) bool {
-		found = m.(*mailbox).snapshots != nil && m.(*mailbox).commands[agent] != nil
-		return !found
-	})
-	return found
-}
-
 // heartbeat handles a heartbeat. stale: this leadership does not own the agent's attempt, which is to end.
 func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	if why := o.agents.heartbeat(h); why != "" {

@@ -244,14 +244,6 @@ func (b backlog) drain(join, end, normal float64) (d drained) {
 	return d
 }
 
-// drainOf returns the drain of the backlog from the time at which consumers connected.
-func (b backlog) drainOf(in *input, lost uint64) drained {
-	from, to, normal := in.workload.Consumers.Lifetime.ConnectAt.D().Seconds(), in.span.sending.Seconds(), in.inFlight()
-	d := b.drain(from, to, normal)
-	d.emptiedOrLost = b.drain(from, to, normal+float64(lost)).emptied
-	return d
-}
-
 // noDrain returns why the drain time is not known; empty if it is.
 func noDrain(m *measurements) string {
 	c := m.in.workload.Consumers

@@ -335,11 +335,3 @@ func (in *input) unmarkedRedeliveries() bool {
 // republished reports whether messages were published again after a failure. They may be delivered twice, or after
 // later ones. The declared guarantees already include what the retries of client libraries can do.
 func (in *input) republished() bool { return in.record.Total(record.Republished) > 0 }
-
-// linkBroke reports whether any link broke, reopened or not.
-func (in *input) linkBroke() bool {
-	return in.republished() || in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
-		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
-			return e.Kind == eventClosed || e.Kind == record.EventGap
-		})
-}

@@ -120,7 +120,9 @@ func measure(in *input) *measurements {
 		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, distinct(in, m.ledger, load))
 		m.backlog = backlogOf(in, load)
 		if builds(in.workload.Consumers) {
-			m.drain = m.backlog.drainOf(in, m.ledger.Lost)
+			from, to := in.workload.Consumers.Lifetime.ConnectAt.D().Seconds(), in.span.sending.Seconds()
+			m.drain = m.backlog.drain(from, to, in.inFlight())
+			m.drain.emptiedOrLost = m.backlog.drain(from, to, in.inFlight()+float64(m.ledger.Lost)).emptied
 		}
 	}
 	m.latencies = latenciesOf(in, m.keepsUp, m.clocks)

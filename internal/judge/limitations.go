@@ -136,31 +136,14 @@ func (p *loadProcess) competes() bool {
 
 // loadProcessesOf returns the processes of the group's agents, in the order of their first agent's name. Those of other
 // groups of the cell are load, too, not other processes of the host.
-func loadProcessesOf(in *input) []*loadProcess {
-	own := processesOf(in, in.span.sending)
-	load := own
-	if in.cell != in {
-		load = processesOf(in.cell, in.span.sending)
-	}
-	for _, p := range own {
-		for _, o := range load {
-			if o.host == p.host {
-				p.hostSpin, p.hostLoad = p.hostSpin+o.spin, p.hostLoad+o.cpu
-			}
-		}
-	}
-	return own
-}
-
-// processesOf returns the processes of a group or cell, with means over the given time.
-func processesOf(in *input, sending time.Duration) (all []*loadProcess) {
+func loadProcessesOf(in *input) (all []*loadProcess) {
 	hosts := map[string]string{}
 	for _, a := range in.facts.Agents {
 		hosts[a.Agent] = a.Host
 	}
 	samples, by := in.record.Hosts(), map[string]*loadProcess{}
 	mean := func(agent string, of func(record.HostSample) float64) float64 {
-		m, _ := meanOf(samples[agent], sending,
+		m, _ := meanOf(samples[agent], in.span.sending,
 			func(s record.HostSample) (float64, bool) { return of(s), true })
 		return m
 	}
@@ -185,12 +168,23 @@ func processesOf(in *input, sending time.Duration) (all []*loadProcess) {
 		p.waited = mean(agent, func(s record.HostSample) float64 { return s.AgentWaited })
 		p.hostCPU = mean(agent, func(s record.HostSample) float64 { return s.HostCPU })
 		p.brokerCPU = mean(agent, func(s record.HostSample) float64 { return s.BrokerCPU })
-		inside(samples[agent], sending, func(s record.HostSample, _, _ time.Duration) {
+		inside(samples[agent], in.span.sending, func(s record.HostSample, _, _ time.Duration) {
 			p.hostCores = float64(s.HostCores)
 			p.local, p.brokerKnown = p.local || s.LocalBroker || s.HasBroker, p.brokerKnown || s.HasBroker
 		})
 		by[key] = p
 		all = append(all, p)
+	}
+	load := all
+	if in.cell != in {
+		load = loadProcessesOf(in.cell)
+	}
+	for _, p := range all {
+		for _, o := range load {
+			if o.host == p.host {
+				p.hostSpin, p.hostLoad = p.hostSpin+o.spin, p.hostLoad+o.cpu
+			}
+		}
 	}
 	return all
 }

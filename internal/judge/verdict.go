@@ -60,7 +60,12 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 // checked if a link broke or an agent was lost.
 func brokenGuarantees(in *input, l plan.Ledger) (reasons sentences) {
 	p := in.task.Cell.Guarantees
-	whole := !in.linkBroke() && !in.degraded()
+	broke := in.republished() || in.record.Total(record.Reconnects) > 0 ||
+		slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
+		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
+			return e.Kind == eventClosed || e.Kind == record.EventGap
+		})
+	whole := !broke && !in.degraded()
 	// messages in memory are lost when their process ends
 	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends)
 	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {

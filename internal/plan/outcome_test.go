@@ -23,3 +23,13 @@ func TestValueOfZeroIsANumber(t *testing.T) {
 		}
 	}
 }
+
+// Files beside the folders of runs cannot be the names of runs.
+func TestNamesOfRuns(t *testing.T) {
+	for id, valid := range map[string]bool{"2026-11-24-quick": true, "history": true, "": false, "latest": false,
+		".hidden": false, "a/b": false, "a\nb": false, "history.db": false, "baselines.jsonl": false} {
+		if err := CheckRunID(id); (err == nil) != valid {
+			t.Errorf("id %q of a run: got error %v, want valid %v", id, err, valid)
+		}
+	}
+}

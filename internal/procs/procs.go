@@ -27,8 +27,8 @@ func LimitMemory(limit uint64, exceeded func()) {
 	}()
 }
 
-// Environment returns the variables that drivers' processes and the commands of targets get. The other variables of this
-// program may contain secrets, or settings for Lockstep alone, such as GOMEMLIMIT.
+// Environment returns the variables that drivers' processes and the commands of targets get. The other variables of
+// this program may contain secrets, or settings for Lockstep alone, such as GOMEMLIMIT.
 func Environment() (env []string) {
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
 		"SSL_CERT_DIR"} {

@@ -199,13 +199,11 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 
 // AnswerReports passes arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent gets its
 // answer, or the error, when they return. Agents repeat reports that were not answered in time, so a report may come
-// more than once. Snapshots of an agent for which takesPart returns false are refused with ErrNoAttempt before they are
-// decoded: decoding takes memory and time, which belong to agents of attempts. All functions are called from several
-// goroutines.
-func (l *Leader) AnswerReports(takesPart func(agent string) bool, arrive func(context.Context, Arrival) error,
+// more than once. Both functions are called from several goroutines.
+func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
-	arrivals := service{subject: subject.Arrive("*"), size: agentRequest, parallel: maxRequests, epoch: l.who.Epoch}
+	arrivals := service{subject.Arrive("*"), agentRequest, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, arrivals, func(ctx context.Context, from string, a Arrival) (empty, error) {
 		if subject.Arrive(a.Agent) != from {
 			return empty{}, fmt.Errorf("read arrival: it has the name of another agent, %.200q", a.Agent)
@@ -216,14 +214,7 @@ func (l *Leader) AnswerReports(takesPart func(agent string) bool, arrive func(co
 		a.Error = cut(a.Error, maxError)
 		return empty{}, arrive(ctx, a)
 	}))
-	snapshots := service{subject: subject.Report("*"), size: MaxMessage, parallel: maxRequests, epoch: l.who.Epoch,
-		admit: func(from string) error {
-			agent, err := subject.DecodeToken(from[strings.LastIndexByte(from, '.')+1:])
-			if err == nil && !takesPart(agent) {
-				err = ErrNoAttempt
-			}
-			return err
-		}}
+	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, snapshots, func(ctx context.Context, from string, r snapshotReport) (empty, error) {
 		if subject.Report(r.Snapshot.Agent) != from || r.Snapshot.Task != r.Ref.Task {
 			return empty{}, fmt.Errorf("read snapshot: it has the name of another agent or task, %.200q %.200q",

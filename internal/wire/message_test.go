@@ -22,39 +22,12 @@ import (
 // takeReports stores snapshots like a leader, until the end of the test.
 func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Helper()
-	stop, err := leader.AnswerReports(everyAgent, func(context.Context, Arrival) error { return nil },
+	stop, err := leader.AnswerReports(func(context.Context, Arrival) error { return nil },
 		func(ctx context.Context, _ Ref, s record.Snapshot) error { return store.Store(ctx, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-}
-
-// everyAgent takes part in an attempt.
-func everyAgent(string) bool { return true }
-
-// Snapshots of an agent that takes part in no attempt are refused before they are decoded.
-func TestSnapshotsWithoutAnAttemptAreNotDecoded(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	leader := campaign(t, storeOf(t, s), "test")
-	stop, err := leader.AnswerReports(func(agent string) bool { return agent == "a.1" },
-		func(context.Context, Arrival) error { return nil },
-		func(context.Context, Ref, record.Snapshot) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	conn := link(t, s)
-	for agent, want := range map[string]string{"a.1": "protocol none", "a.2": ErrNoAttempt.Error()} {
-		m := &nats.Msg{Subject: subject.Report(agent), Data: []byte("no JSON"), Header: nats.Header{}}
-		answer, err := conn.nc.RequestMsgWithContext(t.Context(), m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := answer.Header.Get(headerError); !strings.Contains(text, want) {
-			t.Errorf("a report of %s that is no JSON: got error %q, want %q", agent, text, want)
-		}
-	}
 }
 
 // bytesPerAgent returns the same limit for all agents.
@@ -418,7 +391,7 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	}
 	stopHeartbeats()
 	var asked atomic.Int32
-	stopPrevious, err := previous.AnswerReports(everyAgent,
+	stopPrevious, err := previous.AnswerReports(
 		func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt }, none)
 	if err != nil {
 		t.Fatal(err)
@@ -429,7 +402,7 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	for asked.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	stopNext, err := next.AnswerReports(everyAgent, func(context.Context, Arrival) error { return nil }, none)
+	stopNext, err := next.AnswerReports(func(context.Context, Arrival) error { return nil }, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +478,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 		leader, nc := campaign(t, storeOf(t, s), "test"), link(t, s)
 		var now atomic.Int64
 		held := make(chan struct{})
-		stop, err := leader.AnswerReports(everyAgent, func(_ context.Context, a Arrival) error {
+		stop, err := leader.AnswerReports(func(_ context.Context, a Arrival) error {
 			if len(a.Error) > maxError {
 				t.Errorf("an error of %d bytes", len(a.Error))
 			}

@@ -252,8 +252,6 @@ type service struct {
 	size     int    // maximum size of a request in bytes
 	parallel int    // maximum number of concurrent requests
 	epoch    uint64 // of the answers; 0: none
-	// admit is called before a request is decoded, and returns why it is refused; nil: all are admitted
-	admit func(subject string) error
 }
 
 type answered struct{}
@@ -278,13 +276,6 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	unsubscribe, err := c.subscribe(s.subject, pending, func(m *nats.Msg) (*nats.Msg, error) {
 		if len(m.Data) > s.size {
 			return nil, fmt.Errorf("a request of %d bytes exceeds the limit of %d", len(m.Data), s.size)
-		}
-		if s.admit != nil {
-			if err := s.admit(m.Subject); err != nil {
-				answer := c.codec.refusal(m.Reply, err)
-				lease.Stamp(answer.Header, s.epoch)
-				return answer, nil
-			}
 		}
 		takes := int64(min(maxBytes, max(decodedSize*m.Size(), maxBytes/s.parallel)))
 		if quota.Acquire(ctx, takes) != nil {

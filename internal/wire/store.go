@@ -526,22 +526,10 @@ func (b bucket) put(ctx context.Context, key string, value []byte, revision uint
 	return now, err
 }
 
-// remove deletes a value, if it has the revision; 0: any. It also removes the marker of the deletion, which would stay in
-// the bucket. A marker that cannot be removed is no error.
+// remove deletes a value, if it has the revision; 0: any.
 func (b bucket) remove(ctx context.Context, key string, revision uint64) error {
 	return b.use(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
-		if err := kv.Delete(ctx, key, jetstream.LastRevision(revision)); err != nil {
-			return err
-		}
-		stream, err := b.js.Stream(ctx, "KV_"+b.name)
-		if err != nil {
-			return nil
-		}
-		marker, err := stream.GetLastMsgForSubject(ctx, "$KV."+b.name+"."+key)
-		if err == nil && marker.Header.Get("KV-Operation") == "DEL" {
-			_ = stream.Purge(ctx, jetstream.WithPurgeSubject(marker.Subject), jetstream.WithPurgeSequence(marker.Sequence+1))
-		}
-		return nil
+		return kv.Delete(ctx, key, jetstream.LastRevision(revision))
 	})
 }
 

@@ -272,29 +272,6 @@ func FuzzUntoken(f *testing.F) {
 	})
 }
 
-// A removed value leaves no marker: a bucket for which many runs were removed would become full.
-func TestRemovedValuesUseNoSpace(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	store := storeOf(t, s)
-	b := store.bucket(subject.StateBucket)
-	for i := range 10 {
-		revision, err := b.put(t.Context(), keyRun(fmt.Sprint(i)), []byte("x"), 0)
-		if err == nil {
-			err = b.remove(t.Context(), keyRun(fmt.Sprint(i)), revision)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	stream, err := store.js.Stream(t.Context(), "KV_"+subject.StateBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := stream.CachedInfo().State.Msgs; n != 0 {
-		t.Errorf("got %d messages in the bucket, want none", n)
-	}
-}
-
 // TestAListHasEveryRunThatChanges lists the states of runs while all of them are replaced.
 func TestAListHasEveryRunThatChanges(t *testing.T) {
 	s := plane(t, ServerConfig{})
