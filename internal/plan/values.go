@@ -233,7 +233,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 	values = append(values, metricValues(drivers.SharedMetrics())...)
 	bindings := []latencyInfo{
 		{"binding", "Binding", lower, NeedsChurn | Performance, false,
-			"intended time of a new binding (topology.churn) to the confirmation of the broker, or to the end of the load without one"},
+			"intended time of a new binding (topology.churn) to its confirm. Without one: to the end of the load"},
 		{"binding.first", "Binding to first", lower, NeedsChurn | NeedsConsumers | Performance, false,
 			"intended time of a new binding to the delivery of the first message through it"},
 		{"binding.message", "Binding message", lower, NeedsChurn | NeedsConsumers | Performance, false,

@@ -118,7 +118,7 @@ var seriesFields = map[record.Series]seriesField{
 		"time that runnable goroutines of the agent's process waited for a CPU (one in eight is sampled)"},
 
 	record.Binding: {"binding",
-		"intended time of a new binding (topology.churn) to the confirmation of the broker, or to the end of the load without one"},
+		"intended time of a new binding (topology.churn) to its confirm. Without one: to the end of the load"},
 	record.BindingMessage: {"binding.message",
 		"publish call to delivery of messages through such a binding, without the first one received"},
 }
