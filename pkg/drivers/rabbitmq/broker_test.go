@@ -262,6 +262,31 @@ func TestDeliveryLimitOfEachRelease(t *testing.T) {
 	}
 }
 
+// Queues are classic also in a vhost whose default type is quorum.
+func TestClassicQueueInAVhostOfQuorumQueues(t *testing.T) {
+	admin := newRig(t, partOptions(t, "RABBITMQ4", `{}`), nil).session
+	vhost := labtest.Topology(nil).Name
+	at := strings.TrimSuffix(lab.Variable(t, "LOCKSTEP_RABBITMQ4_URL"), "/") + "/" + vhost
+	if err := admin.api.call(t.Context(), http.MethodPut, nil, map[string]any{"default_queue_type": quorum}, nil,
+		"vhosts", vhost); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := admin.api.call(context.Background(), http.MethodDelete, nil, nil, nil, "vhosts", vhost); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newRig(t, partOptions(t, "RABBITMQ4", fmt.Sprintf(`{"url": %q}`, at)), nil)
+	var queue struct{ Type string }
+	name := r.session.options.queueName(r.topology, 0, 0)
+	if err := r.session.api.get(r.context(), nil, &queue, "queues", vhost, name); err != nil {
+		t.Fatal(err)
+	}
+	if queue.Type != classic {
+		t.Errorf("the queue is of type %s, want classic", queue.Type)
+	}
+}
+
 // The delivery limit is the one of the release, unless the options set one.
 func TestDeliveryLimit(t *testing.T) {
 	for _, c := range []struct {

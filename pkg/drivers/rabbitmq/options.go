@@ -77,6 +77,9 @@ func (o *options) Check() error {
 	if err := o.Required("amqp://user:password@host:5672/"); err != nil {
 		return err
 	}
+	if _, set := o.Queue.Arguments[amqp.QueueTypeArg]; set {
+		return errors.New("queue.arguments: the driver sets x-queue-type: remove it, and give queue.type")
+	}
 	if _, set := o.Consumer.Arguments[offsetHeader]; set {
 		return errors.New("consumer.arguments: the driver sets x-stream-offset: remove it")
 	}
@@ -118,12 +121,11 @@ func (o *options) mirroring() string {
 	return text
 }
 
-// queueArguments returns the arguments of queue declarations that follow from the options alone.
+// queueArguments returns the arguments of queue declarations that follow from the options alone. The type is always
+// among them: without it, the server uses the default type of the vhost or node, which may not be classic.
 func (o *options) queueArguments() amqp.Table {
 	t := table(o.Queue.Arguments)
-	if o.Queue.Type != classic {
-		t[amqp.QueueTypeArg] = o.Queue.Type
-	}
+	t[amqp.QueueTypeArg] = o.Queue.Type
 	if o.Queue.MaxLength > 0 {
 		t[amqp.QueueMaxLenArg] = o.Queue.MaxLength
 	}

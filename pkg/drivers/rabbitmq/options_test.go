@@ -62,6 +62,19 @@ func TestOptionsThatAMQPCannotExpress(t *testing.T) {
 	}
 }
 
+// Without the argument, a server uses the default type of the vhost or node.
+func TestQueueArgumentsNameTheType(t *testing.T) {
+	for given, want := range map[string]string{`{}`: classic, `{"queue": {"type": "stream"}}`: stream} {
+		o, err := kit.Decode[options]("rabbitmq", schematest.Fill(t, driver{}, `{"url": "amqp://h", `+given[1:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.queueArguments()["x-queue-type"]; got != want {
+			t.Errorf("%s: x-queue-type %v, want %s", given, got, want)
+		}
+	}
+}
+
 // Exhausted ports are the client's fault. The error must still show it.
 func TestPortExhaustionStaysVisible(t *testing.T) {
 	_, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"url": "amqp://192.0.2.1:5672/"}`), drivers.Env{
@@ -176,6 +189,7 @@ func TestDeclare(t *testing.T) {
 		{"exclusive consumer of a quorum queue",
 			`{` + url + `, "queue": {"type": "quorum"}, "consumer": {"exclusive": true}}`, one, "ignores consumer.exclusive", nil},
 		{"offset by hand", `{` + url + `, "consumer": {"arguments": {"x-stream-offset": 5}}}`, one, "x-stream-offset", nil},
+		{"type by hand", `{` + url + `, "queue": {"arguments": {"x-queue-type": "quorum"}}}`, one, "give queue.type", nil},
 		{"header of a binding", `{` + url + `, "exchange": {"type": "headers"}, "message": {"headers": {"k": 1}}}`, one,
 			`"k"`, nil},
 		{"finding a leader declares a queue", `{` + url + `, "management": "http://h/"}`,
