@@ -151,6 +151,32 @@ func TestIdleLinksEndWithTheirConnection(t *testing.T) {
 	}
 }
 
+// The idle timeout also ends a connection whose write is blocked.
+func TestIdleTimeoutEndsABlockedWrite(t *testing.T) {
+	r := newRig(t, single(t, `{"idleTimeout": "5s"}`))
+	r.stall = make(chan struct{})
+	c := r.connect(drivers.PublisherRole)
+	p, err := c.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.FireAndForget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(r.stall)
+	blocked := make(chan error)
+	go func() { blocked <- p.Publish(r.context(), drivers.Message{Body: []byte("x")}) }()
+	select {
+	case <-c.Done():
+	case <-time.After(labtest.Wait):
+		t.Error("the connection to a broker that neither reads nor writes does not end")
+		c.Cut()
+	}
+	if err := <-blocked; !errors.Is(err, drivers.ErrClosed) {
+		t.Errorf("the blocked message fails with %v", err)
+	}
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("the connection ended with %v, want a timeout", err)
+	}
+}
+
 // A broker that no longer accepts acknowledgements blocks a consumer only for a limited time.
 func TestStalledAcknowledgement(t *testing.T) {
 	r := newRig(t, single(t, `{}`))

@@ -48,7 +48,7 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 	return &stallable{Conn: conn, stall: r.stall, closed: make(chan struct{})}, nil
 }
 
-// stallable is a connection that blocks when it is stalled, until it is closed.
+// stallable is a connection that blocks when it is stalled, until it is closed. Reads also end at their deadline.
 type stallable struct {
 	net.Conn
 	stall  chan struct{}
@@ -67,11 +67,17 @@ func (s *stallable) wait() error {
 }
 
 func (s *stallable) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
-	if stalled := s.wait(); stalled != nil {
-		return 0, stalled
+	for {
+		n, err := s.Conn.Read(p)
+		select {
+		case <-s.stall:
+			if err == nil {
+				continue
+			}
+		default:
+		}
+		return n, err
 	}
-	return n, err
 }
 
 func (s *stallable) Write(p []byte) (int, error) {

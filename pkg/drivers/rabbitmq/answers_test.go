@@ -17,6 +17,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // scriptedServer accepts everything, and answers messages only as its test scripts. It permits two channels.
@@ -120,6 +121,11 @@ func (s *scriptedServer) write(channel byte, payload ...byte) {
 // scriptedConn connects to a scripted server, for at most n messages.
 func scriptedConn(t *testing.T, n int) (*scriptedServer, drivers.Conn) {
 	t.Helper()
+	return scriptedConnWith(t, n, `{"url": "amqp://scripted"}`)
+}
+
+func scriptedConnWith(t *testing.T, n int, options string) (*scriptedServer, drivers.Conn) {
+	t.Helper()
 	var last *scriptedServer
 	env := drivers.Env{Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -127,7 +133,7 @@ func scriptedConn(t *testing.T, n int) (*scriptedServer, drivers.Conn) {
 		go last.serve()
 		return failingWrites{near, last.fails}, nil
 	}}
-	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, `{"url": "amqp://scripted"}`), env)
+	s, err := driver{}.Open(t.Context(), schematest.Fill(t, driver{}, options), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +183,33 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("a silent connection ends %s, which the schema does not say", took)
 		}
 	})
+}
+
+// The heartbeat also ends a connection whose write is blocked. The goroutines of the library wait for locks then, so
+// the test cannot use virtual time.
+func TestHeartbeatEndsABlockedWrite(t *testing.T) {
+	s, c := scriptedConnWith(t, 0, `{"url": "amqp://scripted", "heartbeat": "2s"}`)
+	p, _ := publisherOn(t, c, drivers.ConfirmWindow)
+	blocked := make(chan error)
+	go func() { // the server does not read after the first message, because nobody receives from published
+		for token := uint64(1); ; token++ {
+			if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte("body")}); err != nil {
+				blocked <- err
+				return
+			}
+		}
+	}()
+	select {
+	case <-c.Done():
+	case <-time.After(labtest.Wait):
+		_ = s.Close()
+		t.Error("the connection to a server that neither reads nor writes does not end")
+	}
+	<-blocked
+	<-s.published
+	if err := c.Err(); !strings.Contains(fmt.Sprint(err), "timeout") {
+		t.Errorf("the connection ended with %v, want a timeout", err)
+	}
 }
 
 // publisherOn opens a publisher of mandatory messages, and returns its callbacks.

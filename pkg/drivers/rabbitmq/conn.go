@@ -77,6 +77,7 @@ func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*
 			if err != nil {
 				return nil, err
 			}
+			raw = kit.CloseOnReadError(raw) // the library ends no connection whose write is blocked
 			c.raw = raw
 			// The library's handshake takes no context. The end of ctx interrupts it by the connection's deadline.
 			stop = context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })

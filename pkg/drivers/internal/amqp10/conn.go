@@ -66,6 +66,7 @@ func (s *Session) dialOne(ctx context.Context, dial kit.DialFunc, e kit.Endpoint
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.Address, err)
 	}
+	raw = kit.CloseOnReadError(raw) // the library ends no connection whose write is blocked
 	c := &conn{session: s, raw: raw, address: e.Address}
 	if c.amqp, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
