@@ -56,12 +56,18 @@ func TestCreditIsNoted(t *testing.T) {
 	}
 }
 
-// A broker that is cut off keeps the connections of clients, and their messages, until they are idle for too long.
+// A broker that is cut off keeps the connections of clients, and their messages, until they are idle for too long by its
+// own settings.
 func TestIsolatedBrokerRedeliversLate(t *testing.T) {
-	for isolated, want := range map[bool]time.Duration{false: 0, true: 20 * time.Second} {
-		d := declare([]byte(`{"url": "amqp://127.0.0.1", "idleTimeout": "20s"}`), drivers.Use{Isolated: isolated})
-		if d.RedeliverAfter != want {
-			t.Errorf("isolated %t: messages are redelivered after %v, want %v", isolated, d.RedeliverAfter, want)
+	for _, c := range []struct {
+		idleTimeout string
+		isolated    bool
+		want        time.Duration
+	}{{"20s", false, 0}, {"20s", true, time.Minute}, {"2m", true, 2 * time.Minute}} {
+		d := declare([]byte(`{"url": "amqp://127.0.0.1", "idleTimeout": "`+c.idleTimeout+`"}`), drivers.Use{Isolated: c.isolated})
+		if d.RedeliverAfter != c.want {
+			t.Errorf("isolated %t, idleTimeout %s: messages are redelivered after %v, want %v", c.isolated, c.idleTimeout,
+				d.RedeliverAfter, c.want)
 		}
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
+// brokerIdleTimeout is the time after which a broker that was cut off ends a silent connection, by default: 60 s for
+// Artemis (amqpIdleTimeout), 30 s for ActiveMQ (wireFormat.idleTimeout). It does not depend on the client's idle timeout.
+const brokerIdleTimeout = time.Minute
+
 // Declare returns what drivers of brokers with AMQP 1.0 have in common. kept reports whether a broker that takes over
 // has the messages that the last one confirmed. kind and confirm describe messages and their confirms.
 func (o *Options) Declare(use drivers.Use, kept bool, kind, confirm string) drivers.Declaration {
@@ -16,8 +20,8 @@ func (o *Options) Declare(use drivers.Use, kept bool, kind, confirm string) driv
 		label = kind + " over AMQP 1.0, one disposition per message, not confirmed"
 	}
 	redeliverAfter := time.Duration(0)
-	if use.Isolated { // the broker ends a silent connection after the time that clients also use
-		redeliverAfter = o.IdleTimeout.Std()
+	if use.Isolated {
+		redeliverAfter = max(o.IdleTimeout.Std(), brokerIdleTimeout)
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
