@@ -83,9 +83,12 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 }
 
 // guarantees returns weaker guarantees for clusters, where the loss of a node can lose or repeat messages although no
-// client's link breaks. SentKept is false for quorum queues, even on one node. The publisher's channel process in the
-// broker repeats messages that a leader did not accept, but not after the channel is closed. Measured with RabbitMQ
-// 3.10 after closing the channel: 6 of 60 unconfirmed messages lost in a cluster, and 14 of 60 on one busy node.
+// client's link breaks. Queues with replicas are taken to be in a cluster, which may be behind one url.
+//
+// SentKept is false for quorum queues, even on one node. The publisher's channel process in the broker repeats messages
+// that a leader did not accept, but not after the channel is closed. Measured with RabbitMQ 3.10 after closing the
+// channel: 6 of 60 unconfirmed messages lost in a cluster, and 14 of 60 on one busy node. It is false for streams, too:
+// a new leader does not have the unconfirmed messages of the last one.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.All()) > 1
 	dropsUnread := forgetful(o)
@@ -95,8 +98,8 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	return drivers.Guarantees{
 		// with automatic acknowledgements, a consumer that stops drops the messages that the library has received
 		ConfirmedKept: stored && survives && !automatic && !dropsUnread,
-		SentKept:      !automatic && !dropsUnread && !refuses(o) && o.Queue.Type != quorum,
-		NoDuplicates:  automatic || o.Queue.Type == stream || !cluster || (o.Queue.Type == classic && !o.mirrored()),
+		SentKept:      !automatic && !dropsUnread && !refuses(o) && o.Queue.Type == classic,
+		NoDuplicates:  automatic || o.Queue.Type == stream || (o.Queue.Type == classic && !o.mirrored()),
 		Ordered:       true,
 	}
 }

@@ -148,6 +148,17 @@ func TestDeclare(t *testing.T) {
 			func(d drivers.Declaration) bool {
 				return d.Label == "stream over AMQP 0.9.1, confirm: written by the majority"
 			}},
+		{"sent messages of a stream are not kept", `{"urls": ["amqp://h/", "amqp://i/", "amqp://j/"], "queue": {"type": "stream"}}`,
+			one, "", func(d drivers.Declaration) bool { return !d.Guarantees.SentKept && d.Guarantees.ConfirmedKept }},
+		{"a stream of a cluster behind one url", `{` + url + `, "queue": {"type": "stream"}}`, one, "",
+			func(d drivers.Declaration) bool { return !d.Guarantees.SentKept && d.Guarantees.NoDuplicates }},
+		{"a quorum queue of a cluster behind one url", `{` + url + `, "queue": {"type": "quorum"}}`, one, "",
+			func(d drivers.Declaration) bool { return !d.Guarantees.SentKept && !d.Guarantees.NoDuplicates }},
+		{"mirrors in a cluster behind one url",
+			`{` + url + `, "management": "http://h", "policy": {"ha-mode": "all"}}`, one, "",
+			func(d drivers.Declaration) bool { return d.Guarantees.SentKept && !d.Guarantees.NoDuplicates }},
+		{"a queue of one node", `{` + url + `}`, one, "",
+			func(d drivers.Declaration) bool { return d.Guarantees.SentKept && d.Guarantees.NoDuplicates }},
 		{"a queue that drops keeps nothing", `{` + url + `, "queue": {"maxLength": 5}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
 			func(d drivers.Declaration) bool { return !d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
