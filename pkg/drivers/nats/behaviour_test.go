@@ -836,7 +836,8 @@ func TestDeclareRepetitions(t *testing.T) {
 		{`{"urls": ["a", "b", "c"]}`, drivers.ConfirmEach, false, true},
 		{`{"urls": ["a", "b", "c"]}`, drivers.FireAndForget, true, true},
 		{`{"urls": ["a", "b", "c"], "resilience": "none"}`, drivers.ConfirmWindow, true, true},
-		{`{"url": "a"}`, drivers.ConfirmWindow, false, true},
+		{`{"url": "a"}`, drivers.ConfirmWindow, false, false}, // maybe the address of a cluster
+		{`{"embedded": true}`, drivers.ConfirmWindow, false, true},
 	} {
 		d := declare(schematest.Fill(t, driver{}, c.options), drivers.Use{Mode: c.mode, Ack: drivers.AckEach, Consumers: 1})
 		if d.Capabilities.CopiesBody != c.copies || d.Guarantees.Ordered != c.ordered {

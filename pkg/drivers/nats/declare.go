@@ -59,8 +59,8 @@ var declare = kit.Declare("nats", func(o *options, use drivers.Use) drivers.Decl
 			// JetStream delivers messages again that are not acknowledged within ackWait. A new leader may also deliver
 			// messages again whose acknowledgements it has not received.
 			NoDuplicates: automatic,
-			// only a stream of a cluster changes its leader
-			Ordered: !overtaken || len(o.All()) < 2 && o.Replicas == 1,
+			// only in a cluster, which may be behind one url, a stream is without a leader while its connections last
+			Ordered: !overtaken || o.Embedded,
 		},
 		RedeliverAfter: hidden,
 
