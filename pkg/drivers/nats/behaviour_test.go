@@ -24,6 +24,7 @@ import (
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
+	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
 // adminOf returns the connection for declarations.
@@ -820,6 +821,29 @@ func TestWrongPassword(t *testing.T) {
 	}
 	if took := time.Since(began); labtest.IsLong() && took > 5*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+// Connections have the library's own limits for silent servers, unless the options set others.
+func TestPingsAreThoseOfTheLibrary(t *testing.T) {
+	for given, want := range map[string]time.Duration{
+		`{"url": "a"}`:                        client.DefaultPingInterval,
+		`{"url": "a", "pingInterval": "10s"}`: 10 * time.Second,
+	} {
+		o, err := kit.Decode[options]("nats", schematest.Fill(t, driver{}, given))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := client.GetDefaultOptions()
+		for _, set := range o.clientOptions() {
+			if err := set(&got); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got.PingInterval != want || got.MaxPingsOut != client.DefaultMaxPingOut {
+			t.Errorf("%s: pings every %v, %d outstanding; want %v and %d", given, got.PingInterval, got.MaxPingsOut, want,
+				client.DefaultMaxPingOut)
+		}
 	}
 }
 

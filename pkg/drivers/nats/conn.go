@@ -66,11 +66,11 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 
 // clientOptions returns the options of every connection. The library's reconnects are off: it fails the unconfirmed
 // messages of a broken connection, so the engine must know of it, and the gap is to be visible.
-func clientOptions() []client.Option {
+func (o *options) clientOptions() []client.Option {
 	return []client.Option{
 		client.Name("lockstep"), client.NoReconnect(), client.DontRandomize(), client.IgnoreDiscoveredServers(),
 		client.SkipHostLookup(), client.SkipSubjectValidation(),
-		client.PingInterval(10 * time.Second), client.MaxPingsOutstanding(3),
+		client.PingInterval(o.Ping.Std()),
 	}
 }
 
@@ -89,7 +89,7 @@ func (s *session) dial(ctx context.Context, e kit.Endpoint, by kit.DialFunc) (*c
 	}
 	c := &conn{session: s, address: e.Address}
 	d := &dialer{ctx: ctx, dial: by, stop: func() bool { return true }}
-	all := append(clientOptions(), s.security...)
+	all := append(s.options.clientOptions(), s.security...)
 	nc, err := client.Connect(e.URL.String(), append(all, client.SetCustomDialer(d), client.Timeout(timeout),
 		client.ClosedHandler(c.onClosed), client.ErrorHandler(c.onError))...)
 	defer d.stop()

@@ -45,6 +45,7 @@ type options struct {
 	Consumer    string       `json:"consumer,omitempty"` // for topologies with Existing
 	AckWait     kit.Duration `json:"ackWait"`
 	Confirm     kit.Duration `json:"confirmTimeout"`
+	Ping        kit.Duration `json:"pingInterval"`
 	Resilience  string       `json:"resilience"`
 	Monitoring  []string     `json:"monitoring"`
 }
