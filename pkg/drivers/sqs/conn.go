@@ -56,6 +56,7 @@ type conn struct {
 	session *session
 	client  *sqs.Client
 	http    *http.Transport
+	sending aws.Retryer // of requests that send messages; nil: that of client
 }
 
 // Connect makes a connection. Its requests open the HTTP connections.
@@ -72,7 +73,12 @@ func (s *session) Connect(ctx context.Context, _ drivers.ConnSpec) (drivers.Conn
 		}
 		return &wire{Conn: raw, of: c}, nil
 	}, s.tls)
-	c.client = s.client(c.http, s.retryer())
+	// The requests of a connection share one retryer, because it limits their retries together.
+	retryer := s.retryer()
+	c.client = s.client(c.http, retryer)
+	if standard, is := retryer.(*retry.Standard); is {
+		c.sending = countingRetryer{standard, s.env.Retried}
+	}
 	if err := s.conns.Add(c); err != nil {
 		return nil, fmt.Errorf("connect to SQS at %s: %w", s.options.address(), err)
 	}

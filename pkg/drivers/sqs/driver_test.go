@@ -21,6 +21,7 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
@@ -129,6 +130,40 @@ func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failing answers every request with an internal error.
+type failing struct{}
+
+func (failing) Do(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusInternalServerError, Body: io.NopCloser(strings.NewReader(`{}`))}, nil
+}
+
+// The SDK limits the retries of all requests together, by a quota of 500 tokens, of which each retry costs 5.
+func TestRetriesHaveAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retried := int64(0)
+		s := &session{env: drivers.Env{Retried: func(n int64) { retried += n }}}
+		opened, err := s.Connect(t.Context(), drivers.ConnSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := opened.(*conn)
+		c.client = sqs.New(sqs.Options{Region: "nowhere", BaseEndpoint: aws.String("http://nowhere"),
+			Credentials: service{}, HTTPClient: failing{}})
+		for range 3 {
+			send := c.newSender("http://nowhere/queue", drivers.PublisherSpec{Mode: drivers.ConfirmEach}, &drivers.Waiting{})
+			for range 100 {
+				_, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, make([]error, 1))
+				if !failedItself(err) {
+					t.Fatalf("the error is %v, want that of the service", err)
+				}
+			}
+		}
+		if want := int64(retry.DefaultRetryRateTokens / retry.DefaultRetryCost); retried != want {
+			t.Errorf("%d retries of 300 messages, want %d", retried, want)
+		}
+	})
 }
 
 // slowConn blocks the goroutine that writes the body of a request until release is closed. The body has been sent.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -93,8 +92,8 @@ func (c *conn) newSender(queue string, spec drivers.PublisherSpec, waiting *driv
 	n := &sender{client: c.client, queue: queue, where: s.options.address(), single: single}
 	n.counts = func(o *sqs.Options) {
 		o.HTTPClient = answers{o.HTTPClient, waiting}
-		if s.options.Resilience != "none" {
-			o.Retryer = countingRetryer{retry.NewStandard(), s.env.Retried}
+		if c.sending != nil {
+			o.Retryer = c.sending
 		}
 	}
 	if s.options.FIFO {
