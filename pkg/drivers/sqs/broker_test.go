@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
 	"example.org/lockstep/lockstep/internal/schematest"
 	"example.org/lockstep/lockstep/pkg/drivers"
 	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
@@ -519,6 +521,33 @@ func TestQueueIsGone(t *testing.T) {
 		Ack: drivers.AckEach}, nil)
 	if !missing(err) || !strings.Contains(err.Error(), "find queue "+r.topology.Name) {
 		t.Errorf("connecting again gives %v", err)
+	}
+}
+
+// An existing queue with a wait time of its own has long polling. So waitTime "0s" is an error there.
+func TestWaitTimeOfAnExistingQueue(t *testing.T) {
+	r := newRig(t, standIn(t, `{"waitTime": "0s"}`), nil)
+	existing := r.topology
+	existing.Existing = r.session.queueName(r.topology, 0)
+	if err := r.session.Verify(r.context(), existing); err != nil {
+		t.Errorf("a queue without a wait time: %v", err)
+	}
+	at, err := r.session.find(r.context(), r.topology, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.connect().client.SetQueueAttributes(r.context(), &sqs.SetQueueAttributesInput{QueueUrl: &at,
+		Attributes: map[string]string{"ReceiveMessageWaitTimeSeconds": "5"}}); err != nil {
+		t.Fatal(err)
+	}
+	err = r.session.Verify(r.context(), existing)
+	if err == nil || !strings.Contains(err.Error(), "set waitTime to 1s or more") {
+		t.Errorf("a queue that waits 5 s: %v", err)
+	}
+	publishing := existing
+	publishing.Consumers = 0
+	if err := r.session.Verify(r.context(), publishing); err != nil {
+		t.Errorf("a queue that waits 5 s, without consumers: %v", err)
 	}
 }
 

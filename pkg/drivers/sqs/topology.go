@@ -83,17 +83,37 @@ func (s *session) create(ctx context.Context, name string) error {
 	return nil
 }
 
-// Verify requests the URLs of existing queues.
+// Verify requests the URLs of existing queues, and compares their settings with the options.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	err := kit.Each(t.Queues, func(queue int) error {
 		at, err := s.find(ctx, t, queue)
-		if err == nil && strings.HasSuffix(at, ".fifo") != s.options.FIFO {
-			err = fmt.Errorf("queue %s does not fit the option fifo: %v", s.queueName(t, queue), s.options.FIFO)
+		switch {
+		case err != nil:
+			return err
+		case strings.HasSuffix(at, ".fifo") != s.options.FIFO:
+			return fmt.Errorf("queue %s does not fit the option fifo: %v", s.queueName(t, queue), s.options.FIFO)
+		case s.options.WaitTime == 0 && t.Consumers > 0:
+			return s.verifyWait(ctx, s.queueName(t, queue), at)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("verify existing queues: %w", err)
+	}
+	return nil
+}
+
+// verifyWait returns an error if a queue has a wait time of its own. The SDK omits one of 0 s from requests, so the
+// queue's would be used.
+func (s *session) verifyWait(ctx context.Context, name, at string) error {
+	const wait = types.QueueAttributeNameReceiveMessageWaitTimeSeconds
+	answer, err := s.client(s.admin, aws.NopRetryer{}).GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &at,
+		AttributeNames: []types.QueueAttributeName{wait}})
+	if err != nil {
+		return fmt.Errorf("read the wait time of queue %s: %w", name, explain(err))
+	}
+	if seconds := answer.Attributes[string(wait)]; seconds != "" && seconds != "0" {
+		return fmt.Errorf("queue %s waits %s s for messages itself: set waitTime to 1s or more", name, seconds)
 	}
 	return nil
 }
