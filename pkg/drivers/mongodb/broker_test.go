@@ -360,7 +360,8 @@ func TestClaimsBeginAnywhere(t *testing.T) {
 	}
 }
 
-// Messages are given back by one request: the limits for an answer and for closing are those of a request.
+// Messages are given back by one request: the limits for an answer and for closing are those of a request. They are
+// marked afterwards, also if they were not handled, because they come again after later ones.
 func TestMessagesAreGivenBackTogether(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
 	on, sent := watched(t, &r.session.options)
@@ -373,7 +374,8 @@ func TestMessagesAreGivenBackTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := c.receiver()
-	for _, want := range []drivers.Tristate{drivers.No, drivers.Yes} {
+	hows := []requests.Settling{requests.Unhandled, requests.Rejected}
+	for i, want := range []drivers.Tristate{drivers.No, drivers.Yes} {
 		var leases []lease
 		for range n {
 			got, _, err := claim(r.context(), 1)
@@ -382,7 +384,7 @@ func TestMessagesAreGivenBackTogether(t *testing.T) {
 			}
 			leases = append(leases, got[0].Key)
 		}
-		if err := c.settle(r.context(), leases, requests.Rejected); err != nil {
+		if err := c.settle(r.context(), leases, hows[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

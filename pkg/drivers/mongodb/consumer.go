@@ -146,7 +146,7 @@ func (c *consumer) settle(ctx context.Context, leases []lease, how requests.Sett
 		}
 		return nil
 	}
-	if err := c.giveBack(ctx, leases, how); err != nil {
+	if err := c.giveBack(ctx, leases); err != nil {
 		return fmt.Errorf("give back %d messages of %s at %s: %w", len(leases), c.from.Name(), c.address, err)
 	}
 	return nil
@@ -166,12 +166,10 @@ func (c *consumer) remove(ctx context.Context, leases []lease) error {
 	return err
 }
 
-// giveBack makes messages visible again whose claims are still valid. A claim without handling is not counted.
-func (c *consumer) giveBack(ctx context.Context, leases []lease, how requests.Settling) error {
+// giveBack makes messages visible again whose claims are still valid. Their next delivery is marked as a redelivery, also
+// if they were not handled: it may come after that of later messages.
+func (c *consumer) giveBack(ctx context.Context, leases []lease) error {
 	update := bson.D{{Key: "$set", Value: bson.D{{Key: fieldAt, Value: unclaimed}}}}
-	if how == requests.Unhandled {
-		update = append(update, bson.E{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: -1}}})
-	}
 	all := make([]mongo.WriteModel, len(leases))
 	for i, l := range leases {
 		all[i] = mongo.NewUpdateOneModel().SetUpdate(update).
