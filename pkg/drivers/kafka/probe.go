@@ -132,6 +132,10 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 	if err != nil {
 		return metrics, err
 	}
+	starts, err := s.starts(ctx, topicNames(t))
+	if err != nil {
+		return metrics, err
+	}
 	lag := 0.0
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
@@ -141,7 +145,8 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 			}
 			for p, end := range ends[topicName(t, q)] {
 				at, _ := group.Fetched.Lookup(topicName(t, q), p) // none before the first commit
-				lag += float64(max(0, end.Offset-max(0, at.At)))
+				first := starts[topicName(t, q)][p].Offset        // messages before it are deleted
+				lag += float64(max(0, end.Offset-max(first, at.At)))
 			}
 		}
 	}

@@ -1,11 +1,14 @@
 package kafka
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
@@ -46,6 +49,30 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 		if said != (i > 0) {
 			t.Errorf("answer %d tells a rate: %t", i+1, said)
 		}
+	}
+}
+
+// Messages that were deleted, by retention or a request, are no lag.
+func TestLagExcludesDeletedMessages(t *testing.T) {
+	r := setUp(t, at(t, single, `{}`))
+	topic := topicName(r.topology, 0)
+	const sent, deleted = 10, 7
+	for range sent {
+		if err := r.session.library.ProduceSync(r.context(), &kgo.Record{Topic: topic, Value: []byte("x")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer, err := r.session.admin.DeleteRecords(r.context(), kadm.Offsets{topic: {0: {Topic: topic, At: deleted}}})
+	if err = errors.Join(err, answer.Error()); err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := r.session.Probe(r.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lag := slices.IndexFunc(metrics, func(m drivers.Metric) bool { return m.Name == drivers.MetricLag })
+	if lag < 0 || metrics[lag].Value != sent-deleted {
+		t.Errorf("metrics %v, want a lag of %d", metrics, sent-deleted)
 	}
 }
 

@@ -237,26 +237,35 @@ func metadataOf(ctx context.Context, via kmsg.Requestor, topics []string) (*kmsg
 
 // ends returns the end of the log of each partition, as the leaders report it.
 func (s *session) ends(ctx context.Context, topics []string) (kadm.ListedOffsets, error) {
-	ends, err := query(ctx, func(ctx context.Context) (kadm.ListedOffsets, error) {
-		return s.admin.ListEndOffsets(ctx, topics...)
-	})
+	return s.bounds(ctx, "end", s.admin.ListEndOffsets, topics)
+}
+
+// starts returns the start of the log of each partition: the offset of the oldest message that was not deleted.
+func (s *session) starts(ctx context.Context, topics []string) (kadm.ListedOffsets, error) {
+	return s.bounds(ctx, "start", s.admin.ListStartOffsets, topics)
+}
+
+// bounds requests the start or end of each partition's log, which is called what in errors.
+func (s *session) bounds(ctx context.Context, what string,
+	list func(context.Context, ...string) (kadm.ListedOffsets, error), topics []string) (kadm.ListedOffsets, error) {
+	listed, err := query(ctx, func(ctx context.Context) (kadm.ListedOffsets, error) { return list(ctx, topics...) })
 	if err != nil {
-		return nil, fmt.Errorf("request the ends of logs: %w", err)
+		return nil, fmt.Errorf("request the %ss of logs: %w", what, err)
 	}
 	count := 0
-	ends.Each(func(at kadm.ListedOffset) {
+	listed.Each(func(at kadm.ListedOffset) {
 		switch {
 		case at.Partition < 0: // the topic does not exist
 		case at.Err != nil:
-			err = fmt.Errorf("request the end of partition %d of %s: %w", at.Partition, at.Topic, at.Err)
+			err = fmt.Errorf("request the %s of partition %d of %s: %w", what, at.Partition, at.Topic, at.Err)
 		default:
 			count++
 		}
 	})
 	if all := len(topics) * s.options.Partitions; err == nil && count < all {
-		err = fmt.Errorf("request the ends of logs: %d of %d partitions answer", count, all)
+		err = fmt.Errorf("request the %ss of logs: %d of %d partitions answer", what, count, all)
 	}
-	return ends, err
+	return listed, err
 }
 
 // remove deletes topics and groups. Missing ones are not an error.
