@@ -287,6 +287,23 @@ func TestClassicQueueInAVhostOfQuorumQueues(t *testing.T) {
 	}
 }
 
+// The error of an existing queue or exchange that is missing names the option to check.
+func TestMissingExistingObjects(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	missing := r.topology
+	missing.Existing = "missing"
+	err := r.session.Verify(r.context(), missing)
+	if err == nil || !strings.Contains(err.Error(), "check topology.existing and the vhost") {
+		t.Errorf("a missing queue: %v", err)
+	}
+	missing.Existing = r.session.options.queueName(r.topology, 0, 0)
+	r.session.options.Exchange.Existing = "missing"
+	err = r.session.Verify(r.context(), missing)
+	if err == nil || !strings.Contains(err.Error(), "check exchange.existing and the vhost") {
+		t.Errorf("a missing exchange: %v", err)
+	}
+}
+
 // The delivery limit is the one of the release, unless the options set one.
 func TestDeliveryLimit(t *testing.T) {
 	for _, c := range []struct {

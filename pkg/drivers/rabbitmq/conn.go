@@ -17,11 +17,8 @@ import (
 // farewell is how long the driver waits for the broker's answer when it closes a channel or connection.
 const farewell = 3 * time.Second
 
-// anywhere is the endpoint index that means "the first endpoint that answers".
-const anywhere = -1
-
-// from returns the endpoint index that means "endpoint i, or the next one that answers".
-func from(i int) int { return anywhere - 1 - i }
+// anywhere are the endpoints that mean "the first one of all that answers".
+var anywhere []endpoint
 
 // conn is one AMQP connection, on which each publisher and consumer has a channel. It never reconnects.
 type conn struct {
@@ -40,25 +37,23 @@ const administration drivers.Role = "administration"
 func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.Conn, error) {
 	at, err := s.place(ctx, spec.Node, spec.Ordinal, spec.Topology,
 		s.options.queueName(spec.Topology, spec.Subscription, spec.Queue))
-	if err != nil {
-		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
+	var c *conn
+	if err == nil {
+		c, err = s.dial(ctx, spec.Role, at)
 	}
-	c, err := s.dial(ctx, spec.Role, at)
 	if err != nil {
+		s.forgetPlaces()
 		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
 	}
 	return c, nil
 }
 
-// dial connects to endpoint at, or to the first endpoint that answers (see from).
-func (s *session) dial(ctx context.Context, role drivers.Role, at int) (*conn, error) {
-	if at >= 0 {
-		return s.dialOne(ctx, role, s.endpoints[at])
+// dial connects to the first of some endpoints that answers.
+func (s *session) dial(ctx context.Context, role drivers.Role, at []endpoint) (*conn, error) {
+	if at == nil {
+		at = s.endpoints
 	}
-	first := max(0, anywhere-1-at)
-	return kit.InTurn(ctx, len(s.endpoints), func(ctx context.Context, i int) (*conn, error) {
-		return s.dialOne(ctx, role, s.endpoints[(first+i)%len(s.endpoints)])
-	})
+	return kit.InTurn(ctx, len(at), func(ctx context.Context, i int) (*conn, error) { return s.dialOne(ctx, role, at[i]) })
 }
 
 func (s *session) dialOne(ctx context.Context, role drivers.Role, e endpoint) (*conn, error) {

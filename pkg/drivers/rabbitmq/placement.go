@@ -14,40 +14,71 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// place returns the index of the endpoint for node. For leader and follower it is that of the queue, and for spread
-// that of connection ordinal.
-func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t drivers.Topology, queue string) (int, error) {
+// place returns the endpoints for node, in the order in which to try them. For leader and follower they are those of the
+// queue, and for spread they begin with that of connection ordinal.
+func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t drivers.Topology, queue string) ([]endpoint,
+	error) {
 	switch node {
 	case "", drivers.AnyNode:
 		return anywhere, nil
 	case drivers.SpreadNode:
-		return from(ordinal % len(s.endpoints)), nil
+		return s.from(ordinal % len(s.endpoints)), nil
 	case drivers.LeaderNode, drivers.FollowerNode:
-		return s.placeByRole(ctx, node, t, queue)
+		at, err := s.placeByRole(ctx, node, t, queue)
+		if err != nil {
+			return nil, fmt.Errorf("place on the %s of %s: %w", node, queue, err)
+		}
+		return at, nil
 	}
-	return strconv.Atoi(string(node)) // declare has checked it
+	i, err := strconv.Atoi(string(node))
+	if err != nil {
+		return nil, fmt.Errorf("place on node %q: %w", node, err)
+	}
+	return s.endpoints[i : i+1], nil // declare has checked the index
 }
 
-func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.Topology, queue string) (int, error) {
+// from returns all endpoints, beginning with endpoint i.
+func (s *session) from(i int) []endpoint { return slices.Concat(s.endpoints[i:], s.endpoints[:i]) }
+
+func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.Topology, queue string) ([]endpoint, error) {
 	s.placesMu.Lock()
 	defer s.placesMu.Unlock()
 	if s.nodes == nil {
 		nodes, err := s.nameNodes(ctx, t)
 		if err != nil {
-			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
+			return nil, err
 		}
 		s.nodes = nodes
 	}
 	where, err := s.roles.Get(string(role)+" "+queue, func() ([]string, error) { return s.awaitRole(ctx, role, queue) })
 	if err != nil {
-		return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
+		return nil, err
 	}
-	for i, name := range s.nodes {
-		if name != "" && slices.Contains(where, name) {
-			return i, nil
+	var at []endpoint
+	names := slices.Clone(s.nodes)
+	for i, name := range names {
+		switch {
+		case name == "":
+			names[i] = s.endpoints[i].address + " (no answer)"
+		case slices.Contains(where, name):
+			at = append(at, s.endpoints[i])
 		}
 	}
-	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue, where, s.nodes)
+	if len(at) == 0 {
+		return nil, fmt.Errorf("it is at %v, the options' urls lead to %v: give the urls of all nodes", where, names)
+	}
+	return at, nil
+}
+
+// forgetPlaces is called after a failed connection: another node may lead by now, and an endpoint without a name may
+// answer.
+func (s *session) forgetPlaces() {
+	s.placesMu.Lock()
+	defer s.placesMu.Unlock()
+	s.roles.Clear()
+	if slices.Contains(s.nodes, "") {
+		s.nodes = nil
+	}
 }
 
 // awaitRole waits until the broker reports nodes in this role. For a stream it does so only after gathering statistics.
@@ -71,17 +102,21 @@ type queueInfo struct {
 	Node         string   `json:"node"`
 	Leader       string   `json:"leader"`
 	Members      []string `json:"members"`
+	Online       []string `json:"online"` // of Members
 	Mirrors      []string `json:"slave_nodes"`
 	Synchronised []string `json:"synchronised_slave_nodes"`
 }
 
+// findQueue returns the nodes of a queue. Members that are known to be down are no followers.
 func (s *session) findQueue(ctx context.Context, queue string) (leader string, followers []string, err error) {
 	var q queueInfo
 	if err := s.api.get(ctx, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
 		return "", nil, err
 	}
 	leader = cmp.Or(q.Leader, q.Node)
-	return leader, slices.DeleteFunc(append(q.Members, q.Mirrors...), func(name string) bool { return name == leader }), nil
+	down := func(name string) bool { return len(q.Online) > 0 && !slices.Contains(q.Online, name) }
+	followers = append(slices.DeleteFunc(q.Members, down), q.Mirrors...)
+	return leader, slices.DeleteFunc(followers, func(name string) bool { return name == leader }), nil
 }
 
 // maxLookups limits the queues whose leaders are looked up one by one.
@@ -140,7 +175,7 @@ func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, 
 func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
 	ctx, cancel := kit.Share(ctx, len(s.endpoints)-at+1)
 	defer cancel()
-	c, err := s.dial(ctx, administration, at)
+	c, err := s.dialOne(ctx, administration, s.endpoints[at])
 	if err != nil {
 		return "", err
 	}

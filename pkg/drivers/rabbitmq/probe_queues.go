@@ -82,7 +82,6 @@ func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int)
 	type item struct {
 		queueInfo
 		queueMessages
-		Online []string `json:"online"`
 	}
 	var queues []queueMessages
 	short, replicated := 0, p.session.options.Queue.Type != classic || p.session.options.mirrored()

@@ -129,7 +129,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	for node := 0; err == nil && node < nodes; node++ {
 		on := at
 		if nodes > 1 {
-			on = from(node)
+			on = s.from(node)
 		}
 		err = s.administer(ctx, on, func(ch *amqp.Channel) error { return s.declare(ch, t, node, nodes) })
 	}
@@ -148,12 +148,12 @@ func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 		for q := range t.Queues {
 			name := s.options.queueName(t, 0, q)
 			if _, err := ch.QueueDeclarePassive(name, false, false, false, false, nil); err != nil {
-				return fmt.Errorf("existing queue %s: %w", name, err)
+				return fmt.Errorf("existing queue %s: %w: check topology.existing and the vhost of the url", name, err)
 			}
 		}
 		if name := s.options.Exchange.Existing; name != "" {
 			if err := ch.ExchangeDeclarePassive(name, exchangeDirect, false, false, false, false, nil); err != nil {
-				return fmt.Errorf("existing exchange %s: %w", name, err)
+				return fmt.Errorf("existing exchange %s: %w: check exchange.existing and the vhost of the url", name, err)
 			}
 		}
 		return nil
@@ -180,11 +180,11 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 }
 
 // administer calls work with a new channel, on the session's first connection or on a new connection to a chosen node.
-func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channel) error) error {
+func (s *session) administer(ctx context.Context, at []endpoint, work func(*amqp.Channel) error) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
 	c := s.admin
-	if at != anywhere {
+	if at != nil {
 		var err error
 		if c, err = s.dial(ctx, administration, at); err != nil {
 			return err
