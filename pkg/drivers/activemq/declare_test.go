@@ -56,8 +56,8 @@ func TestCreditIsNoted(t *testing.T) {
 	}
 }
 
-// A broker that is cut off keeps the connections of clients, and their messages, until they are idle for too long by its
-// own settings.
+// A broker that is cut off keeps the connections of clients, and their messages, until they are idle for too long. Its
+// own settings determine that.
 func TestIsolatedBrokerRedeliversLate(t *testing.T) {
 	for _, c := range []struct {
 		idleTimeout string

@@ -166,8 +166,8 @@ func (c *consumer) remove(ctx context.Context, leases []lease) error {
 	return err
 }
 
-// giveBack makes messages visible again whose claims are still valid. Their next delivery is marked as a redelivery, also
-// if they were not handled: it may come after that of later messages.
+// giveBack makes messages visible again whose claims are still valid. Their next delivery is marked as a redelivery,
+// also if they were not handled: it may come after that of later messages.
 func (c *consumer) giveBack(ctx context.Context, leases []lease) error {
 	update := bson.D{{Key: "$set", Value: bson.D{{Key: fieldAt, Value: unclaimed}}}}
 	all := make([]mongo.WriteModel, len(leases))

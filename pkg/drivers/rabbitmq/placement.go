@@ -14,8 +14,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-// place returns the endpoints for node, in the order in which to try them. For leader and follower they are those of the
-// queue, and for spread they begin with that of connection ordinal.
+// place returns the endpoints for node, in the order in which to try them. For leader and follower they are those of
+// the queue, and for spread they begin with that of connection ordinal.
 func (s *session) place(ctx context.Context, node drivers.Node, ordinal int, t drivers.Topology, queue string) ([]endpoint,
 	error) {
 	switch node {

@@ -8,7 +8,7 @@ import (
 )
 
 // brokerIdleTimeout is the time after which a broker that was cut off ends a silent connection, by default: 60 s for
-// Artemis (amqpIdleTimeout), 30 s for ActiveMQ (wireFormat.idleTimeout). It does not depend on the client's idle timeout.
+// Artemis (amqpIdleTimeout), 30 s for ActiveMQ (wireFormat.idleTimeout). It does not depend on the client's.
 const brokerIdleTimeout = time.Minute
 
 // Declare returns what drivers of brokers with AMQP 1.0 have in common. kept reports whether a broker that takes over
