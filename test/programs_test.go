@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(serveNATS(where))
 	}
 	flag.Parse()
+	syscall.Umask(0o022) // programs reject files with commands that a group can write
 	if err := process.Beside(5); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -243,7 +243,7 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := readCommands("hooks", file)
+	text, err := readCommands("the hooks file", file)
 	if err != nil {
 		return nil, err
 	}

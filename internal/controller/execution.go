@@ -417,8 +417,7 @@ func (x *execution) reach(c *contact) (failure string) {
 // open makes an agent execute a probe. An error means that the agent did not report the result.
 func (x *execution) open(p probe) (arrival wire.Arrival, err error) {
 	m := newMailbox(x.log, p.assignment.Task, []*part{{agent: p.agent}})
-	closeMailbox := m.open(x.leader.lease, nil, nil)
-	defer closeMailbox()
+	defer m.open(x.leader.lease, nil, nil)()
 	defer x.leader.ownership.own(m)()
 	m.command(p.agent, wire.Command{Assignment: &p.assignment})
 	began, reported := time.Now(), false

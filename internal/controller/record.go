@@ -508,8 +508,7 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	return true, false
 }
 
-// copied reports whether the folder has a complete copy of a run that has ended. It compares numbers, because the times
-// of the end and of the submission are those of two hosts.
+// copied reports whether the folder has a complete copy of the last submission of a run that has ended.
 func copied(root string, r wire.RunState) bool {
 	run, err := runs.Open(root, filepath.Join(root, r.Run))
 	if err != nil {

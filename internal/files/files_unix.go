@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// CheckTrusted returns an error if users other than its owner can write an open file, or replace it in its folder.
+// CheckTrusted returns an error if users other than its owner can write an open file, or every user can replace it in
+// its folder.
 func CheckTrusted(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -177,7 +177,9 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 	}
 	load := all
 	if in.cell != in {
-		load = loadProcessesOf(in.cell)
+		cell := *in.cell
+		cell.span, cell.cell = in.span, &cell
+		load = loadProcessesOf(&cell)
 	}
 	for _, p := range all {
 		for _, o := range load {

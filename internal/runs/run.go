@@ -596,7 +596,7 @@ type TimelineEvent struct {
 
 // key identifies an event.
 func (e TimelineEvent) key() [4]string {
-	return [4]string{string(e.Kind), e.Task, e.Name, e.At.UTC().String()}
+	return [4]string{string(e.Kind), e.Task, e.Name, fmt.Sprint(e.At.UTC(), e.Submission)}
 }
 
 // EndOf returns the event of a run's end; false: the run has not ended, or was resumed.

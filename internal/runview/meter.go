@@ -68,7 +68,7 @@ type reports struct {
 func newMeter(t plan.Task, agents int) *meter {
 	m := &meter{agents: agents, reports: map[string]*reports{}, groups: map[string]*flowMeter{}}
 	for _, part := range t.Parts() {
-		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int64]*flowSecond{}}
+		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int]*flowSecond{}}
 	}
 	return m
 }
@@ -125,7 +125,7 @@ func (m *meter) reportedUntil(group string, latest int64) int64 {
 
 // flowSecond has the counts of a group in one second, or the sums of several.
 type flowSecond struct {
-	length                 int64
+	start, length          int64
 	sent, refused, settled int64 // settled: confirmed, refused or given up
 	unique                 int64
 	confirms, processing   record.Hist
@@ -142,9 +142,9 @@ func (t *flowSecond) add(o *flowSecond) {
 // flowMeter has the last seconds of a group, and the lag before them.
 type flowMeter struct {
 	part    plan.Task
-	seconds map[int64]*flowSecond // by start
-	kept    int64                 // earlier seconds are only part of before
-	before  float64               // the lag
+	seconds map[int]*flowSecond // by number of the window
+	kept    int64               // earlier seconds are only part of before
+	before  float64             // the lag
 }
 
 func (f *flowMeter) add(w *record.Window) {
@@ -153,12 +153,10 @@ func (f *flowMeter) add(w *record.Window) {
 		f.before += f.lag(n[record.Sent], n[record.Returned]+n[record.Rejected], n[record.Unique])
 		return
 	}
-	// Windows begin at whole seconds. An agent that sends others must not use more memory.
-	start := w.Start - (w.Start%int64(time.Second)+int64(time.Second))%int64(time.Second)
-	t := f.seconds[start]
+	t := f.seconds[w.Index]
 	if t == nil {
-		t = &flowSecond{length: w.Length}
-		f.seconds[start] = t
+		t = &flowSecond{start: w.Start, length: w.Length}
+		f.seconds[w.Index] = t
 	}
 	t.sent += n[record.Sent]
 	t.refused += n[record.Returned] + n[record.Rejected]
@@ -184,14 +182,13 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 	out.Lag = f.before
 	var recent flowSecond
 	seconds := 0
-	for _, start := range whole {
-		t := f.seconds[start]
+	for _, t := range whole {
 		out.Lag += f.lag(t.sent, t.refused, t.unique)
-		if until-start <= (RecentSeconds+1)*int64(time.Second) {
+		if until-t.start <= (RecentSeconds+1)*int64(time.Second) {
 			recent.add(t)
 			seconds++
 		}
-		if until-start-t.length < int64(time.Second) { // the last second
+		if until-t.start-t.length < int64(time.Second) { // the last second
 			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
 			out.Receive = float64(t.unique) / time.Duration(t.length).Seconds()
 		}
@@ -202,22 +199,19 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 	return out
 }
 
-// whole returns the starts of the last seconds that end by until. It adds earlier seconds to the lag.
-func (f *flowMeter) whole(until int64) []int64 {
-	var whole []int64
-	for start, t := range f.seconds {
-		if start+t.length <= until {
-			whole = append(whole, start)
+// whole returns the last seconds that end by until. It adds earlier seconds to the lag.
+func (f *flowMeter) whole(until int64) (whole []*flowSecond) {
+	for _, index := range slices.Sorted(maps.Keys(f.seconds)) {
+		if t := f.seconds[index]; t.start+t.length <= until {
+			whole = append(whole, t)
 		}
 	}
-	slices.Sort(whole)
 	old := max(0, len(whole)-RecentSeconds)
-	for _, start := range whole[:old] {
-		t := f.seconds[start]
+	for _, t := range whole[:old] {
 		f.before += f.lag(t.sent, t.refused, t.unique)
-		f.kept = cmp.Or(start+t.length, 1) // 0: none
-		delete(f.seconds, start)
+		f.kept = cmp.Or(t.start+t.length, 1) // 0: none
 	}
+	maps.DeleteFunc(f.seconds, func(_ int, t *flowSecond) bool { return slices.Contains(whole[:old], t) })
 	return whole[old:]
 }
 

@@ -246,11 +246,14 @@ type eventPlace struct {
 // nanoseconds.
 func (t *task) event(kind, agent string, at time.Time, lasted time.Duration, words string) Point {
 	place := eventPlace{kind, agent, at.Round(0).UTC()}
-	asked := place
+	visited := []eventPlace{place}
 	for next, taken := t.taken[place]; taken; next, taken = t.taken[place] {
 		place.at = next
+		visited = append(visited, place)
 	}
-	t.taken[asked], t.taken[place] = place.at.Add(1), place.at.Add(1)
+	for _, v := range visited { // the next search from one of them is short
+		t.taken[v] = place.at.Add(1)
+	}
 	fields := map[string]any{"text": text(words)}
 	if lasted > 0 {
 		fields["seconds"] = lasted.Seconds()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,6 +172,12 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 			}
 		}
 		var m stored
+		// A power cut may remove snapshots before an event, and later ones have their numbers. No other one is skipped.
+		if snapshots != nil && at.Snapshots < event.after() && (event.after() > snapshots.CachedInfo().State.LastSeq ||
+			snapshot.Seq > 0 && snapshot.Seq <= event.after() && at.Events < snapshot.after()) {
+			event.Header = maps.Clone(event.Header)
+			event.Header.Set(headerAfter, strconv.FormatUint(at.Snapshots, 10))
+		}
 		// Only a local control plane deletes snapshots, and its only server is never behind.
 		deleted := snapshot.Seq > event.after() || snapshot.Seq == 0 && r.store.conn.local
 		switch {
@@ -178,8 +185,6 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 			m = event
 		case snapshot.Seq > 0 && at.Events >= snapshot.after():
 			m = snapshot
-		case event.Seq > 0 && snapshot.Seq > 0:
-			m = event // each waits for the other: a power cut has removed messages that were not on disk
 		default:
 			b.More = false
 			return b, nil

@@ -42,7 +42,9 @@ func (s *session) Connect(ctx context.Context, spec drivers.ConnSpec) (drivers.C
 		c, err = s.dial(ctx, spec.Role, at)
 	}
 	if err != nil {
-		s.forgetPlaces()
+		if spec.Node.OfQueue() {
+			s.forgetPlaces()
+		}
 		return nil, fmt.Errorf("connect %s: %w", spec.Role, err)
 	}
 	return c, nil

@@ -142,18 +142,27 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
+// withFix adds the fix to the error of an object that does not exist, which option names.
+func withFix(err error, option string) error {
+	var broker *amqp.Error
+	if errors.As(err, &broker) && broker.Code == amqp.NotFound {
+		return fmt.Errorf("%w: check %s and the vhost of the url", err, option)
+	}
+	return err
+}
+
 // Verify declares existing queues passively, and the exchange. That needs no permission.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	err := s.administer(ctx, anywhere, func(ch *amqp.Channel) error {
 		for q := range t.Queues {
 			name := s.options.queueName(t, 0, q)
 			if _, err := ch.QueueDeclarePassive(name, false, false, false, false, nil); err != nil {
-				return fmt.Errorf("existing queue %s: %w: check topology.existing and the vhost of the url", name, err)
+				return fmt.Errorf("existing queue %s: %w", name, withFix(err, "topology.existing"))
 			}
 		}
 		if name := s.options.Exchange.Existing; name != "" {
 			if err := ch.ExchangeDeclarePassive(name, exchangeDirect, false, false, false, false, nil); err != nil {
-				return fmt.Errorf("existing exchange %s: %w: check exchange.existing and the vhost of the url", name, err)
+				return fmt.Errorf("existing exchange %s: %w", name, withFix(err, "exchange.existing"))
 			}
 		}
 		return nil

@@ -7,8 +7,8 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
-// brokerIdleTimeout is the time after which a broker that was cut off ends a silent connection, by default: 60 s for
-// Artemis (amqpIdleTimeout), 30 s for ActiveMQ (wireFormat.idleTimeout). It does not depend on the client's.
+// brokerIdleTimeout is the default time after which a broker that was cut off ends a silent connection: 60 s for
+// Artemis (amqpIdleTimeout), 30 s for ActiveMQ (wireFormat.idleTimeout). A longer one of the client is taken for both.
 const brokerIdleTimeout = time.Minute
 
 // Declare returns what drivers of brokers with AMQP 1.0 have in common. kept reports whether a broker that takes over
