@@ -34,7 +34,7 @@ func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 func bytesPerAgent(n int) func(string) int { return func(string) int { return n } }
 
 // After a power cut, an event may wait for snapshots that are missing, or whose numbers later snapshots have. Readers
-// get everything that is left.
+// get everything that is left, and the snapshots before an event before it.
 func TestStreamsThatWaitForLostMessages(t *testing.T) {
 	for _, lost := range []uint64{2, 100} {
 		s := plane(t, ServerConfig{Shared: true})
@@ -47,21 +47,22 @@ func TestStreamsThatWaitForLostMessages(t *testing.T) {
 		if err := r.Plan(t.Context(), plan.Run{ID: "r"}); err != nil {
 			t.Fatal(err)
 		}
-		last := r.snapshots.last.Load()
-		r.snapshots.last.Store(last + lost)
-		if err := r.Event(t.Context(), RunEvent{Kind: RunAccepted}); err != nil {
-			t.Fatal(err)
+		// lose makes the next event wait for snapshots that do not exist.
+		lose := func(e RunEvent) {
+			last := r.snapshots.last.Load()
+			r.snapshots.last.Store(last + lost)
+			if err := r.Event(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			r.snapshots.last.Store(last)
 		}
-		r.snapshots.last.Store(last)
+		lose(RunEvent{Kind: RunAccepted})
 		for seq := range uint64(3) {
 			if err := store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: seq + 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := r.Event(t.Context(), RunEvent{Kind: RunEnded,
-			End: &End{Reason: EndDone, Submission: submission(t, c, "r")}}); err != nil {
-			t.Fatal(err)
-		}
+		lose(RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, c, "r")}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		events, snapshots := 0, 0

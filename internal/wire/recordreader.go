@@ -173,8 +173,8 @@ func (r recordReader) read(ctx context.Context, q RecordQuery) (b batch, err err
 		}
 		var m stored
 		// A power cut may remove snapshots before an event, and later ones have their numbers. No other one is skipped.
-		if snapshots != nil && at.Snapshots < event.after() && (event.after() > snapshots.CachedInfo().State.LastSeq ||
-			snapshot.Seq > 0 && snapshot.Seq <= event.after() && at.Events < snapshot.after()) {
+		if snapshot.Seq == 0 && snapshots != nil && event.after() > snapshots.CachedInfo().State.LastSeq || snapshot.Seq > 0 &&
+			at.Snapshots < event.after() && snapshot.Seq <= event.after() && at.Events < snapshot.after() {
 			event.Header = maps.Clone(event.Header)
 			event.Header.Set(headerAfter, strconv.FormatUint(at.Snapshots, 10))
 		}
