@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
+	"example.org/lockstep/lockstep/pkg/drivers/internal/labtest"
 )
 
 // The settings in the record are those in effect.
@@ -80,5 +82,23 @@ func TestSpread(t *testing.T) {
 	reported, err := r.session.Leaders(r.context(), r.topology)
 	if counts := slices.Sorted(maps.Values(reported)); err != nil || !slices.Equal(counts, []int{2, 3, 3}) {
 		t.Errorf("the driver reports leaders %v, %v", reported, err)
+	}
+}
+
+// A publisher whose Conn has cached the leader of a deleted topic connects to that of the topic that replaced it.
+func TestPublisherOfATopicWithAnotherLeader(t *testing.T) {
+	r := open(t, at(t, cluster, `{"client": "kafka-go", "replicationFactor": 2}`))
+	c := r.connect(drivers.PublisherRole).(*conn)
+	for i := range 3 {
+		r.topology.QueueNode = drivers.Node(fmt.Sprint(i))
+		if err := r.session.Setup(r.context(), r.topology); err != nil {
+			t.Fatal(err)
+		}
+		p, h := r.publisherOn(c, drivers.PublisherSpec{Mode: drivers.ConfirmWindow, MaxInFlight: 10})
+		r.send(p, "x")
+		labtest.Eventually(t, "the confirm", func() bool { return len(h.settled()) == 1 })
+		if err := errors.Join(h.settled()[0], p.Close(), r.session.Teardown(r.context(), r.topology)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

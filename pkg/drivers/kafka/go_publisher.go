@@ -78,23 +78,28 @@ func awaitCached(ctx context.Context, library *kafka.Client, topic string) error
 	})
 }
 
-// knock requests the end of the log from every leader.
+// knock requests the end of the log from every leader. It repeats this while the metadata that the library has cached
+// names the leaders of a deleted topic of the same name.
 func (c *conn) knock(ctx context.Context, library *kafka.Client, topic string) error {
 	var ends []kafka.OffsetRequest
 	for p := range c.session.options.Partitions {
 		ends = append(ends, kafka.LastOffsetOf(p))
 	}
-	response, err := library.ListOffsets(ctx,
-		&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ends}})
-	if err != nil {
-		return fmt.Errorf("query the leaders of topic %s: %w", topic, kerrOf(err))
-	}
-	for _, p := range response.Topics[topic] {
-		if p.Error != nil {
-			return fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, topic, kerrOf(p.Error))
+	return kit.Poll(ctx, askEvery, func() (done bool, err error) {
+		response, err := library.ListOffsets(ctx,
+			&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ends}})
+		if err != nil {
+			return true, fmt.Errorf("query the leaders of topic %s: %w", topic, kerrOf(err))
 		}
-	}
-	return nil
+		for _, p := range response.Topics[topic] {
+			if p.Error != nil {
+				moved := errors.Is(p.Error, kafka.NotLeaderForPartition) || errors.Is(p.Error, kafka.UnknownTopicOrPartition)
+				return !moved, fmt.Errorf("query the leader of partition %d of topic %s: %w", p.Partition, topic,
+					kerrOf(p.Error))
+			}
+		}
+		return true, nil
+	})
 }
 
 // kerrOf returns kafka-go's error of a broker as that of franz-go.
