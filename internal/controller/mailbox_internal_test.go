@@ -11,7 +11,7 @@ import (
 )
 
 // An agent that is asked to contact a broker cannot store snapshots: the record would begin with them, before the plan
-// of the run, and nobody could read it.
+// of the run, and could not be read.
 func TestAProbeHasNoSnapshots(t *testing.T) {
 	agent := wire.AgentInfo{}
 	agent.Agent = "a"

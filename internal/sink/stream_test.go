@@ -317,7 +317,7 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 func TestEventsAtOneTime(t *testing.T) {
 	x := newWorld(nil)
 	work := newStream(x.run).newTask(Start{Task: x.task, Attempt: 1})
-	const n = 200_000 // at 30 ns a step, trying each time again would take ten minutes
+	const n = 200_000 // trying each time again would be 2·10¹⁰ steps
 	seen := map[time.Time]bool{}
 	for range n {
 		seen[work.event("gap", "a1", time.Unix(5, 0), 0, "").Time] = true

@@ -36,7 +36,8 @@ func TestConformance(t *testing.T) {
 
 const (
 	ordered    = `{"unacknowledged": false, "order": "insertion", "ordered": true, "w": 1, "journal": false}`
-	concurrent = `{"unacknowledged": false, "inserters": 10, "claimers": 4, "insertBatch": 13, "w": 2, "wtimeout": "10s", "resilience": "none"}`
+	concurrent = `{"unacknowledged": false, "inserters": 10, "claimers": 4, "insertBatch": 13, "w": 2, "wtimeout": "10s",
+		"resilience": "none"}`
 )
 
 func TestConformanceLong(t *testing.T) {

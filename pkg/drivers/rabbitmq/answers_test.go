@@ -191,7 +191,7 @@ func TestHeartbeatEndsABlockedWrite(t *testing.T) {
 	s, c := scriptedConnWith(t, 0, `{"url": "amqp://scripted", "heartbeat": "2s"}`)
 	p, _ := publisherOn(t, c, drivers.ConfirmWindow)
 	blocked := make(chan error)
-	go func() { // the server does not read after the first message, because nobody receives from published
+	go func() { // the server does not read after the first message, because published has no receiver
 		for token := uint64(1); ; token++ {
 			if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte("body")}); err != nil {
 				blocked <- err
