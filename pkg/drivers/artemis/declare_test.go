@@ -32,14 +32,25 @@ func TestAutomaticAcknowledgementsKeepNothing(t *testing.T) {
 	}
 }
 
-// Refused messages are redelivered after later ones, and this broker does not mark redeliveries, so no order can be
-// guaranteed.
-func TestRefusalsAreNotInOrder(t *testing.T) {
-	for nack, ordered := range map[bool]bool{false: true, true: false} {
-		d := declare([]byte(oneURL), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1,
-			Ack: drivers.AckEach, Nack: nack})
-		if d.Guarantees.Ordered != ordered {
-			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, d.Guarantees.Ordered, ordered)
+// Refused messages are redelivered after later ones, and this broker does not mark redeliveries. Messages of different
+// connections are in order only if each is confirmed before the next one is sent.
+func TestOrderIsGuaranteed(t *testing.T) {
+	for _, c := range []struct {
+		mode    drivers.Mode
+		nack    bool
+		ordered bool
+	}{
+		{drivers.ConfirmWindow, false, true},
+		{drivers.ConfirmWindow, true, false},
+		{drivers.FireAndForget, false, true},
+		{drivers.ConnectionPerMessage, false, false},
+		{drivers.ConnectionPerMessageConfirm, false, true},
+	} {
+		d := declare([]byte(oneURL), drivers.Use{Mode: c.mode, Persistent: true, Consumers: 1, Ack: drivers.AckEach,
+			Nack: c.nack})
+		if d.Guarantees.Ordered != c.ordered {
+			t.Errorf("mode %s, refusing %t: order is guaranteed: %t, want %t", c.mode, c.nack, d.Guarantees.Ordered,
+				c.ordered)
 		}
 	}
 }

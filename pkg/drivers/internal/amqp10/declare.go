@@ -38,7 +38,9 @@ func (o *Options) Declare(use drivers.Use, kept bool, kind, confirm string) driv
 			ConfirmedKept: use.Persistent && kept && !automatic,
 			SentKept:      !automatic, // a consumer that stops drops the messages that the library has prefetched
 			NoDuplicates:  true,
-			Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark
+			// Rejected messages come again after later ones, without a mark. A broker stores messages of different
+			// connections at the same time, so that a message without a confirm may come after that of the next one.
+			Ordered: !use.Nack && use.Mode != drivers.ConnectionPerMessage,
 		},
 		Resilience: drivers.Vendor(o.Resilience, drivers.ByGuide),
 		Label:      label,
