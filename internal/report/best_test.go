@@ -115,23 +115,30 @@ func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 
 // A cell with a flag is the best only if all cells have one.
 func TestFlaggedCellsAreNotTheBest(t *testing.T) {
+	const none, client, host = plan.Flag(""), plan.ClientBound, plan.SharedHost
 	for _, c := range []struct {
-		flagged []bool
-		want    string // threads
-	}{{[]bool{false, false, false}, "3"}, {[]bool{false, false, true}, "2"}, {[]bool{true, false, true}, "2"},
-		{[]bool{true, true, true}, "3"}} {
+		flags []plan.Flag
+		want  string // threads
+	}{
+		{[]plan.Flag{none, none, none}, "3"},
+		{[]plan.Flag{none, none, client}, "2"},
+		{[]plan.Flag{client, none, client}, "2"},
+		{[]plan.Flag{client, client, client}, "3"},
+		{[]plan.Flag{none, none, host}, "3"}, // a property of the run, which is stated above the tables
+		{[]plan.Flag{none, host, client}, "2"},
+	} {
 		var cells []*cell
-		for i, flagged := range c.flagged {
+		for i, flag := range c.flags {
 			v := plan.Value{Number: float64(10 * (i + 1))}
-			if flagged {
-				v.Flags = []plan.Flag{plan.ClientBound}
+			if flag != none {
+				v.Flags = []plan.Flag{flag}
 			}
 			o := with("consume.rate", v)
 			o.Verdict = plan.Valid
 			cells = append(cells, &cell{cell: plan.Cell{ID: string(rune('1' + i))}, outcomes: []plan.Outcome{o}})
 		}
 		if got := best(cells, "consume.rate", func(x, y float64) bool { return x > y }); got.cell.ID != c.want {
-			t.Errorf("flagged %v: the best is %s, want %s", c.flagged, got.cell.ID, c.want)
+			t.Errorf("flags %q: the best is %s, want %s", c.flags, got.cell.ID, c.want)
 		}
 	}
 }

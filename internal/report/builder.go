@@ -335,8 +335,8 @@ func (p place) holds(at place) bool {
 }
 
 // best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
-// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that. Stand-ins are never
-// chosen.
+// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that. The flag shared-host
+// does not count: it is a property of the run. Stand-ins are never chosen.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var number float64
@@ -347,7 +347,7 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 			continue
 		}
 		middle := median(numbers, valuesOf(c.with(plan.Valid), value))
-		unsure := middle.Over > 0 || len(flags) > 0
+		unsure := middle.Over > 0 || slices.ContainsFunc(flags, func(f plan.Flag) bool { return f != plan.SharedHost })
 		if winner == nil || flagged && !unsure || flagged == unsure && better(middle.Number, number) {
 			winner, number, flagged = c, middle.Number, unsure
 		}
