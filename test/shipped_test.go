@@ -205,14 +205,17 @@ func TestMatrixMqperf(t *testing.T) {
 			}
 		}
 	}
-	// More threads increase the throughput of a system whose publishers wait for confirms.
+	// More threads increase the throughput of a system whose publishers wait for confirms. With all CPUs in use, they
+	// may only keep it.
 	for _, broker := range []string{"rabbitmq-mirrored", "rabbitmq-quorum", "artemis-pair", "kafka-acks-all"} {
-		rate := func(threads string) float64 {
-			return r.metric(r.outcomeAt("broker="+broker, "threads="+threads), "publish.rate")
+		one, five := r.outcomeAt("broker="+broker, "threads=1"), r.outcomeAt("broker="+broker, "threads=5")
+		factor := 1.2
+		if slices.Contains(five.Values["publish.rate"].Flags, plan.SharedHost) {
+			factor = 1
 		}
-		if long() && rate("5") < 1.2*rate("1") {
-			t.Errorf("%s: publish rate of five threads: got %.0f, want at least 1.2 times that of one, %.0f", broker,
-				rate("5"), rate("1"))
+		if low, high := r.metric(one, "publish.rate"), r.metric(five, "publish.rate"); long() && high < factor*low {
+			t.Errorf("%s: publish rate of five threads: got %.0f, want at least %g times that of one, %.0f", broker, high,
+				factor, low)
 		}
 	}
 	for _, summary := range []string{"Throughput: highest", "Publish latency: lowest",
