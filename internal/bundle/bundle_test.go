@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,6 +224,18 @@ func TestOtherNumbersAreFound(t *testing.T) {
 		if output := strings.Join(v.Differences, "\n") + fmt.Sprint(v.Altered); !strings.Contains(output, c.want) {
 			t.Errorf("%s: no %q in\n%s", c.file, c.want, output)
 		}
+	}
+}
+
+// The result of a search, and its earlier steps, are in no snapshots that verify reads.
+func TestSearchesAreNotRecomputed(t *testing.T) {
+	data := repacked(t, made(t, recordedRun(t)), "run/tasks/c0ffee-r1/outcome.json", func(s string) string {
+		return strings.Replace(s, `"verdict"`, `"search": {"capacity": 5, "sure": true}, "verdict"`, 1)
+	})
+	v, err := verified(t, data, DefaultLimits())
+	const want = "run/tasks/c0ffee-r1: the capacity, and all steps of the search but the last one"
+	if err != nil || !slices.Contains(v.Unknown, want) {
+		t.Errorf("cannot be recomputed: got %q, %v, want %q", v.Unknown, err, want)
 	}
 }
 

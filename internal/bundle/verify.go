@@ -135,6 +135,9 @@ func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged boo
 		}
 		c.differ("%s: %s: stored %s, recomputed %s", where, d.at, d.was, d.is)
 	}
+	if stored.Search != nil {
+		c.unknown("%s: the capacity, and all steps of the search but the last one", where)
+	}
 	kept, _ := filepath.Glob(filepath.Join(c.dir, runDir, tasksDir, t.ID, "*.hlog")) // fails for bad patterns only
 	for _, file := range kept {
 		if name := filepath.Base(file); histograms[name] == nil {

@@ -59,6 +59,9 @@ Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the
   ctl doctor --server nats://bench-1:4222`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := s.check(); err != nil {
+				return err
+			}
 			checks := append(hostChecks(), recordsCheck(folder))
 			if len(args) == 1 {
 				run, err := expand(c.Context(), args[0], n)

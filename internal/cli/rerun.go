@@ -137,13 +137,43 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	if err := missing(placeholders, local); err != nil {
 		return plan.Run{}, err
 	}
+	filter, err := within(source.Filter, n.Filter)
+	if err != nil {
+		return plan.Run{}, err
+	}
 	m, err := matrix.Load(source.File, []byte(text),
-		matrix.Narrow{Quick: source.Quick || n.Quick, Set: append(set, n.Set...),
-			Filter: append(slices.Clone(source.Filter), n.Filter...)})
+		matrix.Narrow{Quick: source.Quick || n.Quick, Set: append(set, n.Set...), Filter: filter})
 	if err != nil {
 		return plan.Run{}, err
 	}
 	return m.Run(ctx)
+}
+
+// within returns the filters of a bundle, with those of an axis replaced by more filters. The latter can only reduce
+// the cells, because the values of one axis add up.
+func within(filters, more []string) ([]string, error) {
+	values := map[string][]string{}
+	for _, f := range filters {
+		axis, list, _ := strings.Cut(f, "=")
+		values[axis] = append(values[axis], strings.Split(list, ",")...)
+	}
+	out := slices.Clone(more)
+	for _, f := range more {
+		axis, list, _ := strings.Cut(f, "=")
+		for value := range strings.SplitSeq(list, ",") {
+			if known := values[axis]; known != nil && !slices.Contains(known, value) {
+				return nil, usageErrorf("--filter %s: the bundle has no cells with %q (%s); choose values of the bundle", f,
+					value, strings.Join(known, ", "))
+			}
+		}
+	}
+	for _, f := range filters {
+		axis, _, _ := strings.Cut(f, "=")
+		if !slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, axis+"=") }) {
+			out = append(out, f)
+		}
+	}
+	return out, nil
 }
 
 // missing returns an error that lists the variables without a value, if this host's environment has to have them.

@@ -42,3 +42,29 @@ func TestOnlyRegularForeignFilesAreRead(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A filter of ctl bundle rerun reduces the cells of the bundle.
+func TestFiltersOfARerun(t *testing.T) {
+	bundle := []string{"mode=confirm-each,fire-and-forget", "threads=1", "threads=5"}
+	for more, want := range map[string]string{
+		"":                  "mode=confirm-each,fire-and-forget threads=1 threads=5",
+		"mode=confirm-each": "mode=confirm-each threads=1 threads=5",
+		"threads=5":         "threads=5 mode=confirm-each,fire-and-forget",
+		"broker=rabbit":     "broker=rabbit mode=confirm-each,fire-and-forget threads=1 threads=5",
+		"mode=confirm-window": `--filter mode=confirm-window: the bundle has no cells with "confirm-window" ` +
+			`(confirm-each, fire-and-forget); choose values of the bundle`,
+	} {
+		var add []string
+		if more != "" {
+			add = []string{more}
+		}
+		filters, err := within(bundle, add)
+		got := strings.Join(filters, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("--filter %q: got %q, want %q", more, got, want)
+		}
+	}
+}

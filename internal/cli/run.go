@@ -215,7 +215,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		if o.server.name != "" && !o.quiet {
 			fmt.Fprintf(stderr, "using the fleet of context %s, %s\n", o.server.name, plan.Redact(o.server.url))
 		}
-		if _, limit, err := conn.StorageQuota(ctx); err == nil { // else Submit returns the error
+		if _, limit, err := conn.StorageQuota(ctx); err == nil && !o.quiet { // else Submit returns the error
 			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
 		}
 	}
@@ -345,6 +345,8 @@ func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, st
 // own.
 func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	switch {
+	case !o.detach && o.quiet:
+		return o.influx.open(run.Influx, io.Discard, log)
 	case !o.detach:
 		return o.influx.open(run.Influx, stderr, log)
 	case o.influx.file != "":

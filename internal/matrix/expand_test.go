@@ -235,6 +235,20 @@ func TestZip(t *testing.T) {
 	}
 }
 
+// A filter keeps every combination with the value: zipped axes may have equal values.
+func TestFilterOfEqualValues(t *testing.T) {
+	text := head + `axes: {nodes: [1, 2, 2], mode: ["confirm-each", "confirm-window", "confirm-each"]}
+		zip: [["nodes", "mode"]], cell: broker: "b"`
+	for filter, want := range map[string][]string{
+		"nodes=2":           {"nodes=2 mode=confirm-window", "nodes=2 mode=confirm-each"},
+		"mode=confirm-each": {"nodes=1 mode=confirm-each", "nodes=2 mode=confirm-each"},
+	} {
+		if got := names(expand(t, text, Narrow{Filter: []string{filter}})); !slices.Equal(got, want) {
+			t.Errorf("--filter %s: got %q, want %q", filter, got, want)
+		}
+	}
+}
+
 func TestNotApplicable(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b", "s"], mode: ["fire-and-forget", "confirm-each"], prefetch: [0, 13]}
 		brokers: b: options: storage: "file"
@@ -288,6 +302,13 @@ func TestSharedEvaluationsChangeNothing(t *testing.T) {
 	}
 	if !reflect.DeepEqual(shared, alone) {
 		t.Error("shared evaluations give other cells")
+	}
+	// fields of standard axes that the template refers to and does not set
+	for _, c := range expand(t, head+`axes: {broker: ["b"], threads: [for i in [0, 1, 2, 3, 4] for j in [1, 2, 3, 4, 5] {5*i + j}]}
+		cell: {publishers: _, consumers: prefetch: publishers.threads * 10}`, Narrow{}).Cells {
+		if w := c.Workload; w.Consumers.Prefetch != 10*w.Publishers.Threads {
+			t.Errorf("%s: got prefetch %d, want 10 times the threads", c.Name(), w.Consumers.Prefetch)
+		}
 	}
 	for _, text := range []string{`cell: {axis: threads: <3}`,
 		`cell: {axis: _, labels: {for k, v in axis {(k): "\(v)"}}}`,

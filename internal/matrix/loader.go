@@ -489,12 +489,13 @@ func (l *loader) readFilter() {
 			choices = strings.Split(list, ",")
 		}
 		for _, text := range choices {
-			i := slices.Index(texts, strings.TrimSpace(text))
-			if i < 0 {
-				report(noValue(strings.TrimSpace(text), name, texts))
-				continue
+			text = strings.TrimSpace(text)
+			if !slices.Contains(texts, text) {
+				report(noValue(text, name, texts))
 			}
-			wanted[a][i] = true
+			for i := range texts { // zipped axes may have equal values
+				wanted[a][i] = wanted[a][i] || texts[i] == text
+			}
 		}
 	}
 	for a, keep := range wanted {

@@ -104,11 +104,14 @@ cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 
 		t.Errorf("groups inherit %+v and %+v", x, y)
 	}
 	for set, want := range map[string]string{
-		"cell.publishers.rate=<10":      "cell.publishers.rate: it is not concrete",
-		"cell.publishers.rate=-1":       "cell.publishers.rate: -1 is not valid here; give a ",
-		"cell.publishers.maxInFligh=1":  `cell.publishers.maxInFligh: unknown field "maxInFligh"; did you mean "maxInFlight"?`,
-		`cell.publishers.mode="x"`:      `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
-		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: unknown field "at"`,
+		"cell.publishers.rate=<10":                            "cell.publishers.rate: it is not concrete",
+		"cell.publishers.rate=-1":                             "cell.publishers.rate: -1 is not valid here; give a ",
+		"cell.publishers.maxInFligh=1":                        `cell.publishers.maxInFligh: unknown field "maxInFligh"; did you mean "maxInFlight"?`,
+		`cell.publishers.mode="x"`:                            `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
+		`cell.groups.x.publishers.at=1`:                       `cell.groups.x.publishers.at: unknown field "at"`,
+		`cell.publishers={if true {rate: 100}}`:               "contains more than fields with values",
+		`cell={publishers: {mode: "confirm-each", ["r"]: 1}}`: "contains more than fields with values",
+		`brokers.b.options={storage: "file" @secret()}`:       "contains more than fields with values",
 	} {
 		if got := errorsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
 			t.Errorf("--set %s: %s\nwant %s", set, got, want)

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -91,7 +92,20 @@ func parseSet(set string) (path []string, value ast.Expr, wrong string) {
 		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); put text into double quotes, as in %s='\"…\"'",
 			right, plain(errors.Errors(err)[0]), left)
 	}
+	if !onlyFields(value) {
+		return nil, nil, fmt.Sprintf("%q contains more than fields with values, which replace those of the file one by one; "+
+			"change the file instead", right)
+	}
 	return path, value, ""
+}
+
+// onlyFields reports whether merge can set all of a value: its structs have only plain fields without attributes.
+func onlyFields(value ast.Expr) bool {
+	lit, ok := value.(*ast.StructLit)
+	return !ok || !slices.ContainsFunc(lit.Elts, func(d ast.Decl) bool {
+		field, ok := d.(*ast.Field)
+		return !ok || labelOf(field) == "" || field.Constraint != token.ILLEGAL || len(field.Attrs) > 0 || !onlyFields(field.Value)
+	})
 }
 
 // merge replaces the field at path by value. A struct replaces field by field, anything else as a whole.

@@ -161,8 +161,8 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 			return nil, Errors{{File: w.m.source.file, Message: err.Error()}}
 		}
 	}
-	_, tree, errs := w.fill(combo)
-	if len(errs) == 0 && key != "" {
+	_, tree, inherits, errs := w.fill(combo)
+	if len(errs) == 0 && key != "" && !inherits {
 		if len(w.trees) >= maxTrees {
 			clear(w.trees)
 		}
@@ -173,7 +173,7 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 
 // locate adds the positions to problems.
 func (w *worker) locate(problems []problem, combo []int) Errors {
-	filled, _, _ := w.fill(combo)
+	filled, _, _, _ := w.fill(combo)
 	var out Errors
 	for _, p := range problems {
 		pos, path := place(w.cell), "cell"
@@ -273,14 +273,15 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 	return whole, reasons
 }
 
-// fill evaluates the template with the combination's values.
-func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
+// fill evaluates the template with the combination's values. inherits reports whether the result depends on all axes,
+// because the template refers to a field that it does not set.
+func (w *worker) fill(combo []int) (filled cue.Value, tree map[string]any, inherits bool, errs Errors) {
 	var fields []any
 	for a, i := range combo {
 		fields = append(fields, &ast.Field{Label: ast.NewString(w.m.space.axes[a].name), Value: w.values[a][i]})
 	}
-	filled := w.cell.FillPath(axisPath, ast.NewStruct(fields...))
-	if filled.Validate(cue.Concrete(true)) != nil { // the template may refer to fields that it does not set
+	filled = w.cell.FillPath(axisPath, ast.NewStruct(fields...))
+	if inherits = filled.Validate(cue.Concrete(true)) != nil; inherits {
 		tree, _ := plainData(filled)
 		if fields, ok := tree.(map[string]any); ok {
 			if text, err := json.Marshal(w.m.inherited(fields, combo)); err == nil {
@@ -291,9 +292,9 @@ func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 	x := validator{fallback: place(w.cell)}
 	x.validate(w.schema, filled, "cell")
 	data, _ := plainData(filled)
-	tree, _ := data.(map[string]any)
+	tree, _ = data.(map[string]any)
 	delete(tree, "axis")
-	return filled, tree, x.errors
+	return filled, tree, inherits, x.errors
 }
 
 func useOf(w plan.Workload) drivers.Use {

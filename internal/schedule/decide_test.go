@@ -171,6 +171,23 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// A slot that waits for a run has a run id that people may have seen. It does not disappear.
+func TestWaitingSlotsAreSkipped(t *testing.T) {
+	for why, change := range map[string]func(*Schedule){
+		"the schedule was paused":   func(s *Schedule) { s.Pause("me", at(t, "2026-11-01T13:00:00Z")) },
+		"the schedule was replaced": func(s *Schedule) { s.Redefine(s.Definition, "me", at(t, "2026-11-01T13:00:00Z")) },
+	} {
+		s, _ := fixture(t, nil)
+		slot := Slot{At: at(t, "2026-11-01T12:20:00Z")}
+		s.Waiting = &slot
+		change(s)
+		if s.Waiting != nil || len(s.History) != 1 || s.History[0].State != Skipped || s.History[0].Why != why ||
+			s.History[0].Slot != slot {
+			t.Errorf("%s: waiting %v, history %+v, want the slot as skipped", why, s.Waiting, s.History)
+		}
+	}
+}
+
 func TestAsk(t *testing.T) {
 	s, slots := fixture(t, nil)
 	now := at(t, "2026-11-01T13:00:00Z")

@@ -166,18 +166,27 @@ func New(d Definition, id, by string, now time.Time) Schedule {
 		Since: now}
 }
 
-// Redefine replaces the definition of a schedule. Its history and a run in flight stay. Its slots begin again after
-// now.
+// Redefine replaces the definition of a schedule. Its history and a run in flight stay. A waiting slot is skipped. Its
+// slots begin again after now.
 func (s *Schedule) Redefine(d Definition, by string, now time.Time) {
-	s.Definition, s.Since, s.Waiting = d, now, nil
+	s.skipWaiting("the schedule was replaced")
+	s.Definition, s.Since = d, now
 	s.edited(by, now)
 }
 
 // Pause stops all slots, including a waiting one, until Resume. The run in flight continues. Slots in that time do not
 // count as missed.
 func (s *Schedule) Pause(by string, now time.Time) {
-	s.Paused, s.Waiting = true, nil
+	s.skipWaiting("the schedule was paused")
+	s.Paused = true
 	s.edited(by, now)
+}
+
+func (s *Schedule) skipWaiting(why string) {
+	if s.Waiting != nil {
+		s.skip(*s.Waiting, why)
+	}
+	s.Waiting = nil
 }
 
 // Resume starts the slots again after now.

@@ -24,7 +24,8 @@ type Timetable struct {
 // Descriptors are the words that can replace an expression.
 var Descriptors = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
 
-// fiveFields parses expressions like crontab: if both day fields are restricted, either of them is enough.
+// fiveFields parses expressions like crontab: if both day fields are restricted (do not begin with "*"), either of them
+// is enough.
 var fiveFields = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom)
 
 // NewTimetable parses a cron expression of five fields, or one of Descriptors, and the IANA name of a time zone. The
@@ -62,6 +63,9 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 		return nil, fmt.Errorf("cron %q is not a time of day; %s", expression, how)
 	}
 	inUTC := *spec
+	if fields := strings.Fields(expression); !word && (fields[2][0] == '*' || fields[4][0] == '*') {
+		inUTC.DowOrDom = false // a day field with a step ("*/2") does not count as restricted, so both have to match
+	}
 	inUTC.Location, inUTC.MaxSearchYears = time.UTC, 30 // 29 February on a given weekday comes once in 28 years
 	if inUTC.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, fmt.Errorf("cron %q: no such day; use a date that exists", expression)

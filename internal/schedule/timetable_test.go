@@ -55,6 +55,8 @@ func TestSlots(t *testing.T) {
 			[]string{"2011-12-31T00:00:00+14:00", "2012-12-30T12:00:00+14:00"}},
 		"either day, as crontab has it": {"0 0 13 * 5", "UTC", "2026-11-10T00:00:00Z",
 			[]string{"2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"}},
+		"a day with a step is not restricted: both days match": {"0 2 */2 * 1", "UTC", "2026-11-01T00:00:00Z",
+			[]string{"2026-11-09T02:00:00Z", "2026-11-23T02:00:00Z"}},
 		"a leap day": {"0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z",
 			[]string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
 	} {

@@ -89,9 +89,12 @@ func readWorkload(t *table, fallback string) workload {
 		w.size = plan.MinMessageSize
 	}
 	if w.rate == 0 {
-		t.remark("producerRate",
-			"with 0 the benchmark searches for the highest rate at which consumers keep up; here publishers send without a limit, and "+
-				"the table flags cells in which consumers did not keep up")
+		const why = "the benchmark searches for the highest rate at which consumers keep up; here publishers send without a " +
+			"limit, and the table flags cells in which consumers did not keep up"
+		t.remark("producerRate", "with 0 "+why)
+		if t.find("producerRate") == nil {
+			t.note("no producerRate: " + why)
+		}
 	}
 	if w.warmup > 0 && t.find("warmupDurationMinutes") == nil {
 		t.note("no warmupDurationMinutes: %d minute, the default of the benchmark", ombWarmup)

@@ -225,7 +225,8 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 				r.consumers, plan.MaxSubscriptions)
 		}
 		r.subscriptions, r.consumers = r.consumers, 1
-	case r.consumers == 0 && len(arguments) == 0:
+	case r.consumers == 0:
+		t.remark("queueArguments", "without consumers and names of queues PerfTest declares no queue")
 		t.remark("consumerCount",
 			"without consumers and names of queues PerfTest has no queue, and the broker drops all messages; here one queue stores one message")
 		return []field{{"queue", []field{{"maxLength", 1}, {"overflow", "drop-head"}}}}

@@ -229,6 +229,19 @@ func TestQueuesWithoutNames(t *testing.T) {
 	}
 }
 
+// Without a rate the benchmark searches for one. A matrix publishes without a limit, and states the difference.
+func TestMissingRateIsNoted(t *testing.T) {
+	work := open(t, "steady.workload.yaml")
+	work.Text = bytes.Replace(work.Text, []byte("producerRate: 50000\n"), nil, 1)
+	r, err := OMB(work, open(t, "kafka-throughput.driver.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "no producerRate: the benchmark searches for the highest rate"; !strings.Contains(r.Matrix, want) {
+		t.Errorf("remark %q: got none in\n%s", want, r.Matrix)
+	}
+}
+
 // An axis that the cell does not use must not be zipped with others, because these would then not cross.
 func TestPrefetchAloneIsOneAxis(t *testing.T) {
 	r, err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "varying", "params": [{"time-limit": 9}],
