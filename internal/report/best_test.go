@@ -182,3 +182,26 @@ func TestStandInsAreNotRanked(t *testing.T) {
 		t.Errorf("confirms %q, want %q in them", facts["Confirm"], want)
 	}
 }
+
+// A value that is shorter than the shortest that can be measured is the lowest, and is shown as such.
+func TestUpperBoundIsTheLowest(t *testing.T) {
+	bound, long := plan.Value{NA: "< 20 ms"}, plan.Value{Number: 3}
+	for want, values := range map[string][][]plan.Value{
+		"2": {{long}, {bound, bound, bound}, {long, bound, long}},
+		"3": {{long}, {long, long, bound}, {bound, bound, long}},
+	} {
+		var cells []*cell
+		for i, repetitions := range values {
+			c := &cell{cell: plan.Cell{ID: string(rune('1' + i))}}
+			for _, v := range repetitions {
+				o := with("gap.delivery", v)
+				o.Verdict = plan.Valid
+				c.outcomes = append(c.outcomes, o)
+			}
+			cells = append(cells, c)
+		}
+		if got := best(cells, "gap.delivery", func(x, y float64) bool { return x < y }); got.cell.ID != want {
+			t.Errorf("the best is %s, want %s", got.cell.ID, want)
+		}
+	}
+}

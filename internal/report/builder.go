@@ -335,18 +335,24 @@ func (p place) holds(at place) bool {
 }
 
 // best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
-// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that. The flag shared-host
-// does not count: it is a property of the run. Stand-ins are never chosen.
+// number. An upper bound ("< 20 ms") counts as its number. A cell whose value has a flag, or is a lower bound, is
+// chosen only if all cells are like that. The flag shared-host does not count: it is a property of the run. Stand-ins
+// are never chosen.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var number float64
 	flagged := false // the winner has a flag or is a bound
 	for _, c := range cells {
+		values := valuesOf(c.with(plan.Valid), value)
 		numbers, _, flags := collect(c.with(plan.Valid), value)
+		numbers, less := among(numbers, values)
+		if bound, is := (plan.Value{NA: less}).LessThan(); is {
+			numbers = []float64{bound}
+		}
 		if !(stats.Median(numbers) < math.Inf(1)) || c.standIn() != "" { // NaN without numbers
 			continue
 		}
-		middle := median(numbers, valuesOf(c.with(plan.Valid), value))
+		middle := median(numbers, values)
 		unsure := middle.Over > 0 || slices.ContainsFunc(flags, func(f plan.Flag) bool { return f != plan.SharedHost })
 		if winner == nil || flagged && !unsure || flagged == unsure && better(middle.Number, number) {
 			winner, number, flagged = c, middle.Number, unsure

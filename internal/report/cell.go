@@ -526,7 +526,7 @@ func stepField(metrics plan.Metrics, s plan.Step, name string) Field {
 	f := Field{Text: "–", Value: name, Unit: info.Unit}
 	switch v, has := s.Values[name]; {
 	case has && v.NA == "":
-		f.Number, f.Text = &v.Number, Format(info.Unit, v.Number)
+		f.Number, f.Text, f.sign, f.Bound = &v.Number, show(info, v), signOf(info, v), v.Bound
 	case v.NA == string(plan.Backlog):
 		f.Flags = []plan.Flag{plan.Backlog}
 	}

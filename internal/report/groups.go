@@ -60,6 +60,9 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 			part.Cell, part.Groups = o.Cell+"/"+g.Name, nil
 			part.Verdict, part.Values, part.Ledger, part.Reasons, part.Warnings = g.Verdict, g.Values, g.Ledger,
 				g.Reasons, g.Warnings
+			if g.Subject != nil {
+				part.Subject = *g.Subject
+			}
 			parts = append(parts, part)
 		}
 	}

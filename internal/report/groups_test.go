@@ -80,3 +80,28 @@ func TestGroupsInTables(t *testing.T) {
 		}
 	}
 }
+
+// With side-by-side brokers, a stand-in in one group does not exclude the broker of the other.
+func TestGroupsHaveBrokersOfTheirOwn(t *testing.T) {
+	run, outcomes := mixed()
+	run.Tables = []plan.Table{{Rows: []string{"group"}, Highest: "publish.rate", Values: []string{"publish.rate"}}}
+	outcomes[1].Verdict, outcomes[1].Subject = plan.Valid, plan.Subject{Product: "FerretDB", StandIn: "MongoDB"}
+	for i, s := range []plan.Subject{outcomes[1].Subject, {Product: "RabbitMQ"}} {
+		outcomes[1].Groups[i].Verdict, outcomes[1].Groups[i].Subject = plan.Valid, &s
+	}
+	got := shown(t, run, outcomes[1:])
+	if !strings.Contains(got, "small | 1 | 100 |") || !strings.Contains(got, "bulk | – | –") {
+		t.Errorf("rows: got %s, want a number for small alone", got)
+	}
+}
+
+// The steps of a search show lower bounds and error bounds.
+func TestStepsShowBounds(t *testing.T) {
+	for want, v := range map[string]plan.Value{"> 30.0 s": {Number: 30, Over: 7},
+		"1.80 ms ± 0.3": {Number: 0.0018, Bound: 0.0003}} {
+		f := stepField(nil, plan.Step{Values: map[string]plan.Value{"e2e.p99": v}}, "e2e.p99")
+		if f.Full() != want {
+			t.Errorf("step: got %q, want %q", f.Full(), want)
+		}
+	}
+}
