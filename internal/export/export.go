@@ -120,7 +120,8 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 
 // Values returns a table with one row per repetition of a cell, and one per group of it. Values are in their units
 // (seconds, messages per second, bytes), and empty if missing. The last columns are the flags as "value:flag
-// value:flag", and the reasons for missing values as "value:reason; …".
+// value:flag", the reasons for missing values as "value:reason; …", the names of values that are only lower bounds, and
+// maximum errors as "value:error".
 func Values(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
@@ -132,7 +133,8 @@ func Values(run *runs.Run) (Table, error) {
 	for _, v := range infos {
 		t.Columns = append(t.Columns, Column{v.Name, number})
 	}
-	t.Columns = append(t.Columns, Column{"flags", text}, Column{"missing", text})
+	t.Columns = append(t.Columns, Column{"flags", text}, Column{"missing", text}, Column{"lower_bounds", text},
+		Column{"errors", text})
 	t.Rows = func(yield func([]any, error) bool) {
 		for _, x := range parts(p, outcomes) {
 			if !yield(valueRow(p, infos, x), nil) {
@@ -145,7 +147,7 @@ func Values(run *runs.Run) (Table, error) {
 
 func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 	row := x.place(p)
-	var flags, missing []string
+	var flags, missing, lower, bounds []string
 	for _, info := range infos {
 		v, has := x.values[info.Name]
 		for _, f := range v.Flags {
@@ -154,13 +156,20 @@ func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 		switch {
 		case has && v.NA == "":
 			row = append(row, v.Number)
+			if v.Over > 0 {
+				lower = append(lower, info.Name)
+			}
+			if v.Bound > 0 {
+				bounds = append(bounds, info.Name+":"+strconv.FormatFloat(v.Bound, 'g', 4, 64))
+			}
 			continue
 		case has:
 			missing = append(missing, info.Name+":"+v.NA)
 		}
 		row = append(row, nil)
 	}
-	return append(row, optional(strings.Join(flags, " ")), optional(strings.Join(missing, "; ")))
+	return append(row, optional(strings.Join(flags, " ")), optional(strings.Join(missing, "; ")),
+		optional(strings.Join(lower, " ")), optional(strings.Join(bounds, " ")))
 }
 
 // shown lists the latencies in the table of windows.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,6 +90,15 @@ func TestValuesHaveARowForEachRepetition(t *testing.T) {
 	if blind := rows[1]; blind["publish.p50"] != "" ||
 		!strings.Contains(blind["missing"], "publish.p50:fire-and-forget") {
 		t.Errorf("what is not there: publish.p50 is %q, missing %q", blind["publish.p50"], blind["missing"])
+	}
+	// of 2,000 samples
+	if lower := strings.Fields(got["lower_bounds"]); !slices.Contains(lower, "publish.p99.9") ||
+		slices.Contains(lower, "publish.p99") || got["publish.p99.9"] == "" {
+		t.Errorf("lower bounds: got %q, want publish.p99.9 and not publish.p99", got["lower_bounds"])
+	}
+	if bench, _ := goBench(t, run, "all"); strings.Contains(bench, "publish-p99.9-ns") ||
+		!strings.Contains(bench, "publish-p99-ns") {
+		t.Errorf("Go benchmarks: got\n%s\nwant publish-p99-ns, and not publish-p99.9-ns, which is a lower bound", bench)
 	}
 	if failed := rows[3]; failed["verdict"] != "unknown" {
 		t.Errorf("the task that failed is %q", failed["verdict"])

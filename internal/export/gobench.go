@@ -98,7 +98,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
 	var b strings.Builder
 	for _, info := range infos {
-		if v, has := x.values[info.Name]; has && v.NA == "" {
+		if v, has := x.values[info.Name]; has && v.NA == "" && v.Over == 0 { // benchstat has no lower bounds
 			n, unit := metric(info, v.Number)
 			fmt.Fprintf(&b, " %s %s", strconv.FormatFloat(n, 'f', -1, 64), unit)
 		}
