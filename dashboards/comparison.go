@@ -107,8 +107,7 @@ func comparison() *dashboard.DashboardBuilder {
 `}),
 		grid(look{title: "Systems under test",
 			doc: "Check this first. Different products, versions or settings (fingerprint) explain differences.", unit: none, width: 12, height: 5,
-			query: outcomes(eitherRun) + `outcomes
-  |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
+			query: systems(eitherRun) + `  |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
   |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
   |> group(columns: ["broker", "side", "_field"])
   |> distinct()

@@ -20,6 +20,13 @@ names = outcomes
 `, inRange, filter)
 }
 
+// systems selects the results that describe the tested brokers. Those of side-by-side brokers are in lockstep_group.
+func systems(filter string) string {
+	return inRange + `  |> filter(fn: (r) => (r._measurement == "lockstep_outcome" or r._measurement == "lockstep_group") and ` +
+		filter + `)
+`
+}
+
 // sound defines the runs and cells with a valid outcome, for usable.
 const sound = `sound = outcomes
   |> filter(fn: (r) => r._field == "agents" and r.verdict == "valid")

@@ -28,8 +28,7 @@ func summary() *dashboard.DashboardBuilder {
 		grid(look{title: "Systems under test",
 			doc: "As reported by the brokers. Different fingerprints mean different settings.", unit: none,
 			width: 12, height: 8,
-			query: of + `outcomes
-  |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
+			query: systems(theRun) + `  |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
   |> group(columns: ["broker", "_field"])
   |> distinct()
   |> group()
@@ -68,11 +67,16 @@ func verdictPanels() []builder {
   |> count()
   |> rename(columns: {_value: "cells"})
 `}),
-		number(look{title: "Lost", doc: "Lost messages of all outcomes.", unit: count, width: 3, height: 4,
-			query: ofRun("lockstep_outcome") + `  |> filter(fn: (r) => r._field == "lost")
-  |> group()
+		number(look{title: "Lost",
+			doc:  "Lost messages of all outcomes. Undrained messages were missing when the drain ended: outcomes that have some may have lost more.",
+			unit: count, width: 3, height: 4,
+			query: ofRun("lockstep_outcome") + `  |> filter(fn: (r) => r._field == "lost" or r._field == "undrained")
+  |> group(columns: ["_field"])
   |> sum()
-  |> rename(columns: {_value: "lost"})
+  |> group()
+  |> map(fn: (r) => ({row: "", _field: r._field, _value: r._value}))
+  |> pivot(rowKey: ["row"], columnKey: ["_field"], valueColumn: "_value")
+  |> drop(columns: ["row"])
 `, empty: "n/a: no consumers"}),
 		grid(look{title: "Run", doc: "Start, end and result.", unit: none, width: 9, height: 4,
 			query: ofRun("lockstep_event") + `  |> filter(fn: (r) => r._field == "text" and (r.kind == "run-start" or r.kind == "run-stop"))

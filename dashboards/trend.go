@@ -165,7 +165,8 @@ func versions() builder {
 	return statetimeline.NewPanelBuilder().Title("Systems under test").Description("Version reported by each broker. A change of the fingerprint, which means different settings, starts a new band.").
 		Datasource(source()).Span(12).Height(9).NoValue("no broker reported a version").DisplayName("${__field.labels.broker}").
 		ShowValue(common.VisibilityModeAuto).MergeValues(true).RowHeight(0.8).
-		WithTarget(ask("A", outcomes(theMatrix)+`band = (field) => outcomes |> filter(fn: (r) => r._field == field) |> keep(columns: ["_time", "broker", "_value"]) |> group(columns: ["broker"])
+		WithTarget(ask("A", "tested = "+systems(theMatrix)+`
+band = (field) => tested |> filter(fn: (r) => r._field == field) |> keep(columns: ["_time", "broker", "_value"]) |> group(columns: ["broker"])
 
 join(tables: {p: band(field: "version"), f: band(field: "fingerprint")}, on: ["_time", "broker"])
   |> map(fn: (r) => ({_time: r._time, _value: r._value_p + " (" + r._value_f + ")", _field: "version", _measurement: "history", broker: r.broker}))

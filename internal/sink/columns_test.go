@@ -36,7 +36,7 @@ func schema() []measurement {
 			second, tags(agentTag, roleTag, groupTag, phaseTag, measuredTag), windowColumns()},
 		{measureTotal, "Sum over all agents of the task: counters and rates are added, distributions are merged.",
 			second, tags(phaseTag, measuredTag), append(windowColumns(), column{expectedKey, "int", "count",
-				"expected deliveries of the sent messages, over all subscriptions, without returned and rejected messages; its running total minus that of unique is the backlog. Only with consumers"})},
+				"expected deliveries of the sent messages, over all subscriptions, without returned and rejected messages; its running total minus that of unique is the backlog. Only with consumers; without publishers it equals unique"})},
 		{measureOutcome, "Result of a task: the values of the tables. A value without a number has no field.",
 			"the end of the task", tags(column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
 		{measureGroup,
@@ -49,8 +49,8 @@ func schema() []measurement {
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
 				{"spin", "float", "cores", "upper bound of the part of cpu that pacing spent polling the clock"},
-				{"waited", "float", "cores",
-					"CPU wait: cores that the process was ready to use while the host ran other processes"},
+				{"waited", "float", "ratio",
+					"CPU wait: share of their runnable time for which threads of the process waited for a CPU"},
 				{"broker.cpu", "float", "cores",
 					"processor time of the broker's processes, if they run on this host and the matrix names them (process) or the agent observes them"},
 				{"broker.rss", "int", "bytes", "resident memory of these processes"},
@@ -165,6 +165,8 @@ func outcomeColumns() []column {
 		column{"broker.*", "float", "", "statistics of metrics that only the driver declares (ctl drivers NAME)"},
 		column{"*" + boundSuffix, "float", "",
 			"error bound of the value with that name, in both directions, because of clock offsets or the resolution of one second. Absent if negligible"},
+		column{"*" + overSuffix, "float", "",
+			"lower bound of the value with that name, which then has no field. There are too few samples, or it depends on messages that were not sent or delivered"},
 		column{"measured", "float", "s", "duration to which the rates refer"},
 		column{"agents", "int", "count", "number of agents of the task"},
 		column{"warnings", "int", "count", "number of warnings; their texts are in the record"},
@@ -172,7 +174,7 @@ func outcomeColumns() []column {
 		column{"flags", "string", "", "flags of all values, comma-separated"},
 		column{"reasons", "string", "", "reasons if the verdict is not valid"},
 		column{"label", "string", "", "meaning of a confirm"},
-		column{"product", "string", "", "product name that the broker reports"},
+		column{"product", "string", "", "product name that the broker reports; side-by-side brokers: in lockstep_group"},
 		column{"version", "string", "", "version that the broker reports"},
 		column{"fingerprint", "string", "", "hash of the tested broker's product, version and settings"},
 	)
@@ -180,10 +182,13 @@ func outcomeColumns() []column {
 
 func groupColumns() []column {
 	return []column{{"*", "float", "",
-		"values and error bounds, with the same names as in lockstep_outcome"},
+		"values, error bounds and lower bounds, with the same names as in lockstep_outcome"},
 		{"flags", "string", "", "flags of all values, comma-separated"},
 		{"reasons", "string", "", "reasons if the verdict is not valid"},
-		{"label", "string", "", "meaning of a confirm"}}
+		{"label", "string", "", "meaning of a confirm"},
+		{"product", "string", "", "of side-by-side brokers: product name that the group's broker reports"},
+		{"version", "string", "", "of side-by-side brokers: its version"},
+		{"fingerprint", "string", "", "of side-by-side brokers: hash of its product, version and settings"}}
 }
 
 func metricColumns() []column {

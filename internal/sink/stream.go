@@ -62,11 +62,15 @@ func (s *stream) tags() map[string]string {
 	return with(nil, "run", s.run.ID, "matrix", s.run.Name)
 }
 
-// start starts an attempt of a task. An attempt of the task in flight is dropped.
+// start starts an attempt of a task, or a step of a search. It returns the last seconds of the one before.
 func (s *stream) start(b Start) []Point {
+	var points []Point
+	if before := s.tasks[b.Task.ID]; before != nil {
+		points = before.rest()
+	}
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
-	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.description()))}
+	return append(points, t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.description())))
 }
 
 // snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one

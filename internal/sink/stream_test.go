@@ -349,3 +349,34 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 }
+
+// The last seconds of a step of a search are written when the next step starts, which is an attempt of the same task.
+func TestLastSecondsOfAStep(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(4 * time.Second)
+	s := newStream(x.run)
+	points := s.start(x.start())
+	for _, snapshot := range x.snapshots {
+		points = append(points, s.snapshot(snapshot)...)
+	}
+	early, _ := stored{}.write(points).sum(measureTotal, "sent", "phase", "measure")
+	points = append(points, s.start(x.start())...)
+	if sum, _ := (stored{}).write(points).sum(measureTotal, "sent", "phase", "measure"); sum != 350 || early >= 350 {
+		t.Errorf("messages of the step: got %v before the next step and %v after it, want less than 350 and 350", early,
+			sum)
+	}
+}
+
+// A consumer of an existing queue receives messages that nothing in the cell has published: they are no backlog.
+func TestExpectedDeliveriesWithoutPublishers(t *testing.T) {
+	x := newWorld(func(c *plan.Cell) { c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes = 0, 2 })
+	w := x.window(1, time.Second)
+	w.Counts[record.Received], w.Counts[record.Unique] = 70, 60
+	x.report(0, 3*time.Second, nil)
+	x.report(1, 3*time.Second, nil)
+	m := stored{}.write(x.stream())
+	expected, n := m.sum(measureTotal, "expected")
+	if unique, _ := m.sum(measureTotal, "unique"); n == 0 || expected != 60 || unique != 60 {
+		t.Errorf("expected and unique deliveries: got %v and %v in %d seconds, want 60 and 60", expected, unique, n)
+	}
+}

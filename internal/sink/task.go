@@ -150,6 +150,9 @@ func (t *task) totals(due []*window) []Point {
 	if t.all.role&consumes != 0 {
 		for i, w := range due {
 			points[i].Fields[expectedKey] = w.expected
+			if t.all.role&publishes == 0 { // every message of an existing queue that is received was expected
+				points[i].Fields[expectedKey] = points[i].Fields[counterFieldOf(record.Unique).key]
+			}
 		}
 	}
 	return points
@@ -265,27 +268,46 @@ func (t *task) outcome(o plan.Outcome) Point {
 	fields := valueFields(o.Values)
 	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)),
 		int64(len(o.Warnings))
-	for key, s := range map[string]string{"name": plain(t.task.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "),
-		"label":   t.task.Cell.Label,
-		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
-		if s != "" {
-			fields[key] = text(plan.Redact(s))
-		}
+	addTexts(fields, map[string]string{"name": plain(t.task.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "),
+		"label": t.task.Cell.Label})
+	if t.tags["broker"] != several {
+		addSubject(fields, o.Subject)
 	}
 	return Point{measureOutcome, with(t.tags, "verdict", string(o.Verdict)), fields, o.Ended}
 }
 
-// boundSuffix is the suffix of the field with the maximum error of a value.
-const boundSuffix = ".bound"
+// addSubject adds the fields of a tested broker.
+func addSubject(fields map[string]any, s plan.Subject) {
+	addTexts(fields, map[string]string{"product": s.Product, "version": s.Version, "fingerprint": s.Fingerprint})
+}
 
-// valueFields returns the fields of values with numbers, their maximum errors, and their flags.
+func addTexts(fields map[string]any, texts map[string]string) {
+	for key, s := range texts {
+		if s != "" {
+			fields[key] = text(plan.Redact(s))
+		}
+	}
+}
+
+// Suffixes of fields: the maximum error of a value, and the lower bound of a value without a number.
+const (
+	boundSuffix = ".bound"
+	overSuffix  = ".over"
+)
+
+// valueFields returns the fields of values with numbers, their maximum errors, and their flags. A value of which only a
+// lower bound is known has no number: a dashboard could not tell it from an exact one.
 func valueFields(values map[string]plan.Value) map[string]any {
 	fields, flags := map[string]any{}, map[plan.Flag]bool{}
 	for name, v := range values {
 		for _, f := range v.Flags {
 			flags[f] = true
 		}
-		if v.NA != "" {
+		switch {
+		case v.NA != "":
+			continue
+		case v.Over > 0:
+			fields[name+overSuffix] = v.Number
 			continue
 		}
 		fields[name] = v.Number
@@ -312,10 +334,9 @@ func (t *task) groupOutcomes(o plan.Outcome) []Point {
 				continue
 			}
 			fields := valueFields(g.Values)
-			for key, s := range map[string]string{"reasons": strings.Join(g.Reasons, "; "), "label": part.Cell.Label} {
-				if s != "" {
-					fields[key] = text(plan.Redact(s))
-				}
+			addTexts(fields, map[string]string{"reasons": strings.Join(g.Reasons, "; "), "label": part.Cell.Label})
+			if g.Subject != nil {
+				addSubject(fields, *g.Subject)
 			}
 			tags := with(t.ofGroup(g.Name), "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "verdict",
 				string(g.Verdict))

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -50,5 +51,30 @@ func TestPointsOfGroups(t *testing.T) {
 	}
 	if seen[measureGroup] != 2 || seen[measureWindow] == 0 || seen[measureTotal] == 0 || seen[measureOutcome] != 1 {
 		t.Errorf("points: %v", seen)
+	}
+}
+
+// A value of which only a lower bound is known has no number, which a dashboard would take as exact.
+func TestLowerBoundsAreNotNumbers(t *testing.T) {
+	fields := valueFields(map[string]plan.Value{"e2e.p50": {Number: 0.001, Bound: 0.002},
+		"e2e.p99": {Number: 30, Over: 12}, "lost": {NA: "undrained"}})
+	want := map[string]any{"e2e.p50": 0.001, "e2e.p50.bound": 0.002, "e2e.p99.over": 30.0}
+	if !maps.Equal(fields, want) {
+		t.Errorf("fields: got %v, want %v", fields, want)
+	}
+}
+
+// Side-by-side brokers are described in the results of their groups, and not in that of the cell.
+func TestSideBySideBrokersAreDescribed(t *testing.T) {
+	x := groupedWorld()
+	o := x.outcome()
+	o.Groups[0].Subject = &plan.Subject{Product: "NATS", Version: "2.11"}
+	task := newStream(x.run).newTask(x.start())
+	task.tags["broker"] = several
+	if p := task.outcome(o); p.Fields["product"] != nil || p.Fields["version"] != nil {
+		t.Errorf("result of the cell: got broker %v %v, want none", p.Fields["product"], p.Fields["version"])
+	}
+	if p := task.groupOutcomes(o)[0]; p.Fields["product"] != "NATS" || p.Fields["version"] != "2.11" {
+		t.Errorf("result of the group: got broker %v %v, want NATS 2.11", p.Fields["product"], p.Fields["version"])
 	}
 }

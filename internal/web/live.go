@@ -181,7 +181,7 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 			}
 			line := chart.Line{Name: kind.name + of, Look: len(lines), Dash: len(lines) % 3}
 			for _, at := range series {
-				if i < len(at.Flows) && at.Flows[i].Known {
+				if i < len(at.Flows) && at.Flows[i].Known && at.Since != runview.Unsteady { // its time is not known
 					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
 					line.Points = append(line.Points,
 						chart.Point{X: x, Y: y, NoMarker: true,

@@ -93,3 +93,13 @@ func TestNoLatencyWhileABacklogGrows(t *testing.T) {
 		}
 	}
 }
+
+// The seconds of an automatic warm-up have no place on the axis until the measurement has begun.
+func TestAutomaticWarmUpIsNotDrawn(t *testing.T) {
+	flows := []runview.Flow{{Known: true, Send: 1000}}
+	lines := linesOf([]runview.Metrics{{Since: runview.Unsteady, Flows: flows}, {Since: -time.Second, Flows: flows},
+		{Since: time.Second, Flows: flows}})
+	if len(lines) != 1 || len(lines[0].Points) != 2 || lines[0].Points[0].X != -1 {
+		t.Errorf("lines: got %+v, want one with points at -1 and 1 s", lines)
+	}
+}
