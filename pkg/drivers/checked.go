@@ -217,7 +217,13 @@ func (c *checkedConn) misused(role Role) []string {
 func (c *checkedConn) Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error) {
 	use := useOf(spec.Topology)
 	use.Mode, use.Persistent, use.Mandatory, use.Keys = spec.Mode, spec.Persistent, spec.Mandatory, spec.Keyed
-	use.PublisherNode = cmp.Or(c.spec.Node, AnyNode)
+	use.PublisherNode, use.MaxInFlight = cmp.Or(c.spec.Node, AnyNode), 1
+	switch spec.Mode {
+	case ConfirmWindow:
+		use.MaxInFlight = spec.MaxInFlight
+	case ConfirmBatch:
+		use.MaxInFlight = spec.Batch
+	}
 	invalid := append(c.misused(PublisherRole), invalidTopology(spec.Topology)...)
 	if spec.Mode == "" {
 		invalid = append(invalid, "it has no mode")

@@ -313,3 +313,44 @@ func TestSpecsHaveJSONNames(t *testing.T) {
 		}
 	}
 }
+
+// wide is a driver that needs ten messages in flight.
+type wide struct{ narrow }
+
+func (w *wide) Info() Info {
+	return Info{Name: "wide", Declare: func(_ json.RawMessage, use Use) Declaration {
+		d := Declaration{Capabilities: Capabilities{Modes: []Mode{ConfirmWindow, ConfirmBatch, FireAndForget}, Transient: true}}
+		if use.Mode.Confirmed() && use.MaxInFlight < 10 {
+			d.Rejections = []string{"fewer than 10 messages in flight"}
+		}
+		return d
+	}}
+}
+
+// A publisher is judged by the number of messages that it has in flight.
+func TestCheckedUsesTheMessagesInFlight(t *testing.T) {
+	session, err := Checked(t.Context(), &wide{}, nil, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology := Topology{Name: "t", Queues: 1, Subscriptions: 1, Bindings: 1}
+	conn, err := session.Connect(t.Context(), ConnSpec{Role: PublisherRole, Topology: topology})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		spec PublisherSpec
+		want bool
+	}{
+		{PublisherSpec{Mode: ConfirmWindow, MaxInFlight: 10}, true},
+		{PublisherSpec{Mode: ConfirmWindow, MaxInFlight: 9, Batch: 10}, false},
+		{PublisherSpec{Mode: ConfirmBatch, Batch: 10}, true},
+		{PublisherSpec{Mode: ConfirmBatch, Batch: 9, MaxInFlight: 10}, false},
+		{PublisherSpec{Mode: FireAndForget}, true},
+	} {
+		c.spec.Topology = topology
+		if _, err := conn.Publisher(t.Context(), c.spec); (err == nil) != c.want || err != nil && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%+v: got %v, want it accepted: %t", c.spec, err, c.want)
+		}
+	}
+}

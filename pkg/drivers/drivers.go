@@ -233,8 +233,9 @@ type Env struct {
 	// DialManagement connects outside of the measured path, for example to a management API. It bypasses the cell's
 	// proxy and simulated network. nil: use Dial. Call ManagementDialer instead of this field.
 	DialManagement func(ctx context.Context, network, address string) (net.Conn, error)
-	// Forward is for client libraries without a dialer hook. It returns a loopback address whose connections are
-	// forwarded to address through Dial. The address is valid until the session is closed.
+	// Forward is for client libraries without a dialer hook. It returns the host and port to connect to instead of
+	// address: those of a listener on this host that forwards connections through Dial, or address itself if nothing is
+	// simulated. They are valid until the session is closed.
 	Forward func(ctx context.Context, address string) (local string, err error)
 	Log     *slog.Logger // not to be used per message; removes the secrets of the options
 	// Event reports an event of the link. It is safe for concurrent use and does not block.

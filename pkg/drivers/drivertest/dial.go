@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -184,20 +185,34 @@ type conn struct {
 
 	mu                          sync.Mutex
 	readDeadline, writeDeadline time.Time
+
+	rest []byte // read before a deadline that passed while the connection was stalled; the next Read returns it
 }
 
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.d.readings.Add(int64(n))
+func (c *conn) Read(p []byte) (n int, err error) {
+	again := len(c.rest) > 0
+	if again {
+		n = copy(p, c.rest)
+	} else {
+		n, err = c.Conn.Read(p)
+		c.d.readings.Add(int64(n))
+	}
 	if err == nil {
 		select {
 		case <-c.d.gate():
 		default:
-			if c.watched {
+			if c.watched && !again {
 				c.d.withheld.Add(int64(n))
 			}
 		}
-		if err = c.pass(&c.readDeadline); err != nil {
+		err = c.pass(&c.readDeadline)
+		switch {
+		case err == nil && again:
+			c.rest = c.rest[n:]
+		case err != nil && !again:
+			c.rest = slices.Clone(p[:n])
+		}
+		if err != nil {
 			n = 0
 		}
 	}

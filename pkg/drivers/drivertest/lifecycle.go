@@ -86,6 +86,7 @@ func checkOptional(c *check) {
 	for _, x := range []reflect.Type{
 		reflect.TypeFor[drivers.Describer](), reflect.TypeFor[drivers.Prober](), reflect.TypeFor[drivers.Binder](),
 		reflect.TypeFor[drivers.Cleaner](), reflect.TypeFor[drivers.Verifier](), reflect.TypeFor[drivers.ClientProcesses](),
+		reflect.TypeFor[drivers.Placer](),
 	} {
 		if session.Implements(x) {
 			found = append(found, x.Name())

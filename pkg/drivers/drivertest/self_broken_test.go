@@ -39,7 +39,7 @@ func (lister) Leftovers(context.Context, string) ([]drivers.Leftover, error) { r
 func TestOptionalInterfaces(t *testing.T) {
 	r := runOne(t, faulty{}, "open/optional")
 	if len(r.failures) > 0 || len(r.logs) == 0 ||
-		r.logs[0] != "optional interfaces: Prober, Binder, Cleaner, Verifier; not implemented: Describer, ClientProcesses" {
+		r.logs[0] != "optional interfaces: Prober, Binder, Cleaner, Verifier; not implemented: Describer, ClientProcesses, Placer" {
 		t.Errorf("failures %q, log %q", r.failures, r.logs)
 	}
 	r = runOne(t, halfCleaner{}, "open/optional")
