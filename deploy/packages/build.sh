@@ -8,6 +8,7 @@
 # bill of materials and the checksums complete OUT. An empty TRIMPATH keeps the paths of this host in the programs, and so uses the
 # build cache.
 set -euo pipefail
+umask 022
 out=${1:?no output folder: deploy/packages/build.sh OUT [VERSION] [PLATFORM...]}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -33,13 +34,16 @@ archive() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURC
 
 # Files of all platforms. A licence file or notice of every module in ctl, which contains the other two programs.
 common=$stage/common
-mkdir -p "$common/dashboards" "$common/third-party"
+mkdir -p "$common/third-party"
 go run ./deploy/packages/man "$common/man" "$VERSION"
 # Only tracked files: folders of deploy may contain credentials.
 git ls-files -z -- LICENSE README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs matrices deploy examples \
 	tools/vale/README.md ':!*_test.go' | xargs -0 cp --parents -t "$common"
-cp -r dashboards/*.json dashboards/SCHEMA.md dashboards/provisioning "$common/dashboards/"
-go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/ctl | sort -u | while read -r module folder; do
+git ls-files -z -- 'dashboards/*.json' dashboards/SCHEMA.md dashboards/provisioning | xargs -0 cp --parents -t "$common"
+for platform in "$@"; do # Windows needs other modules
+	GOOS=${platform%/*} GOARCH=${platform#*/} go list -deps \
+		-f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/ctl
+done | sort -u | while read -r module folder; do
 	[ -n "$module" ] || continue
 	to=$common/third-party/$module
 	mkdir -p "$to"
@@ -64,7 +68,7 @@ for platform in "$@"; do
 	if [ "$os" = linux ]; then
 		mv "$DIST/controller" "$DIST/lockstep-controller"
 		mv "$DIST/agent" "$DIST/lockstep-agent"
-		cp -r deploy/systemd "$DIST/"
+		cp -r "$common/deploy/systemd" "$DIST/"
 	fi
 	archive -C "$stage" -cf - "$name" | gzip -n >"$out/$name.tar.gz"
 	[ "$os" = linux ] || continue
