@@ -152,25 +152,28 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 // within returns the filters of a bundle, with those of an axis replaced by more filters. The latter can only reduce
 // the cells, because the values of one axis add up.
 func within(filters, more []string) ([]string, error) {
-	values := map[string][]string{}
-	for _, f := range filters {
-		axis, list, _ := strings.Cut(f, "=")
-		values[axis] = append(values[axis], strings.Split(list, ",")...)
-	}
-	out := slices.Clone(more)
-	for _, f := range more {
-		axis, list, _ := strings.Cut(f, "=")
+	split := func(filter string) (axis string, values []string) {
+		axis, list, _ := strings.Cut(filter, "=")
 		for value := range strings.SplitSeq(list, ",") {
-			if known := values[axis]; known != nil && !slices.Contains(known, value) {
-				return nil, usageErrorf("--filter %s: the bundle has no cells with %q (%s); choose values of the bundle", f,
-					value, strings.Join(known, ", "))
-			}
+			values = append(values, strings.TrimSpace(value))
+		}
+		return strings.TrimSpace(axis), values
+	}
+	known, out := map[string][]string{}, slices.Clone(more)
+	for _, f := range filters {
+		axis, values := split(f)
+		known[axis] = append(known[axis], values...)
+		if !slices.ContainsFunc(more, func(m string) bool { other, _ := split(m); return other == axis }) {
+			out = append(out, f)
 		}
 	}
-	for _, f := range filters {
-		axis, _, _ := strings.Cut(f, "=")
-		if !slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, axis+"=") }) {
-			out = append(out, f)
+	for _, f := range more {
+		axis, values := split(f)
+		for _, value := range values {
+			if all := known[axis]; all != nil && !slices.Contains(all, value) {
+				return nil, usageErrorf("--filter %s: the bundle has no cells with %q (%s); choose values of the bundle", f,
+					value, strings.Join(all, ", "))
+			}
 		}
 	}
 	return out, nil

@@ -47,10 +47,11 @@ func TestOnlyRegularForeignFilesAreRead(t *testing.T) {
 func TestFiltersOfARerun(t *testing.T) {
 	bundle := []string{"mode=confirm-each,fire-and-forget", "threads=1", "threads=5"}
 	for more, want := range map[string]string{
-		"":                  "mode=confirm-each,fire-and-forget threads=1 threads=5",
-		"mode=confirm-each": "mode=confirm-each threads=1 threads=5",
-		"threads=5":         "threads=5 mode=confirm-each,fire-and-forget",
-		"broker=rabbit":     "broker=rabbit mode=confirm-each,fire-and-forget threads=1 threads=5",
+		"":                                     "mode=confirm-each,fire-and-forget threads=1 threads=5",
+		"mode=confirm-each":                    "mode=confirm-each threads=1 threads=5",
+		"threads=5":                            "threads=5 mode=confirm-each,fire-and-forget",
+		"mode = fire-and-forget, confirm-each": "mode = fire-and-forget, confirm-each threads=1 threads=5",
+		"broker=rabbit":                        "broker=rabbit mode=confirm-each,fire-and-forget threads=1 threads=5",
 		"mode=confirm-window": `--filter mode=confirm-window: the bundle has no cells with "confirm-window" ` +
 			`(confirm-each, fire-and-forget); choose values of the bundle`,
 	} {
