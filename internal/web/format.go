@@ -2,7 +2,6 @@ package web
 
 import (
 	"html/template"
-	"strconv"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/display"
@@ -19,7 +18,6 @@ var functions = template.FuncMap{
 	"state":     stateClass,
 	"latencies": latencies,
 	"full":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"points":    func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
 }
 
 // when formats a time in UTC.

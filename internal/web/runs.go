@@ -6,6 +6,7 @@ import (
 
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
+	"example.org/lockstep/lockstep/internal/report/page"
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
@@ -40,7 +41,7 @@ type runView struct {
 	Plan     plan.Run
 	Summary  string
 	Flagged  int // tasks with flags
-	Tables   []report.Table
+	Tables   []page.TableView
 	Problems []string
 	Limits   []string // of the load generator and its hosts
 	Warnings []string

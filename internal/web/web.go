@@ -32,6 +32,7 @@ import (
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/report"
 	"example.org/lockstep/lockstep/internal/report/chart"
+	"example.org/lockstep/lockstep/internal/report/page"
 	"example.org/lockstep/lockstep/internal/schedule"
 	"example.org/lockstep/lockstep/internal/wire"
 )
@@ -291,7 +292,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 // pages are the templates by name, each with the layout.
 var pages = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(sources, "pages/layout.html",
+	layout := template.Must(page.TableTemplate().Funcs(functions).ParseFS(sources, "pages/layout.html",
 		"pages/parts.html"))
 	for _, name := range []string{"runs", "run", "agents", "schedules", "schedule", "history", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "pages/"+name+".html"))
@@ -556,7 +557,7 @@ func (s *site) run(r *http.Request) (view, error) {
 		v.Problems, v.Limits = report.Failures(v.Plan, outcomes), report.Limitations(v.Plan, outcomes)
 		v.Warnings = report.Warnings(v.Plan, outcomes)
 		if len(outcomes) > 0 || v.over() { // else every row would be "not run"
-			v.Tables = shortened(report.Build(v.Plan, outcomes))
+			v.Tables = page.TableViews(shortened(report.Build(v.Plan, outcomes)), false)
 		}
 		v.Facts = report.Facts(v.Plan, outcomes)
 		if v.over() { // tasks that have not run yet are a problem only after the end

@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 		"internal/rules", "internal/plan", "internal/record"},
 	"internal/web": {"internal/display", "internal/runview", "internal/history", "internal/compare",
 		"internal/stats", "internal/wire", "internal/schedule", "internal/runs", "internal/report",
-		"internal/report/chart", "internal/plan"},
+		"internal/report/chart", "internal/report/page", "internal/plan"},
 	"internal/metrics": {"internal/wire", "internal/plan"},
 	"internal/cli": {"internal/wire/keys", "internal/sampling", "internal/display", "internal/files",
 		"internal/procs", "internal/stats", "internal/runview", "internal/bundle", "internal/export",

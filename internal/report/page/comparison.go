@@ -15,20 +15,7 @@ import (
 //go:embed comparison.html
 var comparisonSource string
 
-var comparisonTemplate = template.Must(template.New("comparison").Funcs(template.FuncMap{
-	"add": func(a, b int) int { return a + b },
-	"finding": func(text string) string { // the CSS class of a finding
-		switch compare.Finding(text) {
-		case compare.Worse:
-			return "worse"
-		case compare.Better:
-			return "better"
-		case compare.Inconclusive:
-			return "unknown"
-		}
-		return ""
-	},
-}).Parse(comparisonSource))
+var comparisonTemplate = template.Must(TableTemplate().Parse(comparisonSource))
 
 // comparisonCSS is the style of a comparison in addition to that of a report.
 const comparisonCSS = "\ntd.worse { color: var(--bad); font-weight: 600; } td.better { color: var(--good); font-weight: 600; }\n"
@@ -38,8 +25,8 @@ type comparisonSheet struct {
 	CSS        template.CSS
 	Title      string
 	Comparison report.Comparison
-	Besides    []tableView
-	Tables     []tableView
+	Besides    []TableView
+	Tables     []TableView
 	Data       compare.Comparison
 }
 
@@ -49,7 +36,7 @@ func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewComparison(c)
 	// nolint:gosec // our own
 	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Comparison: x,
-		Besides: tableViews(x.Besides, false), Tables: tableViews(x.Tables, false), Data: c}
+		Besides: TableViews(x.Besides, false), Tables: TableViews(x.Tables, false), Data: c}
 	var names []string
 	for _, s := range c.Sides {
 		names = append(names, s.Mark)

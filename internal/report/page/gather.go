@@ -65,7 +65,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 	tables := study.Build()
 	// nolint:gosec // our own
 	p := sheet{CSS: template.CSS(chart.CSS + css), Script: template.JS(report.Script),
-		Tables: tableViews(tables, len(all) > 1), Axes: axisViews(study), Environment: environmentOf(all)}
+		Tables: TableViews(tables, len(all) > 1), Axes: axisViews(study), Environment: environmentOf(all)}
 	var err error
 	if p.Cells, p.Left, err = cellViews(all, o); err != nil {
 		return sheet{}, err

@@ -14,7 +14,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/display"
@@ -81,12 +80,9 @@ func Keep(run *runs.Run) error {
 	return nil
 }
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+var pageTemplate = template.Must(TableTemplate().Funcs(template.FuncMap{
 	"stamp":       display.Time,
 	"machine":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"words":       strings.Fields,
-	"indented":    func(text string) bool { return strings.HasPrefix(text, " ") },
-	"add":         func(a, b int) int { return a + b },
 	"combination": func(e plan.Excluded) string { return plan.Cell{Coordinates: e.Coordinates}.Name() },
 }).Parse(source))
 
@@ -96,7 +92,7 @@ type sheet struct {
 	Script      template.JS
 	Title       string
 	Runs        []runView
-	Tables      []tableView
+	Tables      []TableView
 	Axes        []axisView
 	Cells       []cellView
 	Few         bool   // all cells are printed in detail
@@ -131,67 +127,4 @@ func plotted(title string, p chart.Plot, notes ...string) figure {
 	p.Title = title
 	// nolint:gosec // see above
 	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes}
-}
-
-// tableView is a table, with the drawing of a search. The templates use the fields of the table directly.
-type tableView struct {
-	N int // from 1
-	report.Table
-	Layout report.Layout
-	Figure *figure
-}
-
-// maxUpright is the number of columns that fit on a page in portrait format, and on most screens.
-const maxUpright = 9
-
-// Many reports whether the table has more columns than most readers see at once.
-func (v tableView) Many() bool { return len(v.Layout.Head) > maxUpright }
-
-func tableViews(tables []report.Table, several bool) []tableView {
-	var views []tableView
-	for i, t := range tables {
-		if several {
-			t = adjacent(t)
-		}
-		v := tableView{N: i + 1, Table: t, Layout: t.Layout()}
-		if t.Chart != nil {
-			f := searchFigure(t)
-			v.Figure = &f
-		}
-		views = append(views, v)
-	}
-	return views
-}
-
-// adjacent moves the columns of the same value next to each other, for the comparison of runs.
-func adjacent(t report.Table) report.Table {
-	if len(t.Rows) == 0 {
-		return t
-	}
-	place := map[string]int{}
-	order := make([]int, len(t.Head))
-	for i := range order {
-		order[i] = i
-		if value := t.Rows[0][i].Value; value != "" {
-			if _, known := place[value]; !known {
-				place[value] = 1 + len(place)
-			}
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return place[t.Rows[0][a].Value] - place[t.Rows[0][b].Value] })
-	out := t
-	out.Head, out.Rows = permuted(t.Head, order), nil
-	for _, row := range t.Rows {
-		out.Rows = append(out.Rows, permuted(row, order))
-	}
-	return out
-}
-
-// permuted returns the items of a list in the order of their indices.
-func permuted[T any](list []T, order []int) []T {
-	out := make([]T, len(order))
-	for i, at := range order {
-		out[i] = list[at]
-	}
-	return out
 }
