@@ -15,6 +15,12 @@ func brokerFaults() []fault {
 	}
 }
 
+// shortDrain lets a task end soon whose messages are lost: its publishers wait for the broker for up to the timeout, and
+// then its consumers wait for messages for as long.
+func shortDrain(matrix string) string {
+	return strings.ReplaceAll(matrix, `drain: {idle: "1m", timeout: "3m"}`, `drain: {idle: "5s", timeout: "20s"}`)
+}
+
 // brokerKilled kills the broker under test and starts it again. The record reports the messages that it lost.
 func (r *row) brokerKilled(storage string) {
 	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
@@ -22,7 +28,11 @@ func (r *row) brokerKilled(storage string) {
 	// the confirm. It survives the end of the process, though not of the host, because files are synced only every two
 	// minutes. Messages that were in flight to a consumer are delivered again only after ackWait. The drain must last
 	// longer: with the default of 30 s they would count as lost.
-	f.submit(strings.ReplaceAll(f.matrix(2, storage), `storage: "file"`, `storage: "file", ackWait: "3s"`))
+	text := strings.ReplaceAll(f.matrix(2, storage), `storage: "file"`, `storage: "file", ackWait: "3s"`)
+	if storage == "memory" {
+		text = shortDrain(text)
+	}
+	f.submit(text)
 	phase := r.oneOf(phases...)
 	b := f.awaitTaskPhase(r, 2, phase)
 	r.describe("kill -9 of the broker (%s) in %s, restarted", storage, phase)
@@ -45,7 +55,7 @@ func (r *row) brokerKilled(storage string) {
 // reason.
 func brokerNotRestarted(r *row) {
 	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
-	f.submit(f.matrix(1, "memory"))
+	f.submit(shortDrain(f.matrix(1, "memory")))
 	b := f.awaitTaskPhase(r, 1, inMeasure)
 	r.describe("kill -9 of the broker in measure, not restarted")
 	f.mayLoseMessages = true
