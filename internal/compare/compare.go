@@ -271,7 +271,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
 					known = spread(g.cells[0].cell.ID, info.Name)
 				}
 				change = betweenRuns(a, b, info.Better, known, 1-c.Alpha)
-				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
+				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) && then != nil && now != nil {
 					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "),
 						strings.Join(now, ", ")))
 				}
@@ -338,9 +338,10 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	}
 	slices.Sort(whys)
 	s.Missing = strings.Join(whys, "; ")
-	slices.Sort(s.Flags)
-	s.Flags = slices.Compact(s.Flags)
-	s.Summary = stats.Summarize(s.Numbers, confidence)
+	s.Flags = slices.Compact(slices.Sorted(slices.Values(s.Flags)))
+	if s.Summary = stats.Summarize(s.Numbers, confidence); s.Backlog > 0 && !s.HasBacklog() { // as in the tables of a run
+		s.Median, s.Interval = stats.Median(s.ranked(info.Better)), stats.Interval{}
+	}
 	return s, lacking
 }
 
@@ -368,8 +369,8 @@ func (s Sample) backlog() string {
 	return fmt.Sprintf("backlog in %d of %d repetitions", s.Backlog, s.N+s.Backlog)
 }
 
-// hasBacklog reports whether the median repetition has a backlog.
-func (s Sample) hasBacklog() bool { return s.Backlog > 0 && s.Backlog >= s.N }
+// HasBacklog reports whether the median repetition has a backlog.
+func (s Sample) HasBacklog() bool { return s.Backlog > 0 && s.Backlog >= s.N }
 
 // ranked returns the numbers, and the worst possible number for each backlog.
 func (s Sample) ranked(better plan.Direction) []float64 {
@@ -406,22 +407,21 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
 	known := spread.Runs >= plan.MinEarlierRuns
-	if a.hasBacklog() != b.hasBacklog() {
+	if a.HasBacklog() != b.HasBacklog() {
 		c.sign, c.Backlogs, c.Earlier = better.Worst(), spread.Backlogs, spread.Runs+spread.Backlogs
 		alike := spread.Backlogs
-		if a.hasBacklog() {
+		if a.HasBacklog() {
 			c.sign, alike = -c.sign, spread.Runs
 		}
 		if c.P = 0; alike > 0 {
 			c.P = float64(alike+1) / float64(c.Earlier+1)
 		}
 	}
-	if a.Missing != "" || b.Missing != "" || a.hasBacklog() || b.hasBacklog() {
+	if a.Missing != "" || b.Missing != "" || a.HasBacklog() || b.HasBacklog() {
 		return c
 	}
-	from, to := a.ranked(better), b.ranked(better)
-	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(len(from)))+
-		max(1, spread.Repetitions/float64(len(to))))
+	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(a.N+a.Backlog))+
+		max(1, spread.Repetitions/float64(b.N+b.Backlog)))
 	difference := func(d, deviation float64) stats.Interval {
 		i := stats.Interval{Low: d, High: d}
 		if known {
@@ -434,7 +434,7 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 		}
 		return i
 	}
-	then, now := stats.Median(from), stats.Median(to)
+	then, now := a.Median, b.Median
 	c.sign, c.Shift = now-then, stats.Change{Estimate: now - then, Interval: difference(now-then, spread.Deviation)}
 	if then > 0 && now > 0 && (spread.Relative != nil || !known) {
 		var deviation float64
@@ -654,11 +654,11 @@ const power = 0.8
 // equals the margin. decided is false if the change is inconclusive whatever its numbers are.
 func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	x, a, b := d.Row.Changes[0], d.Row.Sides[0], d.Row.Sides[1]
-	if x.Why != "" || a.hasBacklog() && b.hasBacklog() {
+	if x.Why != "" || a.HasBacklog() && b.HasBacklog() {
 		return 0, false
 	}
-	if a.hasBacklog() || b.hasBacklog() {
-		d.Met = a.hasBacklog()
+	if a.HasBacklog() || b.HasBacklog() {
+		d.Met = a.HasBacklog()
 		return map[bool]float64{true: 1, false: x.P}[d.Met], true
 	}
 	freedom, sign, bound := float64(x.Earlier-1), -1.0, (a.Bound+b.Bound)/math.Abs(a.Median)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/lockstep/lockstep/internal/plan"
+	"example.org/lockstep/lockstep/internal/stats"
 )
 
 func mustCompare(t *testing.T, o Options, runs ...Recorded) Comparison {
@@ -140,6 +141,12 @@ func TestBacklogRanksWorst(t *testing.T) {
 		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want {
 			t.Errorf("%d and %d of 8: %s (%s), want %s", x.base, x.other, got.Finding, got.Why, x.want)
 		}
+		for _, s := range c.Values[0].Rows[0].Sides { // the medians are those of the tables of the runs
+			ranked := append(slices.Clone(s.Numbers), slices.Repeat([]float64{math.Inf(1)}, s.Backlog)...)
+			if s.Backlog < s.N && s.Median != stats.Median(ranked) {
+				t.Errorf("%d and %d of 8: got median %v, want %v", x.base, x.other, s.Median, stats.Median(ranked))
+			}
+		}
 		for _, d := range c.NoWorse() {
 			if d.Met != (x.want == Better) || d.Violated != (x.want == Worse) {
 				t.Errorf("%d and %d of 8: the rule is met %v, violated %v", x.base, x.other, d.Met, d.Violated)
@@ -242,6 +249,12 @@ func TestOtherHostsAreNotCompared(t *testing.T) {
 	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive ||
 		x.Why != want {
 		t.Errorf("%+v, want %s", x, want)
+	}
+	for i := range b.Outcomes { // without agents, as in a run that was not executed
+		b.Outcomes[i].Agents = nil
+	}
+	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; strings.Contains(x.Why, "other hosts") {
+		t.Errorf("got %s, want no hosts that did not measure", x.Why)
 	}
 }
 

@@ -60,12 +60,20 @@ func besides(c compare.Comparison) []Table {
 	}
 	t := Table{Title: "Other differences", Axes: []string{"part", "property"},
 		Head: append([]string{"part", "property"}, marks(c)...)}
+	partial := 0
 	for _, d := range c.Differences {
+		if c.By != "" && slices.Contains(d.Values, "–") { // an option of one driver, for example
+			partial++
+			continue
+		}
 		row := []Field{{Text: d.Of}, {Text: d.What}}
 		for _, v := range d.Values {
 			row = append(row, Field{Text: v})
 		}
 		t.Rows = append(t.Rows, row)
+	}
+	if partial > 0 {
+		t.Remarks = []string{fmt.Sprintf("%s that not all sides have: see the JSON output", display.Count(partial, "setting"))}
 	}
 	return []Table{t}
 }
@@ -171,7 +179,7 @@ func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int
 // sampleField returns the field of a side's median, with its relative interval and its flags.
 func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field {
 	f := Field{Value: v.Name, Unit: v.Unit, Flags: s.Flags, Bound: s.Bound}
-	if s.N == 0 {
+	if s.N == 0 || s.HasBacklog() {
 		f.Text = "–"
 		return f
 	}

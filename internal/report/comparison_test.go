@@ -198,3 +198,42 @@ func TestCSVOfTheOnlyCell(t *testing.T) {
 		t.Errorf("%v:\n%s", err, &out)
 	}
 }
+
+// TestSettingsOfOneSide proves that a comparison along an axis lists the settings that differ, and only counts those
+// that one side does not have, such as the options of another driver. A comparison of runs lists all.
+func TestSettingsOfOneSide(t *testing.T) {
+	c := compare.Comparison{Sides: []compare.Side{{Mark: "kafka"}, {Mark: "rabbit"}}, Differences: []compare.Difference{
+		{Of: "broker", What: "acks", Values: []string{"all", "–"}},
+		{Of: "broker", What: "heartbeat", Values: []string{"–", "1m0s"}},
+		{Of: "broker", What: "replicas", Values: []string{"1", "3"}}}}
+	for by, want := range map[string]string{
+		"broker": "[[broker replicas 1 3]] [2 settings that not all sides have: see the JSON output]",
+		"":       "[[broker acks all –] [broker heartbeat – 1m0s] [broker replicas 1 3]] []",
+	} {
+		c.By = by
+		table := NewComparison(c).Besides[0]
+		var rows [][]string
+		for _, r := range table.Rows {
+			var row []string
+			for _, f := range r {
+				row = append(row, f.Text)
+			}
+			rows = append(rows, row)
+		}
+		if got := fmt.Sprint(rows, " ", table.Remarks); got != want {
+			t.Errorf("by %q: got %s, want %s", by, got, want)
+		}
+	}
+}
+
+// TestMedianBacklogHasNoNumber proves that the median of a side with a backlog in most repetitions is not that of the
+// others.
+func TestMedianBacklogHasNoNumber(t *testing.T) {
+	for backlogs, want := range map[int]string{1: "1.00 s", 2: "–"} {
+		s := compare.Sample{Backlog: backlogs}
+		s.N, s.Median = 2, 1
+		if got := sampleField(compare.Comparison{}, compare.Value{Unit: plan.Seconds}, s); got.Text != want {
+			t.Errorf("%d repetitions with a backlog, 2 without: got %q, want %q", backlogs, got.Text, want)
+		}
+	}
+}
