@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/sampling"
 	"example.org/lockstep/lockstep/internal/stats"
@@ -639,23 +638,14 @@ func (b *builder) repeatFailed() string {
 		}
 	}
 	shared := slices.DeleteFunc(sharedBy(failed), func(p Coordinate) bool { return len(b.within(place{p})) == len(b.cells) })
-	words := []string{"ctl run", display.ShellWord(b.run.Source.File)}
-	if b.run.Source.Quick {
-		words = append(words, "--quick")
-	}
-	for _, set := range b.run.Source.Set {
-		words = append(words, "--set", display.ShellWord(set))
-	}
-	for _, only := range b.run.Source.Filter {
+	filters := slices.DeleteFunc(slices.Clone(b.run.Source.Filter), func(only string) bool {
 		axis, _, _ := strings.Cut(only, "=")
-		if !slices.ContainsFunc(shared, func(p Coordinate) bool { return p.Axis == axis }) {
-			words = append(words, "--filter", display.ShellWord(only))
-		}
-	}
+		return slices.ContainsFunc(shared, func(p Coordinate) bool { return p.Axis == axis })
+	})
 	for _, p := range shared {
-		words = append(words, "--filter", display.ShellWord(p.Axis+"="+p.Text))
+		filters = append(filters, p.Axis+"="+p.Text)
 	}
-	return strings.Join(words, " ")
+	return runCommand(b.run.Source, filters)
 }
 
 // limitations returns one line per flag and process, with the ranges of the measured values and the cells.

@@ -168,6 +168,24 @@ func TestNext(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
+	for repeat, want := range map[int]string{
+		1: "compare by broker, with 5 repetitions of each cell: ctl run m.cue --set 'a=[1]' --filter broker=one,two --set repeat=5",
+		6: "compare by broker: ctl compare --by broker r1",
+	} {
+		run, outcomes := pair(nil)
+		run.Repeat, run.Tables = repeat, []plan.Table{{Rows: []string{"broker"}}}
+		run.Source = plan.Source{File: "m.cue", Set: []string{"a=[1]"}, Filter: []string{"broker=one,two"}}
+		var all []plan.Outcome
+		for n := range repeat {
+			for _, o := range outcomes {
+				o.Repetition = n + 1
+				all = append(all, o)
+			}
+		}
+		if got := Next(run, all); got != want {
+			t.Errorf("%d repetitions: %q, want %q", repeat, got, want)
+		}
+	}
 }
 
 // TestFlagsInRowsOfSeveralCells proves that each flag is connected with its own values if the cells of a row have

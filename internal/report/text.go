@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/compare"
 	"example.org/lockstep/lockstep/internal/display"
 	"example.org/lockstep/lockstep/internal/plan"
 )
@@ -80,7 +81,56 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 	}) && run.Source.File != "":
 		return "measure latency without a backlog: ctl run " + run.Source.File + " --set cell.publishers.rate=1000"
 	}
+	axis := comparedAxis(run)
+	for _, s := range compare.Shortages(run) {
+		if s.By == axis && run.Source.File != "" {
+			return fmt.Sprintf("compare by %s, with %s of each cell: %s --set repeat=%d", axis,
+				display.Count(s.Needed, "repetition"), runCommand(run.Source, run.Source.Filter), s.Needed)
+		} else if s.By == axis {
+			axis = ""
+		}
+	}
+	if axis != "" {
+		return fmt.Sprintf("compare by %s: ctl compare --by %s %s", axis, display.ShellWord(axis), run.ID)
+	}
 	return "compare with an earlier run: ctl compare EARLIER " + run.ID
+}
+
+// runCommand returns the command that runs a matrix again, with the given filters instead of its own.
+func runCommand(s plan.Source, filters []string) string {
+	words := []string{"ctl run", display.ShellWord(s.File)}
+	if s.Quick {
+		words = append(words, "--quick")
+	}
+	for _, set := range s.Set {
+		words = append(words, "--set", display.ShellWord(set))
+	}
+	for _, only := range filters {
+		words = append(words, "--filter", display.ShellWord(only))
+	}
+	return strings.Join(words, " ")
+}
+
+// comparedAxis returns the first axis that readers compare in the tables and that has several values; empty: there is
+// none. A quick run is not meant for comparisons, and a search is not compared within a run.
+func comparedAxis(run plan.Run) string {
+	if run.Source.Quick || slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return c.Workload.Search != nil }) {
+		return ""
+	}
+	for _, t := range run.Tables {
+		for _, axis := range slices.Concat(t.Columns, t.Rows[:min(1, len(t.Rows))]) {
+			values := map[string]bool{}
+			for _, c := range run.Cells {
+				if value, has := c.Coordinate(axis); has {
+					values[value] = true
+				}
+			}
+			if len(values) > 1 {
+				return axis
+			}
+		}
+	}
+	return ""
 }
 
 // after returns the lines that follow the tables: warnings and rule results.
