@@ -25,6 +25,7 @@ const brokerTimeout = 30 * time.Second
 
 type cleanupOptions struct {
 	narrow matrix.Narrow
+	server serverFlags
 	runs   string
 	run    string
 	yes    bool
@@ -38,7 +39,7 @@ func runsCleanup() *cobra.Command {
 		Long: `cleanup connects to the brokers of a matrix or of a recorded run. It lists the queues, topics and other objects
 whose names begin with lockstep- (with a record: lockstep- and the run id). After confirmation it removes them. A run
 that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the
-objects that the run uses. If this user did not create the recorded run, cleanup first lists the brokers with their
+objects that the run uses. It refuses the record of an active run; for a run of a fleet, it queries the fleet. If this user did not create the recorded run, cleanup first lists the brokers with their
 options and secrets. It asks for confirmation before it connects.
 
 This host connects to the brokers, with its own secrets. Some brokers cannot list their objects (no management API, or no
@@ -46,7 +47,7 @@ support in the driver). On these, cleanup removes each topology of the run by na
 
 Exit codes:
   0  nothing is left, or the removal was declined
-  1  a broker did not answer, or did not remove everything
+  1  the run is active, a broker did not answer, or it did not remove everything
   2  no terminal for the confirmation, or an error in the command line`,
 		Example: `  ctl runs cleanup matrices/prefetch.cue
   ctl runs cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
@@ -56,6 +57,7 @@ Exit codes:
 		RunE:              func(c *cobra.Command, args []string) error { return o.cleanup(c, args[0]) },
 	}
 	narrowing(c, &o.narrow)
+	o.server.addChoice(c, "")
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.run, "run", "", "with FILE: clean up only after runs whose id begins with `id`")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
@@ -266,6 +268,9 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.T
 	if err != nil {
 		return plan.Run{}, nil, err
 	}
+	if err := o.checkEnded(c.Context(), record.Plan()); err != nil {
+		return plan.Run{}, nil, err
+	}
 	timeline, err := record.Timeline()
 	if err != nil {
 		return plan.Run{}, nil, err
@@ -280,4 +285,29 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.T
 				id, id, err)
 	}
 	return s.Run, timeline, consent(c, o.yes, record.Plan(), s.Run)
+}
+
+// checkEnded returns an error if a run is active on the selected fleet. The fleet of the run must be selected.
+func (o *cleanupOptions) checkEnded(ctx context.Context, run plan.Run) error {
+	if server := run.Source.Server; server != "" && server != plan.Redact(o.server.url) {
+		return usageErrorf("clean up %s: it ran on the fleet at %s, which may still run it; select that fleet with --server or --context, or clean up with a matrix: ctl runs cleanup --run %s FILE",
+			run.ID, server, run.ID)
+	}
+	if o.server.url == "" {
+		return nil
+	}
+	conn, err := o.server.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	state, err := conn.RunState(ctx, run.ID)
+	if err != nil {
+		return fmt.Errorf("clean up %s: %w", run.ID, err)
+	}
+	if state.Run != "" && !state.Over() {
+		return fmt.Errorf("clean up %s: the run is %s on the fleet; cancel it first, which also cleans up: ctl runs cancel %s%s", run.ID,
+			state.State, run.ID, o.server.hint())
+	}
+	return nil
 }

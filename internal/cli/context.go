@@ -106,6 +106,37 @@ func (s contexts) find(name string) (fleetContext, error) {
 	return f, usageErrorf("no context %q; use one of %s, or add it: ctl context add", name, strings.Join(names, ", "))
 }
 
+// selectedFleet returns the URL of the fleet that a command without flags uses; "": none.
+func selectedFleet() (string, error) {
+	saved, err := readContexts()
+	name := cmp.Or(os.Getenv("LOCKSTEP_CONTEXT"), saved.Current)
+	return cmp.Or(os.Getenv("LOCKSTEP_SERVER"), saved.Contexts[name].Server), err
+}
+
+// fleetFlags returns the flags with which a command uses the fleet of a recorded run, whose URL is redacted. A local
+// run has no URL. There are no flags if a command without flags uses that fleet.
+func fleetFlags(server string) (string, error) {
+	selected, err := selectedFleet()
+	switch {
+	case err != nil:
+		return "", err
+	case plan.Redact(selected) == server:
+		return "", nil
+	case server == "":
+		return " --context " + thisHost, nil
+	}
+	saved, err := readContexts()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(saved.Contexts)) {
+		if plan.Redact(saved.Contexts[name].Server) == server {
+			return " --context " + display.ShellWord(name), nil
+		}
+	}
+	return " --server " + display.ShellWord(server), nil
+}
+
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	saved, err := readContexts()
 	if err != nil {

@@ -184,6 +184,9 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer stop()
+	if o.dir == "" && o.server.url == "" {
+		log.Warn("the runs, their results and the schedules are lost when this controller ends: pass --dir to store them")
+	}
 	conn, err := connect(ctx)
 	if err != nil {
 		return leave(log, err)

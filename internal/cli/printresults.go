@@ -31,17 +31,33 @@ const (
 )
 
 // printResults prints the results of a record. It writes the tables beside the record, and returns the exit code of the
-// run.
-func printResults(out io.Writer, record *runs.Run, shown amount) (code int, err error) {
+// run. fleet are the flags of a ctl run that repeats it in the same place.
+func printResults(out io.Writer, record *runs.Run, shown amount, fleet string) (code int, err error) {
 	err = inColours(out, func(w io.Writer) error {
-		code, err = writeResults(w, width(out), record, shown)
+		code, err = writeResults(w, width(out), record, shown, fleet)
 		return err
 	})
 	return code, err
 }
 
+// matrixPath returns the path of a run's matrix for a command in the working directory. If the file is not on this
+// host, it is the name of the file.
+func matrixPath(s plan.Source) string {
+	if info, err := os.Stat(s.Path); err != nil || !info.Mode().IsRegular() {
+		return s.File
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return s.Path
+	}
+	if path, err := filepath.Rel(here, s.Path); err == nil && filepath.IsLocal(path) {
+		return path
+	}
+	return s.Path
+}
+
 // writeResults is printResults without colours. columns is the width of the terminal; 0: out is no terminal.
-func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (code int, err error) {
+func writeResults(out io.Writer, columns int, record *runs.Run, shown amount, fleet string) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
@@ -92,9 +108,21 @@ func writeResults(out io.Writer, columns int, record *runs.Run, shown amount) (c
 	if _, err := os.Stat(path); err == nil {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
-	if next := report.Next(run, outcomes); next != "" && shown != onlyProblems {
-		if run.Source.Server != "" && strings.Contains(next, ": ctl run ") {
-			folder += " --server " + display.ShellWord(run.Source.Server)
+	named := run
+	named.Source.File = matrixPath(run.Source)
+	next := report.Next(named, outcomes)
+	if run.Source.Server != "" && report.NotRun(run, outcomes) != "" {
+		timeline, err := record.Timeline()
+		if err != nil {
+			return 0, err
+		}
+		if _, ended := runs.EndOf(timeline); !ended {
+			next = "follow the run, which may be active: ctl runs attach " + run.ID
+		}
+	}
+	if next != "" && shown != onlyProblems {
+		if strings.Contains(next, ": ctl run") {
+			folder += fleet
 		}
 		fmt.Fprintf(out, "next:   %s\n", display.Clean(next+folder))
 	}

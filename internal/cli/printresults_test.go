@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -100,10 +102,60 @@ func TestTablesOfManyRows(t *testing.T) {
 	}{"80": {80, mainResults}, "100": {100, mainResults}, "160": {160, mainResults}, "100-all": {100, allResults}, "pipe": {0, mainResults},
 		"quiet": {100, onlyProblems}} {
 		var out strings.Builder
-		code, err := writeResults(&out, x.columns, record, x.shown)
+		code, err := writeResults(&out, x.columns, record, x.shown, "")
 		if err != nil || code != ExitFailedCells {
 			t.Errorf("%s: code %d, %v", name, code, err)
 		}
 		golden(t, filepath.Join(testdata, "results-"+name+".txt"), out.String())
+	}
+}
+
+// TestMatrixPath proves that a suggested command finds the matrix from the working directory.
+func TestMatrixPath(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sub", "m.cue")
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ from, path, want string }{
+		{dir, file, "sub/m.cue"},
+		{filepath.Join(dir, "sub"), file, "m.cue"},
+		{t.TempDir(), file, file},
+		{dir, filepath.Join(dir, "missing.cue"), "m.cue"},
+		{dir, "", "m.cue"},
+	} {
+		t.Chdir(x.from)
+		if got := matrixPath(plan.Source{File: "m.cue", Path: x.path}); got != x.want {
+			t.Errorf("matrix %q from %s: got %q, want %q", x.path, x.from, got, x.want)
+		}
+	}
+}
+
+// TestFleetFlags proves that a suggested command repeats a run on its fleet, with the saved credentials if there are
+// any, and without flags if that fleet is selected.
+func TestFleetFlags(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", home)
+	saved := contexts{Current: "bench", Contexts: map[string]fleetContext{"bench": {Server: "tls://bench:1"},
+		"other": {Server: "tls://u:secret@other:1"}}}
+	if err := saved.write(); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ server, context, run, want string }{
+		{"", "", "tls://bench:1", ""},
+		{"", "", "", " --context local"},
+		{"", "", plan.Redact("tls://u:secret@other:1"), " --context other"},
+		{"", "", "nats://third:1", " --server nats://third:1"},
+		{"", "other", "tls://bench:1", " --context bench"},
+		{"nats://third:1", "", "nats://third:1", ""},
+		{"nats://third:1", "", "", " --context local"},
+		{"", "local", "", ""},
+	} {
+		t.Setenv("LOCKSTEP_SERVER", x.server)
+		t.Setenv("LOCKSTEP_CONTEXT", x.context)
+		if got, err := fleetFlags(x.run); got != x.want || err != nil {
+			t.Errorf("run on %q with %q and %q: got %q (%v), want %q", x.run, x.server, x.context, got, err, x.want)
+		}
 	}
 }

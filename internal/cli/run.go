@@ -380,7 +380,7 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	var stopped error // by the controller
 	switch end.Reason {
 	case wire.EndNoAgents:
-		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents, or narrow the matrix with --filter or --set", end.Detail)}
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents (ctl fleet agents lists them), or narrow the matrix with --filter or --set", end.Detail)}
 	case wire.EndNoTarget:
 		return exit{ExitNoAgents, errors.New(end.Detail)}
 	case wire.EndRefused:
@@ -411,7 +411,7 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	if o.quiet {
 		shown = onlyProblems
 	}
-	code, err := printResults(out, record, shown)
+	code, err := printResults(out, record, shown, o.server.hint())
 	if o.format == "json" && err == nil {
 		err = printTables(c.OutOrStdout(), record, o.format)
 	}

@@ -100,6 +100,10 @@ func (o *showOptions) show(c *cobra.Command, names []string) error {
 	for _, name := range names {
 		run, err := runs.Open(o.runs, name)
 		if err != nil {
+			if fleet, unknown := selectedFleet(); unknown == nil && fleet != "" {
+				err = fmt.Errorf("%w; if the run is on the fleet, copy its record: ctl runs pull %s%s", err, display.ShellWord(name),
+					folderHint(o.runs))
+			}
 			return err
 		}
 		if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
@@ -154,7 +158,11 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	if o.all {
 		shown = allResults
 	}
-	if _, err := printResults(out, run, shown); err != nil {
+	fleet, err := fleetFlags(run.Plan().Source.Server)
+	if err != nil {
+		return err
+	}
+	if _, err := printResults(out, run, shown, fleet); err != nil {
 		return err
 	}
 	timeline, err := run.Timeline()

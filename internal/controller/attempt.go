@@ -353,7 +353,7 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 		}
 		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
 			return &failure{text: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes; "+
-				"set a server in its options, start one agent with enough slots (lockstep-agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
+				"set a server in its options, start one agent with enough slots (lockstep-agent --slots), or run the matrix locally (--context local)", broker.Name, one.Agent, agent.Agent)}
 		}
 	}
 	return nil
