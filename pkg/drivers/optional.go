@@ -46,8 +46,8 @@ type Binder interface {
 // Verifier is implemented by sessions that can use existing queues.
 type Verifier interface {
 	// Verify returns an error that names the queues of a topology with Existing that are missing, or do not fit the
-	// options. It changes nothing at the broker, and needs no permissions besides those to publish and to consume. It
-	// is called instead of Setup.
+	// options. It changes nothing at the broker. It needs no permissions besides those to publish and to consume,
+	// unless the broker creates a missing queue at its first use. It is called instead of Setup.
 	Verify(ctx context.Context, t Topology) error
 }
 

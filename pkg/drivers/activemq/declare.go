@@ -36,6 +36,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	kept := len(o.All()) == 1 || o.HA == sharedStore
 	kind, confirm := label(&o, use)
 	d := o.Declare(use, kept, kind, confirm)
+	d.Capabilities.Existing = len(o.Jolokia) > 0 // by AMQP, the broker creates missing queues
 	d.Notes = notes(&o, use)
 	return d
 }

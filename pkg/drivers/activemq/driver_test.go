@@ -1,6 +1,7 @@
 package activemq
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -60,6 +61,11 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
 		DeadAddress: "127.0.0.1:1",
+		Existing: drivertest.Declared(driver{}, func(_ context.Context, _ drivers.Session, t drivers.Topology,
+			made *drivertest.Existing) error {
+			made.Queue = queue(t, 0, 0)
+			return nil
+		}),
 	}
 }
 

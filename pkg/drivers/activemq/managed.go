@@ -2,7 +2,9 @@ package activemq
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +23,7 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Verifier
 } = (*managedSession)(nil)
 
 // Close closes all connections.
@@ -35,6 +38,22 @@ func (s *managedSession) Teardown(ctx context.Context, t drivers.Topology) error
 		return fmt.Errorf("tear down: %w", err)
 	}
 	return nil
+}
+
+// Verify looks for the existing queues in the list of all queues.
+func (s *managedSession) Verify(ctx context.Context, t drivers.Topology) error {
+	s.Task.Store(&t)
+	all, err := s.Leftovers(ctx, "")
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	var errs []error
+	for _, name := range queues(t) {
+		if !slices.Contains(all, drivers.Leftover{Kind: kindQueue, Name: name}) {
+			errs = append(errs, fmt.Errorf("verify: no queue %s at the broker", name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeQueue has no effect if the queue does not exist.

@@ -10,6 +10,9 @@ import (
 )
 
 func queue(t drivers.Topology, subscription, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
 	return fmt.Sprintf("%s.q%d.s%d", t.Name, queue, subscription)
 }
 

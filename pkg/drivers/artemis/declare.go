@@ -39,6 +39,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	kind, confirm := label(&o, use)
 	d := o.Declare(use, kept, kind, confirm)
 	d.Capabilities.Subscriptions = o.Routing != anycast
+	d.Capabilities.Existing = o.Routing != multicast // an existing queue has the name of its address
 	d.Notes = notes(&o, use)
 	return d
 }

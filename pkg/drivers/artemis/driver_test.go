@@ -88,6 +88,11 @@ func harness(d drivers.Driver, options json.RawMessage, subset []string) drivert
 		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
 		DeadAddress: "127.0.0.1:1",
+		Existing: drivertest.Declared(driver{}, func(_ context.Context, _ drivers.Session, t drivers.Topology,
+			made *drivertest.Existing) error {
+			made.Queue = address(t, 0)
+			return nil
+		}),
 	}
 }
 

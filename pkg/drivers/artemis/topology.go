@@ -2,7 +2,9 @@ package artemis
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -10,7 +12,12 @@ import (
 	"example.org/lockstep/lockstep/pkg/drivers/kit"
 )
 
-func address(t drivers.Topology, queue int) string { return fmt.Sprintf("%s.q%d", t.Name, queue) }
+func address(t drivers.Topology, queue int) string {
+	if t.Existing != "" {
+		return drivers.QueueName(t.Existing, queue)
+	}
+	return fmt.Sprintf("%s.q%d", t.Name, queue)
+}
 
 // queue returns the name of a subscription's queue. An anycast address has one queue, with the name of the address.
 func (o *options) queue(t drivers.Topology, subscription, queue int) string {
@@ -26,7 +33,7 @@ func (o *options) target(t drivers.Topology, queue int) amqp10.Terminus {
 }
 
 // source returns the terminus of a consumer: the queue of its subscription. The name contains both the address and the
-// queue, so that attaching creates nothing.
+// queue, so that a link creates no other queue of the address.
 func (o *options) source(t drivers.Topology, subscription, queue int) amqp10.Terminus {
 	return amqp10.Terminus{Address: address(t, queue) + "::" + o.queue(t, subscription, queue),
 		Capabilities: o.capabilities(t)}
@@ -75,6 +82,23 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		}
 	}
 	return nil
+}
+
+// Verify looks for the existing queues in the list of all queues. With the default settings of the broker, a link to a
+// missing queue would create it.
+func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
+	s.Task.Store(&t)
+	var names []string
+	if err := s.read(ctx, attribute("broker", "QueueNames"), &names); err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	var errs []error
+	for _, name := range addresses(t) {
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("verify: no queue %s at the broker", name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // announce sends a notice for each setting that the label of durable queues assumes and the server does not honour.
