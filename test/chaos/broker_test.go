@@ -15,8 +15,8 @@ func brokerFaults() []fault {
 	}
 }
 
-// shortDrain lets a task end soon whose messages are lost: its publishers wait for the broker for up to the timeout, and
-// then its consumers wait for messages for as long.
+// shortDrain lets a task end soon whose messages are lost: its publishers wait for the broker for up to the timeout,
+// and then its consumers wait for messages for as long.
 func shortDrain(matrix string) string {
 	return strings.ReplaceAll(matrix, `drain: {idle: "1m", timeout: "3m"}`, `drain: {idle: "5s", timeout: "20s"}`)
 }
