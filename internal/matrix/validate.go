@@ -205,7 +205,7 @@ func unknownField(schema cue.Value, name, path string) string {
 	}
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
-	} else if homes := homesOf(schema, name); path == "cell" && len(homes) > 0 {
+	} else if homes := homesOf(schema, name); (path == "cell" || path == "") && len(homes) > 0 {
 		msg += fmt.Sprintf("; did you mean %s?", strings.Join(homes, " or "))
 	}
 	return msg + " (available: " + strings.Join(names, ", ") + ")"
