@@ -3,15 +3,35 @@ package cli
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/lockstep/lockstep/internal/display"
 )
 
-// hostChecks checks limits and the clock of this host.
+// hostChecks checks the load, the limits and the clock of this host.
 func hostChecks() []check {
-	return []check{openFiles(), localPorts(), hostClock()}
+	return []check{cpuLoad(), openFiles(), localPorts(), hostClock()}
+}
+
+// cpuLoad checks whether processes already use the CPUs.
+func cpuLoad() check {
+	k := check{Name: "CPU load", State: stateOK}
+	text, err := os.ReadFile("/proc/loadavg")
+	var load float64
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &load)
+	}
+	if err != nil {
+		return check{k.Name, stateWarning, err.Error() + "; check that /proc is mounted"}
+	}
+	k.Result = fmt.Sprintf("%s, load average of the last minute %.1f", display.Count(runtime.NumCPU(), "core"), load)
+	if load > float64(runtime.NumCPU())/2 {
+		k.State = stateWarning
+		k.Result += "; stop other processes before you measure"
+	}
+	return k
 }
 
 func openFiles() check {

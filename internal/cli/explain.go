@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain [NAME]",
 		Short: "Describe a value, a flag or a field of a matrix, or print the schema",
-		Long: `explain describes a value, a flag or a field of a matrix. Without NAME, it prints the schema of matrices, with the
-options of every driver.`,
+		Long: `explain describes a value, a flag, an axis, a publish mode or a field of a matrix. Without NAME, it prints
+the schema of matrices, with the options of every driver.`,
 		Example: `  ctl explain e2e.p99
   ctl explain client-bound
   ctl explain publishers.maxInFlight
@@ -56,10 +57,16 @@ options of every driver.`,
 				}
 				print("field %s (%s%s): %s", name, strings.Join(strings.Fields(f.Type), " "), text, f.Doc)
 			}
+			if axis, is := matrix.Explain("axes." + name); is {
+				print("axis %s: %s", name, axis.Doc)
+			}
+			if mode, is := matrix.Explain("publishers.mode"); is && slices.Contains(drivers.Modes(), drivers.Mode(name)) {
+				print("publish mode %s: %s", name, mode.Doc)
+			}
 			if known {
 				return nil
 			}
-			err := fmt.Errorf("explain %q: no value, flag or field has this name", name)
+			err := fmt.Errorf("explain %q: no value, flag, axis, mode or field has this name", name)
 			if near := plan.ClosestMatch(name, append(matrix.Siblings(name), explained()...)); near != "" {
 				return usageErrorf("%w; did you mean %q?", err, near)
 			}
