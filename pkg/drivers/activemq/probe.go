@@ -24,6 +24,9 @@ var queueAttributes = []string{"QueueSize", "InFlightCount", "MemoryUsageByteCou
 func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	questions := []question{aboutMemory, aboutProcess, aboutStore}
 	task := s.Task.Load()
+	if task != nil && task.Existing != "" {
+		task = nil // the counters of an existing queue include messages of others
+	}
 	if task != nil {
 		questions = append(questions, question{Type: "read", MBean: queueBeans(task.Name + "."),
 			Attribute: queueAttributes})

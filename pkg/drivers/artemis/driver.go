@@ -39,4 +39,5 @@ var _ interface {
 	drivers.Describer
 	drivers.Prober
 	drivers.Cleaner
+	drivers.Verifier
 } = (*session)(nil)

@@ -36,6 +36,9 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	}
 	calls = append(calls, attribute("broker", opened))
 	task := s.Task.Load()
+	if task != nil && task.Existing != "" {
+		task = nil // the counters of an existing queue include messages of others
+	}
 	if task != nil && s.options.HA == replication {
 		calls = append(calls, attribute("broker", synced))
 	}

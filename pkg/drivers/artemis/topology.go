@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"example.org/lockstep/lockstep/pkg/drivers"
@@ -84,18 +83,27 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// Verify looks for the existing queues in the list of all queues. With the default settings of the broker, a link to a
-// missing queue would create it.
+// Verify asks the broker for each existing queue. With its default settings, a link to a missing queue would create it.
 func (s *session) Verify(ctx context.Context, t drivers.Topology) error {
 	s.Task.Store(&t)
-	var names []string
-	if err := s.read(ctx, attribute("broker", "QueueNames"), &names); err != nil {
+	var calls []call
+	for _, name := range addresses(t) {
+		calls = append(calls, attribute("queue."+name, "Address"), attribute("queue."+name, "RoutingType"))
+	}
+	answers, err := s.manage(ctx, calls...)
+	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
 	var errs []error
-	for _, name := range addresses(t) {
-		if !slices.Contains(names, name) {
-			errs = append(errs, fmt.Errorf("verify: no queue %s at the broker", name))
+	for q, name := range addresses(t) {
+		var address, routing string
+		err := errors.Join(answers[2*q].value(&address), answers[2*q+1].value(&routing))
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("verify queue %s: %w", name, err))
+		case address != name || routing != "ANYCAST":
+			errs = append(errs, fmt.Errorf("verify queue %s: address %s, routing type %s: use an anycast queue with the name of its address",
+				name, address, routing))
 		}
 	}
 	return errors.Join(errs...)
