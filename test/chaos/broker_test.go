@@ -17,8 +17,8 @@ func brokerFaults() []fault {
 
 // shortDrain lets a task end soon whose messages are lost: its publishers wait for the broker for up to the timeout,
 // and then its consumers wait for messages for as long.
-func shortDrain(matrix string) string {
-	return strings.ReplaceAll(matrix, `drain: {idle: "1m", timeout: "3m"}`, `drain: {idle: "5s", timeout: "20s"}`)
+func (f *fleet) shortDrain(matrix string) string {
+	return f.replaced(matrix, `drain: {idle: "1m", timeout: "3m"}`, `drain: {idle: "5s", timeout: "20s"}`)
 }
 
 // brokerKilled kills the broker under test and starts it again. The record reports the messages that it lost.
@@ -30,7 +30,7 @@ func (r *row) brokerKilled(storage string) {
 	// longer: with the default of 30 s they would count as lost.
 	text := strings.ReplaceAll(f.matrix(2, storage), `storage: "file"`, `storage: "file", ackWait: "3s"`)
 	if storage == "memory" {
-		text = shortDrain(text)
+		text = f.shortDrain(text)
 	}
 	f.submit(text)
 	phase := r.oneOf(phases...)
@@ -55,7 +55,7 @@ func (r *row) brokerKilled(storage string) {
 // reason.
 func brokerNotRestarted(r *row) {
 	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
-	f.submit(shortDrain(f.matrix(1, "memory")))
+	f.submit(f.shortDrain(f.matrix(1, "memory")))
 	b := f.awaitTaskPhase(r, 1, inMeasure)
 	r.describe("kill -9 of the broker in measure, not restarted")
 	f.mayLoseMessages = true

@@ -145,7 +145,7 @@ func leaderStopped(r *row) {
 func controllerKilledTwice(r *row) {
 	f := r.startFleet(fleetSpec{plane: 1, agents: []string{"a1", "a2"}})
 	// The second kill must be in the same task, also if this process gets the CPU late.
-	f.submit(strings.ReplaceAll(f.matrix(2, ""), fmt.Sprintf("measure: %q", measure), `measure: "8s"`))
+	f.submit(f.replaced(f.matrix(2, ""), fmt.Sprintf("measure: %q", measure), `measure: "8s"`))
 	phase := r.oneOf(inReady, inWarmup, inMeasure)
 	b := f.awaitTaskPhase(r, 2, phase)
 	r.describe("kill -9 of the controller in %s, restarted, and again in the same task", phase)

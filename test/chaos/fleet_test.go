@@ -187,6 +187,15 @@ tables: [{rows: ["mode"], values: ["publish.rate", "lost", "unknown"]}]
 `, repeat, f.broker.url(), storage, storage == "file", warmup, measure)
 }
 
+// replaced returns a matrix with another text for a part of it, which it must contain.
+func (f *fleet) replaced(matrix, part, with string) string {
+	f.t.Helper()
+	if !strings.Contains(matrix, part) {
+		f.t.Fatalf("got no %q in the matrix, want it:\n%s", part, matrix)
+	}
+	return strings.ReplaceAll(matrix, part, with)
+}
+
 // submit starts ctl run with a matrix and waits for its run directory.
 func (f *fleet) submit(text string) {
 	f.t.Helper()
