@@ -108,7 +108,7 @@ type Row struct {
 	Changes []Change          `json:"changes"` // one per side, except the base
 }
 
-// Sample is a cell's value on one side.
+// Sample is a cell's value on one side. Repetitions with a backlog affect only the median of Summary (see HasBacklog).
 type Sample struct {
 	stats.Summary
 	Numbers []float64   `json:"numbers"`           // of the repetitions, in their order

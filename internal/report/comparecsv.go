@@ -55,6 +55,13 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 	for _, f := range placeOf(r.At).fields(axes) {
 		line = append(line, strings.TrimPrefix(f.Text, "–"))
 	}
+	// A side has no median without numbers, or if the median repetition has a backlog.
+	median := func(s compare.Sample) []string {
+		if s.N == 0 || s.HasBacklog() {
+			return []string{""}
+		}
+		return []string{full(s.Median)}
+	}
 	bounds := func(s stats.Interval) []string {
 		if !s.Holds(1 - c.Alpha) {
 			return []string{"", ""}
@@ -65,9 +72,8 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 	if x.Ratio != nil {
 		ratio = append([]string{full(x.Ratio.Estimate)}, bounds(x.Ratio.Interval)...)
 	}
-	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N),
-		full(a.Median), full(b.Median)},
-		bounds(a.Interval), bounds(b.Interval), ratio,
+	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N)},
+		median(a), median(b), bounds(a.Interval), bounds(b.Interval), ratio,
 		[]string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding),
 			flagText(flagsOf(r, i)), x.Why})
 }

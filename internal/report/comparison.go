@@ -62,7 +62,7 @@ func besides(c compare.Comparison) []Table {
 		Head: append([]string{"part", "property"}, marks(c)...)}
 	partial := 0
 	for _, d := range c.Differences {
-		if c.By != "" && slices.Contains(d.Values, "–") { // an option of one driver, for example
+		if c.By != "" && strings.HasPrefix(d.Of, "broker") && slices.Contains(d.Values, "–") { // of another driver
 			partial++
 			continue
 		}
@@ -73,7 +73,7 @@ func besides(c compare.Comparison) []Table {
 		t.Rows = append(t.Rows, row)
 	}
 	if partial > 0 {
-		t.Remarks = []string{fmt.Sprintf("%s that not all sides have: see the JSON output", display.Count(partial, "setting"))}
+		t.Remarks = []string{fmt.Sprintf("%s of brokers that not all sides have: see the JSON output", display.Count(partial, "setting"))}
 	}
 	return []Table{t}
 }

@@ -205,10 +205,11 @@ func TestSettingsOfOneSide(t *testing.T) {
 	c := compare.Comparison{Sides: []compare.Side{{Mark: "kafka"}, {Mark: "rabbit"}}, Differences: []compare.Difference{
 		{Of: "broker", What: "acks", Values: []string{"all", "–"}},
 		{Of: "broker", What: "heartbeat", Values: []string{"–", "1m0s"}},
-		{Of: "broker", What: "replicas", Values: []string{"1", "3"}}}}
+		{Of: "broker", What: "replicas", Values: []string{"1", "3"}},
+		{Of: "workload", What: "publishers.count", Values: []string{"–", "5"}}}}
 	for by, want := range map[string]string{
-		"broker": "[[broker replicas 1 3]] [2 settings that not all sides have: see the JSON output]",
-		"":       "[[broker acks all –] [broker heartbeat – 1m0s] [broker replicas 1 3]] []",
+		"broker": "[[broker replicas 1 3] [workload publishers.count – 5]] [2 settings of brokers that not all sides have: see the JSON output]",
+		"":       "[[broker acks all –] [broker heartbeat – 1m0s] [broker replicas 1 3] [workload publishers.count – 5]] []",
 	} {
 		c.By = by
 		table := NewComparison(c).Besides[0]

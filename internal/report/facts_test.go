@@ -185,6 +185,12 @@ func TestNext(t *testing.T) {
 		if got := Next(run, all); got != want {
 			t.Errorf("%d repetitions: %q, want %q", repeat, got, want)
 		}
+		for i := range run.Cells { // an axis that varies together with the other one: no cells differ in one only
+			run.Cells[i].Coordinates = append(run.Cells[i].Coordinates, plan.Coordinate{Axis: "zipped", Value: raw(i)})
+		}
+		if got := Next(run, all); got != "compare with an earlier run: ctl compare EARLIER r1" {
+			t.Errorf("zipped axes, %d repetitions: %q", repeat, got)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 		return "run the remaining tasks: ctl run --resume " + run.ID
 	case slices.ContainsFunc(outcomes, func(o plan.Outcome) bool { return o.Failure == plan.FailedUnreachable }) &&
 		run.Source.File != "":
-		return "check the brokers: ctl doctor " + run.Source.File
+		return "check the brokers: ctl doctor " + display.ShellWord(run.Source.File)
 	case len(Failures(run, outcomes)) > 0 && run.Source.File == "":
 		return ""
 	case len(Failures(run, outcomes)) > 0:
@@ -79,10 +79,14 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {
 		return slices.Contains(allFlags(o), plan.Backlog)
 	}) && run.Source.File != "":
-		return "measure latency without a backlog: ctl run " + run.Source.File + " --set cell.publishers.rate=1000"
+		return "measure latency without a backlog: " + runCommand(run.Source, run.Source.Filter) +
+			" --set cell.publishers.rate=1000"
 	}
 	axis := comparedAxis(run)
 	for _, s := range compare.Shortages(run) {
+		if run.Until != nil { // the number of repetitions follows from the results
+			break
+		}
 		if s.By == axis && run.Source.File != "" {
 			return fmt.Sprintf("compare by %s, with %s of each cell: %s --set repeat=%d", axis,
 				display.Count(s.Needed, "repetition"), runCommand(run.Source, run.Source.Filter), s.Needed)
@@ -111,22 +115,25 @@ func runCommand(s plan.Source, filters []string) string {
 	return strings.Join(words, " ")
 }
 
-// comparedAxis returns the first axis that readers compare in the tables and that has several values; empty: there is
-// none. A quick run is not meant for comparisons, and a search is not compared within a run.
+// comparedAxis returns the first axis that readers compare in the tables, and on which alone some cells differ; empty:
+// there is none. A quick run is not meant for comparisons, and a search is not compared within a run.
 func comparedAxis(run plan.Run) string {
 	if run.Source.Quick || slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return c.Workload.Search != nil }) {
 		return ""
 	}
 	for _, t := range run.Tables {
 		for _, axis := range slices.Concat(t.Columns, t.Rows[:min(1, len(t.Rows))]) {
-			values := map[string]bool{}
+			value := map[string]string{} // of the axis, by the other coordinates
 			for _, c := range run.Cells {
-				if value, has := c.Coordinate(axis); has {
-					values[value] = true
+				v, has := c.Coordinate(axis)
+				c.Coordinates = slices.DeleteFunc(slices.Clone(c.Coordinates),
+					func(at plan.Coordinate) bool { return at.Axis == axis })
+				if first, seen := value[c.Name()]; has && seen && first != v {
+					return axis
 				}
-			}
-			if len(values) > 1 {
-				return axis
+				if has {
+					value[c.Name()] = v
+				}
 			}
 		}
 	}
