@@ -17,6 +17,7 @@ import (
 	"example.org/lockstep/lockstep/internal/matrix"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/runs"
+	"example.org/lockstep/lockstep/internal/wire"
 	"example.org/lockstep/lockstep/pkg/drivers"
 )
 
@@ -39,8 +40,9 @@ func runsCleanup() *cobra.Command {
 		Long: `cleanup connects to the brokers of a matrix or of a recorded run. It lists the queues, topics and other objects
 whose names begin with lockstep- (with a record: lockstep- and the run id). After confirmation it removes them. A run
 that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the
-objects that the run uses. It refuses the record of an active run; for a run of a fleet, it queries the fleet. If this user did not create the recorded run, cleanup first lists the brokers with their
-options and secrets. It asks for confirmation before it connects.
+objects that the run uses. It refuses the record of an active run; for a run of a fleet, it queries the fleet. If this
+user did not create the recorded run, cleanup first lists the brokers with their options and secrets. It asks for
+confirmation before it connects.
 
 This host connects to the brokers, with its own secrets. Some brokers cannot list their objects (no management API, or no
 support in the driver). On these, cleanup removes each topology of the run by name, for which it needs the record.
@@ -268,7 +270,7 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.T
 	if err != nil {
 		return plan.Run{}, nil, err
 	}
-	if err := o.checkEnded(c.Context(), record.Plan()); err != nil {
+	if err := o.checkEnded(c, record.Plan()); err != nil {
 		return plan.Run{}, nil, err
 	}
 	timeline, err := record.Timeline()
@@ -278,6 +280,10 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.T
 	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
 	again.server.url = record.Plan().Source.Server
 	s, err := again.resumption(c.Context())
+	if errors.Is(err, runs.ErrLocked) {
+		return plan.Run{}, nil, fmt.Errorf("clean up %s: the run is active: %w; stop it first", record.Plan().ID,
+			runs.ErrLocked)
+	}
 	if err != nil {
 		id = record.Plan().ID
 		return plan.Run{}, nil,
@@ -287,27 +293,32 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.T
 	return s.Run, timeline, consent(c, o.yes, record.Plan(), s.Run)
 }
 
-// checkEnded returns an error if a run is active on the selected fleet. The fleet of the run must be selected.
-func (o *cleanupOptions) checkEnded(ctx context.Context, run plan.Run) error {
-	if server := run.Source.Server; server != "" && server != plan.Redact(o.server.url) {
-		return usageErrorf("clean up %s: it ran on the fleet at %s, which may still run it; select that fleet with --server or --context, or clean up with a matrix: ctl runs cleanup --run %s FILE",
-			run.ID, server, run.ID)
-	}
-	if o.server.url == "" {
+// checkEnded returns an error if a run of a fleet is active. The fleet must be selected. If it does not answer, cleanup
+// needs the user's consent.
+func (o *cleanupOptions) checkEnded(c *cobra.Command, run plan.Run) error {
+	server := run.Source.Server
+	if server == "" { // the lock of the record shows whether a local run is active
 		return nil
 	}
-	conn, err := o.server.dial(ctx)
+	if server != plan.Redact(o.server.url) {
+		return usageErrorf("clean up %s: it ran on the fleet at %s, which may still run it; pass its --server or --context",
+			run.ID, server)
+	}
+	state, err := either(c.Context(), &o.server, func(conn *wire.Client) (wire.RunState, error) {
+		return conn.RunState(c.Context(), run.ID)
+	}, nil)
 	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "query run %s: %v\n", run.ID, err)
+		sure, err := ask(c, o.yes, "The fleet does not answer, and the run may be active. Clean up?",
+			"nothing removed: the fleet does not answer; pass --yes if the run is not active")
+		if err == nil && !sure {
+			err = exit{ExitError, errors.New("nothing removed")}
+		}
 		return err
 	}
-	defer conn.Close()
-	state, err := conn.RunState(ctx, run.ID)
-	if err != nil {
-		return fmt.Errorf("clean up %s: %w", run.ID, err)
-	}
 	if state.Run != "" && !state.Over() {
-		return fmt.Errorf("clean up %s: the run is %s on the fleet; cancel it first, which also cleans up: ctl runs cancel %s%s", run.ID,
-			state.State, run.ID, o.server.hint())
+		return fmt.Errorf("clean up %s: the run is %s on the fleet; cancel it first, which also cleans up: ctl runs cancel %s%s",
+			run.ID, state.State, run.ID, o.server.hint())
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func TestContextsReplaceTheEnvironment(t *testing.T) {
 		{"", "", ""},
 		{"--context bench", "", " --context bench"},
 		{"--context bench --creds /typed.nk", "/typed.nk", " --context bench --creds /typed.nk"},
-		{"--context local", "/env/client.nk", ""},
+		{"--context local", "/env/client.nk", " --context local"},
 		{"--server tls://i:1", "/env/client.nk", " --server tls://i:1"},
 	} {
 		var s serverFlags

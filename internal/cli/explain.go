@@ -61,7 +61,7 @@ the schema of matrices, with the options of every driver.`,
 				print("axis %s: %s", name, axis.Doc)
 			}
 			if mode, is := matrix.Explain("publishers.mode"); is && slices.Contains(drivers.Modes(), drivers.Mode(name)) {
-				print("publish mode %s: %s", name, mode.Doc)
+				print("%s is a publish mode. %s", name, strings.TrimPrefix(mode.Doc, "Publish mode. "))
 			}
 			if known {
 				return nil
@@ -77,11 +77,14 @@ the schema of matrices, with the options of every driver.`,
 	return c
 }
 
-// explained returns the names of all values, flags and states of rows.
+// explained returns the names of all values, flags, publish modes and states of rows.
 func explained() []string {
 	names := valueNames()
 	for _, f := range plan.Flags() {
 		names = append(names, string(f))
+	}
+	for _, mode := range drivers.Modes() {
+		names = append(names, string(mode))
 	}
 	for _, state := range report.States {
 		names = append(names, state[0])

@@ -16,7 +16,7 @@ func TestExplainAndDrivers(t *testing.T) {
 		{[]string{"explain", "e2e.p99"}, ExitOK, "value e2e.p99, heading \"End-to-end p99\", unit s: "},
 		{[]string{"explain", "backlog"}, ExitOK, "flag backlog: consumers did not keep up"},
 		{[]string{"explain", "threads"}, ExitOK, "axis threads: Sets publishers.threads and consumers.threads."},
-		{[]string{"explain", "confirm-each"}, ExitOK, "confirm-each: after each message, it waits for the confirm."},
+		{[]string{"explain", "confirm-each"}, ExitOK, "confirm-each is a publish mode. confirm-window: up to maxInFlight"},
 		{[]string{"explain", "failed"}, ExitOK, "failed: there are no usable numbers"},
 		{[]string{"explain", "publishers.maxInFlight"}, ExitOK, "default 1000): confirm-window: maximum number"},
 		{[]string{"explain", "e2e.p98"}, ExitBadMatrix, "did you mean \"e2e.p90\"?"},

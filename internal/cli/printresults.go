@@ -43,6 +43,9 @@ func printResults(out io.Writer, record *runs.Run, shown amount, fleet string) (
 // matrixPath returns the path of a run's matrix for a command in the working directory. If the file is not on this
 // host, it is the name of the file.
 func matrixPath(s plan.Source) string {
+	if filepath.Base(s.Path) != s.File { // a bundle
+		return s.File
+	}
 	if info, err := os.Stat(s.Path); err != nil || !info.Mode().IsRegular() {
 		return s.File
 	}

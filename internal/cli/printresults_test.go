@@ -114,7 +114,8 @@ func TestTablesOfManyRows(t *testing.T) {
 func TestMatrixPath(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sub", "m.cue")
-	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644),
+		os.WriteFile(filepath.Join(dir, "bundle.zip"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ from, path, want string }{
@@ -123,6 +124,7 @@ func TestMatrixPath(t *testing.T) {
 		{t.TempDir(), file, file},
 		{dir, filepath.Join(dir, "missing.cue"), "m.cue"},
 		{dir, "", "m.cue"},
+		{dir, filepath.Join(dir, "bundle.zip"), "m.cue"},
 	} {
 		t.Chdir(x.from)
 		if got := matrixPath(plan.Source{File: "m.cue", Path: x.path}); got != x.want {

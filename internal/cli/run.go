@@ -380,7 +380,8 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	var stopped error // by the controller
 	switch end.Reason {
 	case wire.EndNoAgents:
-		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents (ctl fleet agents lists them), or narrow the matrix with --filter or --set", end.Detail)}
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents (list them: ctl fleet agents%s), or narrow the matrix with --filter or --set", end.Detail,
+			o.server.hint())}
 	case wire.EndNoTarget:
 		return exit{ExitNoAgents, errors.New(end.Detail)}
 	case wire.EndRefused:

@@ -34,7 +34,7 @@ type serverFlags struct {
 	cert, key string
 	context   string            // of --context or LOCKSTEP_CONTEXT
 	name      string            // of the context that choose has selected; "": none
-	named     bool              // whether --context selected it
+	named     bool              // whether --context selected it, or no fleet
 	preset    map[string]string // values that flags have without being typed: of the environment, or of the context
 }
 
@@ -81,7 +81,7 @@ func (s *serverFlags) hint() (text string) {
 	}
 	switch {
 	case s.named:
-		text = " --context " + display.ShellWord(s.name)
+		text = " --context " + display.ShellWord(cmp.Or(s.name, thisHost))
 	case s.name == "":
 		add("server", plan.Redact(s.url))
 	}
@@ -233,6 +233,7 @@ func (s *serverFlags) choose(c *cobra.Command) error {
 	}
 	s.url = ""
 	if s.context == thisHost {
+		s.named = typed("context")
 		return nil
 	}
 	saved, err := readContexts()

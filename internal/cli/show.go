@@ -100,7 +100,7 @@ func (o *showOptions) show(c *cobra.Command, names []string) error {
 	for _, name := range names {
 		run, err := runs.Open(o.runs, name)
 		if err != nil {
-			if fleet, unknown := selectedFleet(); unknown == nil && fleet != "" {
+			if fleet, failed := selectedFleet(); failed == nil && fleet != "" {
 				err = fmt.Errorf("%w; if the run is on the fleet, copy its record: ctl runs pull %s%s", err, display.ShellWord(name),
 					folderHint(o.runs))
 			}
@@ -158,10 +158,7 @@ func (o *showOptions) write(out, stderr io.Writer, all []*runs.Run) error {
 	if o.all {
 		shown = allResults
 	}
-	fleet, err := fleetFlags(run.Plan().Source.Server)
-	if err != nil {
-		return err
-	}
+	fleet, _ := fleetFlags(run.Plan().Source.Server) // without saved fleets, the suggested command has no flags
 	if _, err := printResults(out, run, shown, fleet); err != nil {
 		return err
 	}
