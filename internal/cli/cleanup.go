@@ -41,7 +41,7 @@ func runsCleanup() *cobra.Command {
 whose names begin with lockstep- (with a record: lockstep- and the run id). After confirmation it removes them. A run
 that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the
 objects that the run uses. It refuses the record of an active run; for a run of a fleet, it queries the fleet. If this
-user did not create the recorded run, cleanup first lists the brokers with their options and secrets. It asks for
+user did not create the recorded run, cleanup first lists the brokers with their options and secrets. It requires
 confirmation before it connects.
 
 This host connects to the brokers, with its own secrets. Some brokers cannot list their objects (no management API, or no
