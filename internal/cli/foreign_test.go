@@ -216,3 +216,29 @@ func TestPointsOfARecordFollowTheFlags(t *testing.T) {
 		t.Errorf("the record's InfluxDB was dialled %d times", n)
 	}
 }
+
+// TestCleanupWithoutAFleet proves that cleanup of a fleet's run needs consent if the fleet does not answer, because the
+// run may be active, and that a local run does not need the fleet that is selected.
+func TestCleanupWithoutAFleet(t *testing.T) {
+	const fleet = "nats://127.0.0.1:1"
+	t.Setenv("LOCKSTEP_SERVER", fleet)
+	const text = `package matrix
+name: "foreign"
+brokers: b: {driver: "nats", options: url: "nats://127.0.0.1:1"}
+cell: {}
+`
+	for server, want := range map[string]string{
+		fleet: "nothing removed: the fleet does not answer; pass --yes if the run is not active",
+		"":    "was not created by this user",
+	} {
+		folder := t.TempDir()
+		r := foreign(t, folder, text, func(r *plan.Run) { r.Source.Server = server })
+		code, output := ctl(t, "runs", "cleanup", "--runs", folder, r.ID)
+		if code != cli.ExitBadMatrix || !strings.Contains(output, want) {
+			t.Errorf("run on %q: got exit code %d, want 2 and %q:\n%s", server, code, want, output)
+		}
+		if asked := strings.Contains(output, "query run "); asked != (server != "") {
+			t.Errorf("run on %q: got a query of the fleet %v:\n%s", server, asked, output)
+		}
+	}
+}

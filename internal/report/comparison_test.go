@@ -236,5 +236,10 @@ func TestMedianBacklogHasNoNumber(t *testing.T) {
 		if got := sampleField(compare.Comparison{}, compare.Value{Unit: plan.Seconds}, s); got.Text != want {
 			t.Errorf("%d repetitions with a backlog, 2 without: got %q, want %q", backlogs, got.Text, want)
 		}
+		line := changeLine(compare.Comparison{Sides: make([]compare.Side, 2)}, compare.Value{},
+			compare.Row{Sides: []compare.Sample{s, s}}, 0, compare.Change{}, nil)
+		if got := line[9:11]; slices.Contains(got, "1") == (want == "–") {
+			t.Errorf("%d repetitions with a backlog, 2 without: medians in CSV: got %q", backlogs, got)
+		}
 	}
 }
