@@ -63,7 +63,7 @@ Exit codes:
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.run, "run", "", "with FILE: clean up only after runs whose id begins with `id`")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
-		"skip the confirmation, also for a record that this user did not create, and if the fleet does not answer")
+		"skip the confirmation, also for records of other users, and if the fleet does not answer")
 	return c
 }
 
