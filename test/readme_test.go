@@ -56,26 +56,13 @@ func newReader(t *testing.T) *reader {
 // pageBlocks finds the kind and the content of the blocks of code.
 var pageBlocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-var (
-	// inlineCommands finds commands within sentences.
-	inlineCommands = regexp.MustCompile("`((?:ctl|lockstep-controller|lockstep-agent) [^`\n]+)`")
-	// commandName matches the name of a command, which has no arguments: "ctl runs attach".
-	commandName = regexp.MustCompile(`^[a-z-]+( [a-z]+){1,2}$`)
-)
-
 // executePage writes the matrices of a page and executes its commands in order. Other blocks must be marked as text.
-// Commands with arguments must be in blocks, so that they are executed.
 func (r *reader) executePage(t *testing.T, page string, commands int) {
 	text, err := os.ReadFile(filepath.Join("..", page))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ran := 0
-	for _, m := range inlineCommands.FindAllStringSubmatch(pageBlocks.ReplaceAllString(string(text), ""), -1) {
-		if !commandName.MatchString(m[1]) {
-			t.Errorf("%s: command %q is not in a code block, so it is not executed", page, m[1])
-		}
-	}
 	for _, m := range pageBlocks.FindAllStringSubmatch(string(text), -1) {
 		switch kind, content := m[1], m[2]; kind {
 		case "text":

@@ -245,6 +245,29 @@ func command(help map[string]string, program, words string) (name, rest string, 
 	return name, rest, name != program || strings.HasPrefix(rest, "--")
 }
 
+// TestTutorialsExecuteTheirCommands proves that README and the tutorial have commands with arguments only in blocks:
+// these are executed by a test.
+func TestTutorialsExecuteTheirCommands(t *testing.T) {
+	t.Parallel()
+	inline := regexp.MustCompile("`((?:ctl|lockstep-controller|lockstep-agent) [^`\n]+)`")
+	name := regexp.MustCompile(`^[a-z-]+( [a-z]+){1,2}$`)
+	checked := 0
+	for page, text := range pages(t) {
+		if page != "README.md" && !strings.HasPrefix(page, "docs/tutorial/") {
+			continue
+		}
+		for _, m := range inline.FindAllStringSubmatch(pageBlocks.ReplaceAllString(text, ""), -1) {
+			checked++
+			if !name.MatchString(m[1]) {
+				t.Errorf("%s: command %q is not in a code block, so it is not executed", page, m[1])
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d commands were looked up", checked)
+	}
+}
+
 // TestDocsMatrices proves that the whole matrices in the documentation are valid.
 func TestDocsMatrices(t *testing.T) {
 	t.Parallel()
