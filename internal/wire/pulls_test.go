@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The test below states how the embedded server handles pulls of another account that expire (issues 6149 and 6547 of
-// nats-server). Lockstep makes no such pulls: see docs/decisions/control-plane.md.
+// The tests below state how the embedded server handles pulls of another account: pulls that expire, and consumers of the
+// same name (issues 2686, 6149 and 6547 of nats-server). Lockstep makes no such pulls: see docs/decisions/control-plane.md.
 
 // pulls is the configuration of two accounts. The second one has no JetStream and may pull from consumers of the first.
 const pulls = `jetstream {store_dir: %q}
@@ -103,5 +103,37 @@ func TestExpiredPullsTakeNoMessage(t *testing.T) {
 	if i := c.CachedInfo(); i.Delivered.Consumer != 3 || i.NumAckPending != 0 || i.NumWaiting != 0 {
 		t.Errorf("%d deliveries of 3 messages, %d without an acknowledgement, %d pulls wait", i.Delivered.Consumer,
 			i.NumAckPending, i.NumWaiting)
+	}
+}
+
+// TestEqualConsumerNames proves that pulls and acknowledgements of consumers with the same name do not affect the
+// consumer of another stream.
+func TestEqualConsumerNames(t *testing.T) {
+	js, client := twoAccounts(t, "S", "T")
+	for _, stream := range []string{"S", "T"} {
+		if _, err := js.Publish(t.Context(), stream, []byte("of "+stream)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replies := map[string]string{}
+	for _, stream := range []string{"T", "S"} {
+		m, err := pull(t.Context(), client, stream, hang)
+		if err != nil || string(m.Data) != "of "+stream {
+			t.Fatalf("a pull of stream %s: %+v, %v", stream, m, err)
+		}
+		replies[stream] = m.Reply
+	}
+	if _, err := client.RequestWithContext(t.Context(), replies["S"], []byte("+ACK")); err != nil {
+		t.Fatal(err)
+	}
+	for stream, pending := range map[string]int{"S": 0, "T": 1} {
+		c, err := js.Consumer(t.Context(), stream, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := c.CachedInfo(); i.NumAckPending != pending || i.Delivered.Consumer != 1 {
+			t.Errorf("stream %s after an acknowledgement of S: %d deliveries, %d without an acknowledgement; want 1, %d",
+				stream, i.Delivered.Consumer, i.NumAckPending, pending)
+		}
 	}
 }
