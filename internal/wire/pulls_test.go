@@ -13,8 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The tests below state how the embedded server handles pulls of another account: pulls that expire, and consumers of the
-// same name (issues 2686, 6149 and 6547 of nats-server). Lockstep makes no such pulls: see docs/decisions/control-plane.md.
+// The tests below state how the embedded server handles pulls of another account: pulls that expire, and consumers of
+// the same name (issues 2686, 6149 and 6547 of nats-server). Lockstep makes no such pulls: see
+// docs/decisions/control-plane.md.
 
 // pulls is the configuration of two accounts. The second one has no JetStream and may pull from consumers of the first.
 const pulls = `jetstream {store_dir: %q}
