@@ -159,13 +159,30 @@ func (w *webhookServer) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 		append(w.auth, r.Header.Get("Authorization"))
 }
 
+// faultyHost panics from the second read of the variable FAULTY on, as a defect of Lockstep in a call of a hook would.
+type faultyHost struct {
+	plan.Host
+	read bool
+}
+
+func (f *faultyHost) Getenv(name string) (string, error) {
+	if name != "FAULTY" {
+		return f.Host.Getenv(name)
+	}
+	if f.read {
+		panic("a faulty host")
+	}
+	f.read = true // by NewHooks
+	return "value", nil
+}
+
 func newHooks(t testing.TB, all ...plan.Hook) *controller.Hooks {
 	t.Helper()
 	for i := range all {
 		all[i].Timeout = plan.Duration(30 * time.Second)
 		all[i].Backoff = plan.Duration(10 * time.Millisecond)
 	}
-	h, err := controller.NewHooks(all, drivers.FullAccess())
+	h, err := controller.NewHooks(all, &faultyHost{Host: drivers.FullAccess()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +210,12 @@ func TestScheduleFires(t *testing.T) {
 			plan.Hook{Name: "file", Command: []string{"sh", "-c",
 				`{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
 			plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}},
-			plan.Hook{Name: "no-output", Command: []string{"false"}})
+			plan.Hook{Name: "no-output", Command: []string{"false"}},
+			plan.Hook{Name: "panic", Webhook: server.URL + "/in", Headers: map[string]string{"X": "${env:FAULTY}"}})
 		l.startController()
 		l.awaitAgents(2)
 		l.addSchedule("nightly", func(d *schedule.Definition) {
-			d.Hooks = []string{"chat", "file", "broken", "no-output", "absent", "compare"}
+			d.Hooks = []string{"chat", "file", "broken", "no-output", "panic", "absent", "compare"}
 		})
 		l.clock.advance(30 * time.Minute)
 		time.Sleep(10 * time.Second) // virtual time, in which the controller checks its schedules
@@ -222,7 +240,7 @@ func TestScheduleFires(t *testing.T) {
 		}
 		if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+
 			second.Run+
-			"\nno-output failed run command: exit status 1 (no output on standard error)\nabsent failed unknown hook \"absent\"; add it to the --hooks file of the controller\ncompare done " {
+			"\nno-output failed run command: exit status 1 (no output on standard error)\npanic failed internal error of Lockstep; please report it: hook panic: a faulty host\nabsent failed unknown hook \"absent\"; add it to the --hooks file of the controller\ncompare done " {
 			t.Errorf("calls of hooks: got\n%s", got)
 		}
 		w.mu.Lock()
@@ -248,7 +266,7 @@ func TestScheduleFires(t *testing.T) {
 			t.Errorf("the history contains a secret: %s", text)
 		}
 		known, err := l.client.Hooks(t.Context())
-		if err != nil || !slices.Equal(known, []string{"chat", "compare", "file", "broken", "no-output"}) {
+		if err != nil || !slices.Equal(known, []string{"chat", "compare", "file", "broken", "no-output", "panic"}) {
 			t.Errorf("listed hooks: got %v, error %v", known, err)
 		}
 	})
