@@ -203,7 +203,7 @@ func (r record) checkChart(o plan.Outcome, broker string) {
 var faultRuns = flag.Int("faults.runs", 2, "number of `runs` of faults.cue per broker")
 
 // Connections that are cut or stalled, and a paused broker, lose nothing and break no guarantee. No run reports
-// otherwise.
+// otherwise. The cells have the settings of the matrix, not those of its short form.
 func TestStudyFaultsReportNoFalseLoss(t *testing.T) {
 	for _, b := range []struct{ part, variable, driver, options string }{
 		{"rabbitmq", "LOCKSTEP_RABBITMQ_URL", "rabbitmq", "url: %q"},
@@ -221,9 +221,12 @@ func TestStudyFaultsReportNoFalseLoss(t *testing.T) {
 			if err := os.WriteFile(file, []byte("targets: broker: process: port: "+port[1]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r := runShipped(t, "faults.cue", "--faults", file, "--filter", "fault=cut,stall,pause",
+			ctl := startShipped(t, dir, "faults.cue", "--faults", file, "--filter", "fault=cut,stall,pause",
 				"--set", fmt.Sprintf("repeat=%d", *faultRuns), "--set", `cell.broker="lab"`,
 				"--set", fmt.Sprintf("brokers.lab={driver: %q, options: {%s}}", b.driver, fmt.Sprintf(b.options, address)))
+			ctl.Exits(0)
+			r := readRecord(t, dir, ctl)
+			r.checkAllValid()
 			for _, o := range r.outcomes {
 				injected := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == records.EventFault })
 				if l := o.Ledger; !injected || l.Sent == 0 || l.Lost+l.Dropped+l.Undrained > 0 {
