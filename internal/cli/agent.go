@@ -94,7 +94,7 @@ func (o *agentOptions) add(c *cobra.Command) {
 	f.IntVar(&o.cfg.Slots, "slots", 1,
 		"execute up to `number` tasks in parallel; each slot is an agent: NAME, NAME.2 …")
 	f.DurationVar(&o.within, "stop-within", 0,
-		"after SIGTERM, abort the task in flight after `duration` (default: the deadline of the task)")
+		"abort the task in flight `duration` after SIGTERM (default: the deadline of the task)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log debug messages")
 	withDrivers(c)
 	fromEnvironment(c)

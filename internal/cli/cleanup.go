@@ -36,7 +36,7 @@ func runsCleanup() *cobra.Command {
 	var o cleanupOptions
 	c := &cobra.Command{
 		Use:   "cleanup FILE | cleanup RUN",
-		Short: "Remove what killed runs left on their brokers, after confirmation",
+		Short: "Remove the queues and topics of killed runs, after confirmation",
 		Long: `cleanup connects to the brokers of a matrix or of a recorded run. It lists the queues, topics and other objects
 whose names begin with lockstep- (with a record: lockstep- and the run id). After confirmation it removes them. A run
 that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the

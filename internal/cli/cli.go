@@ -141,7 +141,7 @@ func Main(program func(ctx context.Context, args []string, stdin io.Reader, stdo
 		for range last - 1 {
 			<-signals
 		}
-		fmt.Fprintln(os.Stderr, "stopped at once; if a task was in flight in this process, remove its queues and topics with ctl runs cleanup")
+		fmt.Fprintln(os.Stderr, "stopped; remove the queues and topics of a task in flight in this process, if any, with ctl runs cleanup")
 		os.Exit(ExitInterrupted)
 	}()
 	os.Exit(program(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -66,7 +66,7 @@ Exit codes:
 		"compare the comma-separated metric `names` (docs/reference/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
 	f.StringVar(&o.options.By, "by", "", "compare the values of this `axis` within one run")
-	f.StringVar(&o.options.Base, "base", "", "with --by: use this `value` of the axis as the base (default: the first)")
+	f.StringVar(&o.options.Base, "base", "", "use this `value` of the axis --by as the base (default: the first)")
 	f.StringSliceVar(&o.options.Match, "match", nil,
 		"match cells by these comma-separated `axes` (default: cell ids; with --by, all other axes)")
 	f.StringArrayVar(&o.filter, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")

@@ -114,7 +114,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 		"allow schedules to call the hooks in `file`; see docs/reference/schedules.md (default: no hooks)")
 	o.access.add(c, "hooks and InfluxDB settings")
 	f.DurationVar(&o.within, "stop-within", 0,
-		"after SIGTERM, abort the tasks in flight after `duration` (default: the deadlines of the tasks)")
+		"abort the tasks in flight `duration` after SIGTERM (default: the deadlines of the tasks)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log debug messages")
 	withDrivers(c)
 	fromEnvironment(c)

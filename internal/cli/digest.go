@@ -34,10 +34,10 @@ func historyDigest(runs *string) *cobra.Command {
 	o := digestOptions{runs: runs}
 	c := &cobra.Command{
 		Use:   "digest [RUN]",
-		Short: "Summarise what changed in a run compared with earlier runs",
+		Short: "Summarise the changes of a run since earlier runs",
 		Long: `digest compares every cell of a run with the history in its folder. It reports:
 - values that are no longer a number (backlog, a flag, a verdict, missing);
-- alarms: values whose level changed in the last three scheduled runs, with the run, the p value and what else changed;
+- alarms: values whose level changed in the last three scheduled runs, with the run, the p value and other changes;
 - new cells, failed tasks, and rules that are not met, with the rules about a baseline.
 
 The digest is printed, and written as digest.md and digest.html into the directory of the run. If an InfluxDB is

@@ -29,9 +29,9 @@ func historyCommand() *cobra.Command {
 		Use:   "history [CELL...]",
 		Short: "Show a metric across runs and its change points",
 		Long: `history shows a metric of a cell in every recorded run, and its change points. For each change point it
-prints the run, the change, the p value, and what else changed: the version and settings of the broker, and the version
-of Lockstep. A change point in the last three runs is an alarm. Runs on different hosts are separate series. One cell is
-printed as a table, several cells as one line each. Without --metric, the cells are listed.
+prints the run, the change, the p value, and other changes in that run: the version and settings of the broker, and the
+version of Lockstep. A change point in the last three runs is an alarm. Runs on different hosts are separate series.
+One cell is printed as a table, several cells as one line each. Without --metric, the cells are listed.
 
 CELL is an id, a unique prefix of one (see ctl plan), or axis=value[,value]. Several conditions must all match.
 

@@ -39,7 +39,7 @@ func bundleRerun() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "rerun BUNDLE",
-		Short: "Run the matrix of a bundle again and report what differs",
+		Short: "Run the matrix of a bundle again and report the differences",
 		Long: `rerun runs the matrix of a bundle again, with the same axes, files, order, seed and filters. Before the run it
 lists the known differences of Lockstep, hosts, brokers and cells; after the run, also those that brokers report.
 Bundles contain no passwords. References (${env:NAME}) are resolved from the environment here, or on the agents of a

@@ -225,7 +225,7 @@ func (k *keeper) act(ctx context.Context) time.Duration {
 
 // awaitCopy waits for the complete copy of an entry's run and returns its directory; empty: this host has none.
 func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
-	if k.cfg.Copies == "" || e.Run == "" || e.State == schedule.Faulty {
+	if k.cfg.Copies == "" || e.Run == "" || e.State == schedule.MatrixError {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyWait)

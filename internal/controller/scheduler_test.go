@@ -327,7 +327,7 @@ func TestScheduleContinuesFromAnyState(t *testing.T) {
 			s := l.awaitSchedule(name, "the run of "+name, hasEntries(1))
 			want := schedule.Done
 			if name == "given-up" {
-				want = schedule.Faulty
+				want = schedule.MatrixError
 			}
 			if e := s.History[0]; len(s.History) != 1 || e.Run != run || e.State != want {
 				t.Errorf("%s: got history %+v, want one entry with state %s", name, s.History, want)
@@ -488,7 +488,7 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 		l.clock.advance(time.Hour)
 		for name := range faulty {
 			s := l.awaitSchedule(name, "its entry", hasEntries(1))
-			if e := s.History[0]; e.State != schedule.Faulty || e.Why == "" || strings.Contains(e.Why, "hunter2") {
+			if e := s.History[0]; e.State != schedule.MatrixError || e.Why == "" || strings.Contains(e.Why, "hunter2") {
 				t.Errorf("%s: got entry %+v, want faulty with the reason, without the secret", name, e)
 			}
 		}

@@ -146,7 +146,7 @@ func strandedLinks(in *input) (reasons sentences) {
 	for _, e := range in.record.Events() {
 		missed := time.Duration(min(e.At+e.Nanos, int64(measured)) - max(e.At, 0))
 		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(Tolerance*float64(measured)) {
-			reasons.add("a link was gone for the last %v of the measurement: agent %s, %s",
+			reasons.add("a link was missing during the last %v of the measurement: agent %s, %s",
 				missed.Round(time.Millisecond), e.Agent, e.Detail)
 		}
 	}

@@ -546,7 +546,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	case !r.Sure:
 		return title + ": not found"
 	case r.Capacity == 0:
-		return title + ": none, no rate is sustained"
+		return title + ": no rate met the condition"
 	default:
 		return fmt.Sprintf("%s: %s msg/s %s", title, display.Number(r.Capacity), interval(r))
 	}

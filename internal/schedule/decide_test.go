@@ -237,7 +237,7 @@ func TestMakingIsGivenUp(t *testing.T) {
 			}
 		}
 	}
-	if !s.Begin(run, maxBegun, now) || s.Current != nil || s.states() != "faulty" ||
+	if !s.Begin(run, maxBegun, now) || s.Current != nil || s.states() != "matrix-error" ||
 		!strings.Contains(s.History[0].Why, "3 controllers") {
 		t.Errorf("%+v, %+v: want it given up", s.Current, s.History)
 	}

@@ -32,12 +32,12 @@ type State string
 // The states. A run that has ended has the reason of its end as its state: done, interrupted, no-agents, no-target,
 // refused, failed, quarantined.
 const (
-	Starting  State = "starting"  // the run is being made, and may have been submitted
-	Submitted State = "submitted" // the run is queued or executed
-	Done      State = "done"      // every task has an outcome
-	Skipped   State = "skipped"   // because of a policy
-	Faulty    State = "faulty"    // no run could be made from the matrix
-	Gone      State = "gone"      // the control plane no longer has the result
+	Starting    State = "starting"     // the run is being made, and may have been submitted
+	Submitted   State = "submitted"    // the run is queued or executed
+	Done        State = "done"         // every task has an outcome
+	Skipped     State = "skipped"      // because of a policy
+	MatrixError State = "matrix-error" // no run could be made from the matrix
+	Gone        State = "gone"         // the control plane no longer has the result
 )
 
 // Tasks counts the tasks of a run with an outcome, by verdict.

@@ -408,7 +408,7 @@ func (s *Schedule) Fail(run, why string, now time.Time) bool {
 	if s.Current == nil || s.Current.Run != run || s.Current.State != Starting {
 		return false
 	}
-	s.Current.State, s.Current.Why = Faulty, why
+	s.Current.State, s.Current.Why = MatrixError, why
 	s.end(now)
 	return true
 }

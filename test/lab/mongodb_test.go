@@ -35,10 +35,9 @@ func TestMongoDBClaimsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 
-	const documents = 400
+	const documents = 100
 	jobs := client.Database("test").Collection("jobs")
 	var all []any
 	for i := range documents {
@@ -56,8 +55,10 @@ func TestMongoDBClaimsOnce(t *testing.T) {
 				var job struct {
 					ID int `bson:"_id"`
 				}
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 				err := jobs.FindOneAndUpdate(ctx, bson.M{"state": "new"},
 					bson.M{"$set": bson.M{"state": "claimed"}}).Decode(&job)
+				cancel()
 				if errors.Is(err, mongo.ErrNoDocuments) {
 					return
 				}
