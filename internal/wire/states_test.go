@@ -47,10 +47,12 @@ func TestReasonsOfRunsAreShortened(t *testing.T) {
 	}
 }
 
-// TestTheListOfRunsFitsIntoAnAnswer proves that texts of clients cannot make the list of runs too large to be sent.
+// TestTheListOfRunsFitsIntoAnAnswer proves that texts of clients cannot make the list of runs too large to be sent. The
+// server's messages have at most 1 MiB, so that few runs suffice.
 func TestTheListOfRunsFitsIntoAnAnswer(t *testing.T) {
 	s := plane(t, ServerConfig{Shared: true})
 	store := storeOf(t, s)
+	store.conn.codec.maxPayload = func() int64 { return 1 << 20 }
 	l := campaign(t, store, "test")
 	stop, err := l.ServeClients(nil, nil, nil, nil)
 	if err != nil {
@@ -58,7 +60,7 @@ func TestTheListOfRunsFitsIntoAnAnswer(t *testing.T) {
 	}
 	defer stop()
 	text := strings.Repeat("<", maxText) // six bytes each in JSON
-	const n = 800
+	const n = 80                         // 15 KB each
 	for i := range n {
 		if err := l.PutRun(t.Context(), RunState{Run: fmt.Sprint(i), Seq: uint64(i), State: string(EndRefused), Detail: text,
 			Name: text[:MaxName], By: text[:MaxName], Schedule: text[:MaxName]}); err != nil {

@@ -27,6 +27,12 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 		metrics, err := r.session.Probe(r.context())
 		return err == nil && slices.Contains(metrics, drivers.Metric{Name: drivers.MetricUnderReplicated, Value: 1})
 	})
+	labtest.Eventually(t, "a rejection by the leader", func() bool { // until it knows of the loss, it waits for the replica
+		p, callbacks := r.publisher(drivers.ConfirmWindow)
+		r.send(p, "first")
+		labtest.Eventually(t, "a confirm", func() bool { return len(callbacks.settled()) == 1 })
+		return errors.Is(callbacks.settled()[0], drivers.ErrRejected)
+	})
 	for _, client := range []string{kafkaGo, franz} {
 		r.session.options.Client = client
 		p, callbacks := r.publisher(drivers.ConfirmWindow)
