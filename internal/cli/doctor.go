@@ -50,8 +50,8 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor [FILE]",
 		Short: "Check this host, the brokers of a matrix and the agents of a fleet",
 		Long: `doctor checks the prerequisites of runs: CPU load, limits of open files and ports, the clock, the folder of the
-records, its free space. With FILE, it connects from this host to each broker of the matrix. With --server, it checks the agents of the
-fleet: refused ones, and the error of their clocks.
+records, its free space. With FILE, it connects from this host to each broker of the matrix. With --server, it checks
+the agents of the fleet: refused ones, and the error of their clocks.
 
 Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the matrix or the command line.`,
 		Example: `  ctl doctor

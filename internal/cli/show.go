@@ -61,7 +61,7 @@ Exit codes: 0 printed; 1 not printed; 2 an error in the command line.`,
 	fileFlag(c, &o.file, "write to `file`, or for omb to a folder (default: standard output)")
 	f := c.Flags()
 	f.BoolVar(&o.all, "all", false, fmt.Sprintf(
-		"text: print all tables on a terminal (default: the first); html: details of all tasks (default: %d)",
+		"text: print all tables (default: the first, if it is long); html: details of all tasks (default: %d)",
 		page.Detailed))
 	f.StringVar(&o.per, "per", "", "csv, parquet: write one row per `unit`: repetition or second (default for csv: tables)")
 	f.StringSliceVar(&o.metrics, "metric", nil,
