@@ -11,14 +11,21 @@ import (
 	"example.org/lockstep/lockstep/internal/cli"
 )
 
-// ctlVariable makes the test binary run ctl with these arguments, one per line.
+// ctlVariable makes the test binary run ctl with these arguments, one per line, and then print its
+// peak memory.
 const ctlVariable = "LOCKSTEP_TEST_CTL"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if args := os.Getenv(ctlVariable); args != "" {
-		return cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr)
+		code := cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr)
+		if status, err := os.ReadFile("/proc/self/status"); err == nil {
+			_, peak, _ := strings.Cut(string(status), "VmHWM:")
+			peak, _, _ = strings.Cut(peak, "\n")
+			fmt.Fprintln(os.Stderr, "\npeak memory:", peak)
+		}
+		return code
 	}
 	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" { // as a controller starts itself
 		return cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
