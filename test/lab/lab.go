@@ -197,7 +197,11 @@ func (p *Plan) await(ctx context.Context, watched []*Process) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until it is ready: %w; last seen: %w", ctx.Err(), missing)
+			var logs strings.Builder
+			for _, process := range p.Processes {
+				logs.WriteString("\n" + process.logEnd())
+			}
+			return fmt.Errorf("wait until it is ready: %w; last seen: %w%s", ctx.Err(), missing, logs.String())
 		case <-ticker.C:
 		}
 	}

@@ -97,17 +97,21 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Check returns an error if the process has ended. It contains the end of the log, because the file may be removed
-// before a user looks at it.
+// Check returns an error if the process has ended.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil && !p.hasEnded() {
 		return nil
 	}
+	return fmt.Errorf("%s has ended; %s", p.Name, p.logEnd())
+}
+
+// logEnd returns the end of the log for an error, because the file may be removed before a user looks at it.
+func (p *Process) logEnd() string {
 	log, _ := os.ReadFile(p.Log) // without a log, the error has no output
 	const maxLog = 2000          // bytes
-	return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name, log[max(0, len(log)-maxLog):])
+	return fmt.Sprintf("the log of %s ends:\n%s", p.Name, log[max(0, len(log)-maxLog):])
 }
 
 // Running reports whether the process runs and is not paused.
