@@ -75,7 +75,7 @@ func leftoverCheck(t *testing.T, driver, options string) func(run string) {
 
 // The primary is killed. The backup becomes active with its replica, and the primary becomes active again when it
 // returns. So there are two failovers in one cell, and no confirmed message is lost. The test is not parallel: a
-// primary that starts slowly on a busy machine fails back while the pair is not in sync.
+// primary that starts slowly beside other tests fails back while the pair is not in sync.
 func TestArtemisPrimaryKilled(t *testing.T) {
 	own := labtest.Own(t, "artemis-pair")
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")

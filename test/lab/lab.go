@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// for a cluster of three on a busy machine; shorter than the request of a test, whose error then has the reason
+	// for a cluster of three while other tests run; shorter than the request of a test, whose error then has the reason
 	readyWithin  = 9 * time.Minute
 	readyEvery   = 250 * time.Millisecond
 	answerWithin = 5 * time.Second // for one readiness check
