@@ -44,7 +44,7 @@ var contests = []contest{
 			append(javaProducer, "enable.idempotence=true")...)},
 	{"kafka-default", "Kafka, kafka-producer-perf-test; franz-go, default settings of both", false, 1, kafkaPublish("")},
 	{"kafka-go", "Kafka, kafka-producer-perf-test without idempotence; kafka-go", false, 1,
-		kafkaPublish(`client: "kafka-go", acks: "all", linger: "5ms", batchBytes: 16384`,
+		kafkaPublish(`client: "kafka-go", acks: "all", linger: "5ms", batchBytes: 16384, batchSize: 1000`,
 			append(javaProducer, "enable.idempotence=false")...)},
 	{"nats-publish", "NATS, nats bench js pub async", false, 1, natsPublish},
 	{"rabbitmq-consume", "RabbitMQ, PerfTest", true, 1, rabbitmqConsume},
