@@ -68,17 +68,8 @@ func (a *acker) run(interval time.Duration) {
 // begin must be the first call of the handler. It returns false if ctx ended before the consumer was connected, and
 // from then on.
 func (a *acker) begin(ctx context.Context) bool {
-	if a.gone {
+	if !a.known && !a.await(ctx) {
 		return false
-	}
-	if !a.known {
-		select {
-		case <-a.ready:
-			a.known = true
-		case <-ctx.Done():
-			a.gone = true
-			return false
-		}
 	}
 	if a.turn != nil {
 		a.turn <- struct{}{}
@@ -86,11 +77,27 @@ func (a *acker) begin(ctx context.Context) bool {
 	return true
 }
 
+func (a *acker) await(ctx context.Context) bool {
+	if a.gone {
+		return false
+	}
+	select {
+	case <-a.ready:
+		a.known = true
+	case <-ctx.Done():
+		a.gone = true
+	}
+	return a.known
+}
+
 // end must be the last call of the handler.
 func (a *acker) end() {
-	if a.turn == nil {
-		return
+	if a.turn != nil {
+		a.endTurn()
 	}
+}
+
+func (a *acker) endTurn() {
 	for {
 		if a.due.Swap(false) {
 			a.acknowledge()

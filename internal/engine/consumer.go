@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,30 +138,27 @@ func (c *consumer) begin(r *record.Collector) {
 // unanswered if the consumer is closed before that. Messages are recorded, then processed, then answered. The end of
 // ctx ends the processing.
 func (c *consumer) handle(ctx context.Context, a *acker, batch []drivers.Delivery) {
-	select {
-	case <-c.e.started:
-	default:
+	if !a.known { // the first call
 		select {
 		case <-c.e.started:
 		case <-ctx.Done():
 			a.gone = true
-			return
 		}
 	}
 	if !a.begin(ctx) {
 		return
 	}
-	defer a.end()
 	if c.processor.refuses() {
 		c.refuse(a.held, batch)
 		a.refuse(len(batch))
-		return
+	} else {
+		c.receiveBatch(a.held, batch)
+		if c.processor.process(ctx, len(batch)) {
+			a.held.elapse()
+		}
+		a.accept(len(batch))
 	}
-	c.receiveBatch(a.held, batch)
-	if c.processor.process(ctx, len(batch)) {
-		a.held.elapse()
-	}
-	a.accept(len(batch))
+	a.end()
 }
 
 // refuse counts the messages of the task in a refused batch. They are recorded as received when they are delivered
@@ -195,10 +193,10 @@ func (c *consumer) receiveBatch(h *held, batch []drivers.Delivery) {
 	now, sent := c.e.timeline.now(), unknownSend
 	repeated := c.receivedByOthers(batch)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for i := range batch {
 		sent = min(sent, c.receive(&batch[i], repeated != nil && repeated[i], now))
 	}
+	c.mu.Unlock()
 	h.receive(len(batch), sent, now)
 }
 
@@ -213,17 +211,18 @@ type redelivery struct {
 // nil if no message is redelivered. Others add nothing meanwhile: the broker has ended their deliveries of these
 // messages. The result is valid until the next call.
 func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
+	first := slices.IndexFunc(batch, func(d drivers.Delivery) bool { return d.Redelivered == drivers.Yes })
+	if first < 0 {
+		return nil
+	}
 	c.redelivered = c.redelivered[:0]
-	for i := range batch {
+	for i := first; i < len(batch); i++ {
 		if batch[i].Redelivered != drivers.Yes {
 			continue
 		}
 		if env, err := open(batch[i].Body, c.e.task); err == nil && batch[i].Body[1] == kindMessage {
 			c.redelivered = append(c.redelivered, redelivery{i, int(env.publisher), env.sequence})
 		}
-	}
-	if len(c.redelivered) == 0 {
-		return nil
 	}
 	c.repeated = append(c.repeated[:0], make([]bool, len(batch))...)
 	for _, o := range c.e.consumers {

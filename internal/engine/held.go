@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"sync/atomic"
 
 	"example.org/lockstep/lockstep/internal/clock"
@@ -17,7 +18,8 @@ import (
 // it is sent, nor before the message that many places before it is answered. The time counts from the later of both.
 type held struct {
 	limit    int64         // RedeliverAfter, ns
-	since    atomic.Int64  // since when the oldest unanswered delivery is held, ns since T0; 0: none is unanswered
+	atOnce   bool          // the handler answers deliveries in the call that receives them, without processing
+	since    atomic.Int64  // since when the oldest unanswered delivery is held, ns since T0; 0: none, or atOnce
 	exceeded *atomic.Int64 // when a delivery was answered that was held for longer than limit, ns since T0; 0: never
 	latest   int64         // since when the deliveries of the latest call of the handler are held
 	at       int64         // current time, ns since T0; it is only read from the clock when time has passed
@@ -26,8 +28,8 @@ type held struct {
 	received, answered uint64 // number of deliveries
 	prefetch           uint64 // 0: unlimited
 	opened             int64  // clock.Now() when the link was opened
-	step               uint64
-	times              []int64 // ring: when answered reached a multiple of step
+	shift              int
+	times              []int64 // ring of 2^n: when answered reached a multiple of 2^shift
 }
 
 // maxAnswerTimes limits the times of answers that a link keeps.
@@ -38,21 +40,38 @@ func newHeld(c plan.Consumers, limit int64, exceeded *atomic.Int64, t *timeline)
 	if limit == 0 || drivers.Ack(c.Ack) == drivers.AckAutomatic {
 		return nil
 	}
-	h := &held{limit: limit, exceeded: exceeded, timeline: t, opened: clock.Now()}
+	h := &held{limit: limit, exceeded: exceeded, timeline: t, opened: clock.Now(),
+		atOnce: drivers.Ack(c.Ack) == drivers.AckEach && c.Process == (plan.DurationDist{})}
 	if c.Prefetch > 0 {
 		h.prefetch = uint64(max(c.Prefetch, c.Batch))
-		h.step = h.prefetch/maxAnswerTimes + 1
-		h.times = make([]int64, h.prefetch/h.step+2)
+		h.shift = bits.Len64(h.prefetch / maxAnswerTimes)
+		h.times = make([]int64, 1<<bits.Len64(h.prefetch>>h.shift+1))
 	}
 	return h
 }
 
-// receive adds n deliveries that the handler receives at a time. sent is the earliest send time of their messages, or
-// unknownSend.
+// receive adds n deliveries that the handler receives at a time, and with atOnce their answers. sent is the earliest
+// send time of their messages, or unknownSend.
 func (h *held) receive(n int, sent, at int64) {
 	if h == nil {
 		return
 	}
+	if h.at = at; h.atOnce {
+		if (sent > at || at-sent > h.limit) && at-h.begin(sent, at) > h.limit {
+			h.exceeded.Store(max(1, at))
+		}
+		h.received += uint64(n)
+		h.free(n)
+		return
+	}
+	h.latest = cmp.Or(h.begin(sent, at), -1) // 0: none
+	if h.received += uint64(n); h.since.Load() == 0 {
+		h.since.Store(h.latest)
+	}
+}
+
+// begin returns since when deliveries are held that the handler receives at a time.
+func (h *held) begin(sent, at int64) int64 {
 	since := h.earliest()
 	switch {
 	case sent != unknownSend:
@@ -60,10 +79,7 @@ func (h *held) receive(n int, sent, at int64) {
 	case h.prefetch == 0:
 		since = at
 	}
-	h.at, h.latest = at, cmp.Or(min(since, at), -1) // 0: none
-	if h.received += uint64(n); h.since.Load() == 0 {
-		h.since.Store(h.latest)
-	}
+	return min(since, at)
 }
 
 // unknownSend is the send time of messages without an envelope.
@@ -72,8 +88,8 @@ const unknownSend int64 = math.MaxInt64
 // earliest returns the earliest time of the next delivery: when its place in the prefetch became free.
 func (h *held) earliest() int64 {
 	if h.prefetch > 0 && h.received >= h.prefetch {
-		if reached := min(h.received+1-h.prefetch, h.answered) / h.step; reached > 0 {
-			return h.times[reached%uint64(len(h.times))]
+		if reached := min(h.received+1-h.prefetch, h.answered) >> h.shift; reached > 0 {
+			return h.times[reached&uint64(len(h.times)-1)]
 		}
 	}
 	return h.opened - h.timeline.origin.Load()
@@ -88,23 +104,28 @@ func (h *held) elapse() {
 
 // answer counts the answers to the n oldest unanswered deliveries.
 func (h *held) answer(n int) {
-	if h == nil {
+	if h == nil || h.atOnce {
 		return
 	}
 	if h.overdue(h.at) {
 		h.exceeded.Store(max(1, h.at))
 	}
-	before := h.answered
-	h.answered += uint64(n)
-	if h.times != nil {
-		for i := before/h.step + 1; i*h.step <= h.answered; i++ {
-			h.times[i%uint64(len(h.times))] = h.at
-		}
-	}
+	h.free(n)
 	if h.answered < h.received { // the acker leaves only deliveries of the latest call unanswered
 		h.since.Store(h.latest)
 	} else {
 		h.since.Store(0)
+	}
+}
+
+// free notes that n places in the prefetch become free.
+func (h *held) free(n int) {
+	before := h.answered
+	h.answered += uint64(n)
+	if h.times != nil {
+		for i := before>>h.shift + 1; i<<h.shift <= h.answered; i++ {
+			h.times[i&uint64(len(h.times)-1)] = h.at
+		}
 	}
 }
 

@@ -34,6 +34,12 @@ func TestHeldDeliveries(t *testing.T) {
 		"many, in time":        {plan.Consumers{Ack: "each", Prefetch: 10_000}, 250, 100, 15 * ms, 0, queued, 0, false},
 		"prefetched, not full": {plan.Consumers{Ack: "each", Prefetch: 400}, 900, 1, 6 * ms, 0, fresh, 0, false},
 		"full, unknown age":    {plan.Consumers{Ack: "each", Prefetch: 400}, 900, 1, 6 * ms, 0, nil, 0, true},
+		"at once, full":        {plan.Consumers{Ack: "each", Prefetch: 400}, 900, 1, 0, 6 * ms, queued, 0, true},
+		"at once, in time":     {plan.Consumers{Ack: "each", Prefetch: 400}, 900, 1, 0, 4 * ms, queued, 0, false},
+		"at once, many":        {plan.Consumers{Ack: "each", Prefetch: 10_000}, 250, 100, 0, 25 * ms, queued, 0, true},
+		"at once, unknown age": {plan.Consumers{Ack: "each", Prefetch: 400}, 900, 1, 0, 6 * ms, nil, 0, true},
+		"at once, unlimited":   {plan.Consumers{Ack: "each"}, 900, 1, 0, 3 * ms, queued, 0, true},
+		"at once, fresh":       {plan.Consumers{Ack: "each"}, 900, 1, 0, 6 * ms, fresh, 0, false},
 		"unlimited":            {plan.Consumers{Ack: "each"}, 900, 1, 3 * ms, 0, queued, 0, true},
 		"unlimited and fast":   {plan.Consumers{Ack: "each"}, 900, 1, 1 * ms, 0, fresh, 0, false},
 		"idle":                 {plan.Consumers{Ack: "each", Prefetch: 100}, 3, 1, ms, time.Minute, fresh, 0, false},
@@ -52,6 +58,7 @@ func TestHeldDeliveries(t *testing.T) {
 				line := newTimeline(plan.Default())
 				line.origin.Store(clock.Now())
 				var exceeded atomic.Int64
+				c.consumers.Process.Min, c.consumers.Process.Max = plan.Duration(c.process), plan.Duration(c.process)
 				h := newHeld(c.consumers, int64(limit), &exceeded, line)
 				a := newAcker(c.consumers, h)
 				a.start(&idleConsumer{}, c.interval)
