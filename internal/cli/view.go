@@ -214,23 +214,23 @@ func cells(f runview.Flow) []metric {
 	if !f.Known {
 		return out
 	}
-	out[0] = metric{text: display.Number(f.Send)}
-	if f.Confirm.Samples > 0 {
-		out[3] = metric{text: report.Latency(f.Confirm.P50.Seconds())}
-		out[4] = metric{text: report.Latency(f.Confirm.P99.Seconds())}
+	out[0] = metric{text: display.Number(f.PublishRate)}
+	if f.Publish.Samples > 0 {
+		out[3] = metric{text: report.Latency(f.Publish.P50.Seconds())}
+		out[4] = metric{text: report.Latency(f.Publish.P99.Seconds())}
 	}
 	if !f.Consumes {
 		return out
 	}
-	out[1], out[2] = metric{text: display.Number(f.Receive)}, metric{text: display.Decimals(f.Lag, 0)}
+	out[1], out[2] = metric{text: display.Number(f.ConsumeRate)}, metric{text: display.Decimals(f.Lag, 0)}
 	switch {
 	case f.Behind: // then latencies only measure the length of the queue
 		out[2].style = terminal.Yellow
 		out[5] = metric{string(plan.Backlog), terminal.Yellow}
 		out[6] = out[5]
-	case f.Processing.Samples > 0:
-		out[5] = metric{text: report.Latency(f.Processing.P50.Seconds())}
-		out[6] = metric{text: report.Latency(f.Processing.P99.Seconds())}
+	case f.EndToEnd.Samples > 0:
+		out[5] = metric{text: report.Latency(f.EndToEnd.P50.Seconds())}
+		out[6] = metric{text: report.Latency(f.EndToEnd.P99.Seconds())}
 	}
 	return out
 }

@@ -23,15 +23,15 @@ type Metrics struct {
 // Flow has the live metrics of one group. Rates are of the last complete second that all its agents have reported.
 // Latencies are of the RecentSeconds before the end of that second.
 type Flow struct {
-	Group      string
-	Known      bool    // there was such a second: Send, Receive and Lag are valid
-	Send       float64 // messages per second
-	Receive    float64 // messages per second, over all subscriptions
-	Lag        float64 // messages sent but not received, including those in flight, over all subscriptions
-	Behind     bool    // consumers do not keep up with publishers: the lag grows
-	Consumes   bool    // it has consumers; else Receive, Lag and Processing are meaningless
-	Confirm    Latency // publish call to confirm
-	Processing Latency
+	Group       string
+	Known       bool    // there was such a second: PublishRate, ConsumeRate and Lag are valid
+	PublishRate float64 // messages per second
+	ConsumeRate float64 // messages per second, over all subscriptions
+	Lag         float64 // messages sent but not received, including those in flight, over all subscriptions
+	Behind      bool    // consumers do not keep up with publishers: the lag grows
+	Consumes    bool    // it has consumers; else ConsumeRate, Lag and EndToEnd are meaningless
+	Publish     Latency // from the publish call to the confirm
+	EndToEnd    Latency
 }
 
 // Latency has two quantiles; both are 0 without samples.
@@ -128,15 +128,15 @@ type flowSecond struct {
 	start, length          int64
 	sent, refused, settled int64 // settled: confirmed, refused or given up
 	unique                 int64
-	confirms, processing   record.Hist
+	publish, endToEnd      record.Hist
 }
 
 func (t *flowSecond) add(o *flowSecond) {
 	t.length += o.length
 	t.sent, t.refused, t.settled = t.sent+o.sent, t.refused+o.refused, t.settled+o.settled
 	t.unique += o.unique
-	t.confirms.Merge(&o.confirms)
-	t.processing.Merge(&o.processing)
+	t.publish.Merge(&o.publish)
+	t.endToEnd.Merge(&o.endToEnd)
 }
 
 // flowMeter has the last seconds of a group, and the lag before them.
@@ -163,10 +163,10 @@ func (f *flowMeter) add(w *record.Window) {
 	t.settled += n[record.Confirmed] + n[record.Rejected] + n[record.Unconfirmed]
 	t.unique += n[record.Unique]
 	if h := w.Hists[record.Publish]; h != nil {
-		t.confirms.Merge(h)
+		t.publish.Merge(h)
 	}
 	if h := w.Hists[record.EndToEnd]; h != nil {
-		t.processing.Merge(h)
+		t.endToEnd.Merge(h)
 	}
 }
 
@@ -189,13 +189,13 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 			seconds++
 		}
 		if until-t.start-t.length < int64(time.Second) { // the last second
-			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
-			out.Receive = float64(t.unique) / time.Duration(t.length).Seconds()
+			out.PublishRate = float64(t.sent) / time.Duration(t.length).Seconds()
+			out.ConsumeRate = float64(t.unique) / time.Duration(t.length).Seconds()
 		}
 	}
 	out.Behind = seconds > 1 && out.Consumes && f.behind(&recent)
 	out.Lag = max(0, out.Lag) // clocks differ, and a delivery may be reported before its message
-	out.Confirm, out.Processing = latencyOf(&recent.confirms), latencyOf(&recent.processing)
+	out.Publish, out.EndToEnd = latencyOf(&recent.publish), latencyOf(&recent.endToEnd)
 	return out
 }
 

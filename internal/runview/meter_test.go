@@ -54,12 +54,12 @@ func TestLiveMetrics(t *testing.T) {
 		[]record.Snapshot{snapshotOf("p", "", 2, counts{999, 999, 0})},
 	)
 	f := live.Flows[0]
-	if len(live.Flows) != 1 || !f.Known || f.Send != 120 || f.Receive != 125 || f.Lag != 5 || f.Behind {
+	if len(live.Flows) != 1 || !f.Known || f.PublishRate != 120 || f.ConsumeRate != 125 || f.Lag != 5 || f.Behind {
 		t.Errorf("%+v", f)
 	}
-	if f.Processing.Samples != 4 || f.Processing.P50 < 2*ms || f.Processing.P50 > 21*ms/10 || f.Processing.P99 < 8*ms ||
-		f.Confirm.Samples != 0 {
-		t.Errorf("latencies %+v, %+v", f.Processing, f.Confirm)
+	if f.EndToEnd.Samples != 4 || f.EndToEnd.P50 < 2*ms || f.EndToEnd.P50 > 21*ms/10 || f.EndToEnd.P99 < 8*ms ||
+		f.Publish.Samples != 0 {
+		t.Errorf("latencies %+v, %+v", f.EndToEnd, f.Publish)
 	}
 	if live.Agents != 2 || live.Of != 2 {
 		t.Errorf("%d of %d agents", live.Agents, live.Of)
@@ -95,7 +95,7 @@ func TestLiveSilence(t *testing.T) {
 		[]record.Snapshot{snapshotOf("p", "", 0, counts{100, 100, 0}), snapshotOf("c", "", 0, counts{0, 0, 100})},
 		[]record.Snapshot{quiet, {Agent: "c", At: quiet.At}},
 	).Flows[0]
-	if !f.Known || f.Send != 0 || f.Receive != 0 {
+	if !f.Known || f.PublishRate != 0 || f.ConsumeRate != 0 {
 		t.Errorf("%+v: want rates of 0", f)
 	}
 	var seconds [][]record.Snapshot
@@ -106,7 +106,7 @@ func TestLiveSilence(t *testing.T) {
 		}
 		seconds = append(seconds, second)
 	}
-	if live := observed(t, aTask(), seconds...); live.Agents != 1 || live.Flows[0].Send != 107 {
+	if live := observed(t, aTask(), seconds...); live.Agents != 1 || live.Flows[0].PublishRate != 107 {
 		t.Errorf("%d agents, %+v: want one agent's last second", live.Agents, live.Flows[0])
 	}
 }
@@ -126,8 +126,8 @@ func TestLiveGroups(t *testing.T) {
 		[]record.Snapshot{snapshotOf("b", "bulk", 1, counts{901, 901, 901}),
 			snapshotOf("s", "small", 1, counts{11, 11, 11})},
 	)
-	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].Send != 901 ||
-		live.Flows[1].Group != "small" || live.Flows[1].Send != 11 {
+	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].PublishRate != 901 ||
+		live.Flows[1].Group != "small" || live.Flows[1].PublishRate != 11 {
 		t.Errorf("%+v", live.Flows)
 	}
 }
@@ -137,7 +137,7 @@ func TestLiveRatesLeaveOutDuplicates(t *testing.T) {
 	t.Parallel()
 	s := snapshotOf("a", "", 0, counts{100, 100, 100})
 	s.Windows[0].Counts[record.Received] = 150
-	if f := observed(t, aTask(), []record.Snapshot{s}).Flows[0]; !f.Known || f.Receive != 100 {
+	if f := observed(t, aTask(), []record.Snapshot{s}).Flows[0]; !f.Known || f.ConsumeRate != 100 {
 		t.Errorf("got %+v, want a consume rate of 100/s", f)
 	}
 }

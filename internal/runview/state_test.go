@@ -68,7 +68,7 @@ func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 		run, tasks := aRun()
 		r := newReplay(run)
 		r.begin(tasks[0].ID, "1", 3)
-		if r.phase() != Measuring || r.Attempt.Newest() == nil || r.Attempt.Newest().Flows[0].Send != 100 {
+		if r.phase() != Measuring || r.Attempt.Newest() == nil || r.Attempt.Newest().Flows[0].PublishRate != 100 {
 			t.Fatalf("%s: phase %q before, %+v", name, r.phase(), r.Attempt.Series)
 		}
 		end.Task, end.Attempt = tasks[0].ID, "1"

@@ -147,16 +147,16 @@ func draw(v *liveView, a *runview.Attempt) {
 
 // latencies returns the latencies of a group as text.
 func latencies(f runview.Flow) (all []liveLatency) {
-	if f.Confirm.Samples > 0 {
-		all = append(all, liveLatency{"publish", report.Latency(f.Confirm.P50.Seconds()),
-			report.Latency(f.Confirm.P99.Seconds())})
+	if f.Publish.Samples > 0 {
+		all = append(all, liveLatency{"publish", report.Latency(f.Publish.P50.Seconds()),
+			report.Latency(f.Publish.P99.Seconds())})
 	}
 	switch {
 	case f.Behind: // then latencies only measure the length of the queue
 		all = append(all, liveLatency{"e2e", string(plan.Backlog), string(plan.Backlog)})
-	case f.Consumes && f.Processing.Samples > 0:
-		all = append(all, liveLatency{"e2e", report.Latency(f.Processing.P50.Seconds()),
-			report.Latency(f.Processing.P99.Seconds())})
+	case f.Consumes && f.EndToEnd.Samples > 0:
+		all = append(all, liveLatency{"e2e", report.Latency(f.EndToEnd.P50.Seconds()),
+			report.Latency(f.EndToEnd.P99.Seconds())})
 	}
 	return all
 }
@@ -173,8 +173,8 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 			rate  func(runview.Flow) float64
 			shown bool
 		}{
-			{"publish", func(f runview.Flow) float64 { return f.Send }, true},
-			{"consume", func(f runview.Flow) float64 { return f.Receive }, f.Consumes},
+			{"publish", func(f runview.Flow) float64 { return f.PublishRate }, true},
+			{"consume", func(f runview.Flow) float64 { return f.ConsumeRate }, f.Consumes},
 		} {
 			if !kind.shown || len(lines) == chart.Series {
 				continue

@@ -65,8 +65,8 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 		}
 	}
 	v := l.view(begun.Add(6 * time.Second))
-	if len(v.Flows) != 2 || v.Flows[0].Group != "bulk" || v.Flows[0].Send != 1000 || v.Flows[1].Send != 5 ||
-		v.Flows[0].Receive != 1000 {
+	if len(v.Flows) != 2 || v.Flows[0].Group != "bulk" || v.Flows[0].PublishRate != 1000 || v.Flows[1].PublishRate != 5 ||
+		v.Flows[0].ConsumeRate != 1000 {
 		t.Errorf("the flows are %+v", v.Flows)
 	}
 	if v.Reporting != 3 || v.Chart == "" || v.Phase != "measuring" {
@@ -82,7 +82,7 @@ func TestNoLatencyWhileABacklogGrows(t *testing.T) {
 	for _, behind := range []bool{false, true} {
 		v := liveView{Cell: "c"}
 		draw(&v, &runview.Attempt{Series: []runview.Metrics{{Flows: []runview.Flow{{Known: true, Consumes: true,
-			Behind: behind, Processing: runview.Latency{P50: 3 * time.Second, P99: 5 * time.Second, Samples: 9}}}}}})
+			Behind: behind, EndToEnd: runview.Latency{P50: 3 * time.Second, P99: 5 * time.Second, Samples: 9}}}}}})
 		var text bytes.Buffer
 		if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestNoLatencyWhileABacklogGrows(t *testing.T) {
 
 // The seconds of an automatic warm-up have no place on the axis until the measurement has begun.
 func TestAutomaticWarmUpIsNotDrawn(t *testing.T) {
-	flows := []runview.Flow{{Known: true, Send: 1000}}
+	flows := []runview.Flow{{Known: true, PublishRate: 1000}}
 	lines := linesOf([]runview.Metrics{{Since: runview.Unsteady, Flows: flows}, {Since: -time.Second, Flows: flows},
 		{Since: time.Second, Flows: flows}})
 	if len(lines) != 1 || len(lines[0].Points) != 2 || lines[0].Points[0].X != -1 {
