@@ -198,8 +198,8 @@ func endOf(m *record.Merged, f plan.Fault, clocks common) (end int64, happened b
 	return end, happened
 }
 
-// lateness returns how much later than planned a fault began, and the agent on which it was latest.
-func lateness(m *record.Merged, f plan.Fault) (late time.Duration, agent string, happened bool) {
+// startDelay returns how much later than planned a fault began, and the agent on which it was latest.
+func startDelay(m *record.Merged, f plan.Fault) (late time.Duration, agent string, happened bool) {
 	for _, e := range m.Events() {
 		if e.Kind == record.EventFault && f.Matches(e.Detail) {
 			if by := time.Duration(e.At) - f.At.D(); !happened || by > late {

@@ -111,7 +111,7 @@ func unknownReasons(in *input, l plan.Ledger) (reasons sentences) {
 		reasons = append(reasons, taskCancelled)
 	}
 	for _, f := range in.workload.Faults {
-		late, agent, happened := lateness(in.record, f)
+		late, agent, happened := startDelay(in.record, f)
 		switch {
 		case in.facts.Failure != "" || in.facts.Cancelled:
 		case !happened:

@@ -40,7 +40,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (w sentences) {
 			d.name, verb, 100*math.Abs(d.part), d.seconds)
 	}
 	for _, f := range m.in.workload.Faults {
-		late, agent, happened := lateness(m.in.record, f)
+		late, agent, happened := startDelay(m.in.record, f)
 		if happened && late > max(f.For.D()/10, 10*time.Millisecond) && f.At.D()+late < m.in.workload.Measure.D() {
 			w.add("the fault %s began %v late on agent %s", f, late.Round(time.Millisecond), agent)
 		}
