@@ -114,17 +114,36 @@ func (l Layout) fit(width int) (fitting Layout, hidden []string) {
 	}
 }
 
-// referred returns the notes with "" for those to which no field of the layout refers.
-func (l Layout) referred(notes []string) []string {
-	left := make([]string, len(notes))
+// referred returns the layout and the footnotes to which it refers, numbered from 1.
+func (l Layout) referred(notes []string) (Layout, []string) {
+	used := make([]bool, len(notes))
 	for _, row := range l.Rows {
 		for _, s := range row {
 			for _, n := range s.Notes {
-				left[n-1] = notes[n-1]
+				used[n-1] = true
 			}
 		}
 	}
-	return left
+	var left []string
+	number := make([]int, len(notes))
+	for i, note := range notes {
+		if used[i] {
+			left = append(left, note)
+			number[i] = len(left)
+		}
+	}
+	rows := make([][]Shown, len(l.Rows))
+	for i, row := range l.Rows {
+		rows[i] = slices.Clone(row)
+		for k, s := range row {
+			rows[i][k].Notes = slices.Clone(s.Notes)
+			for at, n := range s.Notes {
+				rows[i][k].Notes[at] = number[n-1]
+			}
+		}
+	}
+	l.Rows = rows
+	return l, left
 }
 
 // wrapAt is the width from which headings are wrapped in files.

@@ -167,15 +167,16 @@ func writeText(w io.Writer, tables []Table, width int) error {
 		if !t.whole {
 			l, hidden = l.fit(width)
 		}
+		l, notes := l.referred(t.Notes)
 		text := l.text(true)
 		if width > 0 && text.Width() > width {
-			text, hidden = t.Layout().text(false), nil // row by row
+			text, hidden, notes = t.Layout().text(false), nil, t.Notes // row by row
 		}
+		t.Notes = notes
 		if err := text.Write(out, width); err != nil {
 			return err
 		}
 		if len(hidden) > 0 {
-			t.Notes = l.referred(t.Notes)
 			t.Remarks = append(slices.Clip(t.Remarks), "columns that need a wider terminal: "+strings.Join(hidden, ", "))
 		}
 		below(out, t, width)
@@ -212,15 +213,12 @@ func cleaned(t Table) Table {
 	return t
 }
 
-// below writes the footnotes and remarks of a table. Empty footnotes are left out.
+// below writes the footnotes and remarks of a table.
 func below(out *bufio.Writer, t Table, width int) {
 	if len(t.Notes)+len(t.Remarks) > 0 {
 		out.WriteByte('\n')
 	}
 	for i, note := range t.Notes {
-		if note == "" {
-			continue
-		}
 		mark := superscripts([]int{i + 1}) + " "
 		for n, line := range display.Wrap(note, max(0, width-display.Width(mark))) {
 			if n > 0 {
