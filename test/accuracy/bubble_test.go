@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"strings"
@@ -51,17 +52,17 @@ func judged(task plan.Task, agents ...record.Snapshot) measured {
 	return judgedBy(task, judge.Facts{}, agents...)
 }
 
-// judgedBy is judged with facts of the controller.
+// judgedBy is judged with facts of the controller. A record that names its agent is that of an observer.
 func judgedBy(task plan.Task, facts judge.Facts, agents ...record.Snapshot) measured {
 	m := record.NewMerged()
+	name := func(i int) string { return string(rune('a' + i)) }
 	for i := range 2 {
-		name := string(rune('a' + i))
-		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: name, Index: i, Host: "h", Clock: "one",
+		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: name(i), Index: i, Host: "h", Clock: "one",
 			Phase: plan.PhaseTeardown})
-		if i < len(agents) {
-			agents[i].Agent = name
-			m.Add(agents[i])
-		}
+	}
+	for i, s := range agents {
+		s.Agent = cmp.Or(s.Agent, name(i))
+		m.Add(s)
 	}
 	return measured{judge.Judge(task, m, facts), m, task.Cell.Workload}
 }
