@@ -32,7 +32,7 @@ type held struct {
 	times              []int64 // ring of 2^n: when answered reached a multiple of 2^shift
 }
 
-// maxAnswerTimes limits the times of answers that a link keeps.
+// maxAnswerTimes is about how many times of answers a link keeps.
 const maxAnswerTimes = 256
 
 // newHeld returns nil if the broker delivers no message again because of a late answer.

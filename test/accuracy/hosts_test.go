@@ -38,7 +38,7 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 // The clocks of two hosts are slewed in opposite directions by up to 20 ppm, and run apart by 50 ppm. Their offset is
 // known within its bound at all times, and the bound is not much larger than that of one exchange.
 func TestOffsetOfSlewedClocks(t *testing.T) {
-	const offset, drift, there, back = 250e6, 50e-6, 40e3, 60e3 // ns, ns per ns, ns
+	const offset, drift, there, back = 250e6, 50e-6, 2e3, 98e3 // ns, ns per ns, ns
 	slew := func(at, ppm float64) float64 { return ppm * 1e-6 * 30e9 * math.Sin(at/30e9) }
 	own := func(at float64) (read, lead int64) { return int64(at + slew(at, 20)), int64(slew(at, 20)) }
 	other := func(at float64) (read, lead int64) {
