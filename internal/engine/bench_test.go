@@ -68,6 +68,7 @@ func BenchmarkWholePath(b *testing.B) {
 			var read float64
 			n, calls := min(uint64(b.N), 100_000), callCounts{}
 			runWholePath(b, n, change, &calls, func() {}, runtime.Gosched, func() {})
+			runtime.GC()
 			runWholePath(b, uint64(b.N), change, nil, func() {
 				read = clockReadCost()
 				b.ReportAllocs()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,8 +210,11 @@ type redelivery struct {
 // nil if no message is redelivered. Others add nothing meanwhile: the broker has ended their deliveries of these
 // messages. The result is valid until the next call.
 func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
-	first := slices.IndexFunc(batch, func(d drivers.Delivery) bool { return d.Redelivered == drivers.Yes })
-	if first < 0 {
+	first := 0
+	for first < len(batch) && batch[first].Redelivered != drivers.Yes {
+		first++
+	}
+	if first == len(batch) {
 		return nil
 	}
 	c.redelivered = c.redelivered[:0]

@@ -185,7 +185,9 @@ func (c *consumer) Ack(n int) {
 		return
 	}
 	c.acks.Add(int64(n))
-	c.hurry()
+	if !c.delivering.Load() {
+		c.hurry()
+	}
 }
 
 // Nack returns the n oldest unanswered messages to the queue, when the handler returns.
@@ -197,14 +199,13 @@ func (c *consumer) Nack(n int) {
 	c.answers = append(c.answers, answer{n: int(c.acks.Swap(0))}, answer{n: n, nack: true})
 	c.refused.Store(true)
 	c.queue.mu.Unlock()
-	c.hurry()
+	if !c.delivering.Load() {
+		c.hurry()
+	}
 }
 
-// hurry wakes loop, unless it delivers messages.
+// hurry wakes loop.
 func (c *consumer) hurry() {
-	if c.delivering.Load() {
-		return
-	}
 	select {
 	case c.answered <- struct{}{}:
 	default:
