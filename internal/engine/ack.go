@@ -77,6 +77,7 @@ func (a *acker) begin(ctx context.Context) bool {
 	return true
 }
 
+// await is separate so that begin is inlined, as endTurn is for end: both run once per call of the handler.
 func (a *acker) await(ctx context.Context) bool {
 	if a.gone {
 		return false

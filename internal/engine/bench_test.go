@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/lockstep/lockstep/internal/clock"
@@ -91,11 +92,10 @@ func TestTheWholePathDoesNotAllocate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			var before, after runtime.MemStats
-			pause := 5 * time.Millisecond
-			runWholePath(t, messages, change, nil, func() { runtime.ReadMemStats(&before) }, func() {
-				time.Sleep(pause)
-				pause *= 2 // the number of snapshots does not depend on the speed of the machine
-			}, func() { runtime.ReadMemStats(&after) })
+			synctest.Test(t, func(t *testing.T) { // few snapshots: Wait returns when all messages are recorded
+				runWholePath(t, messages, change, nil, func() { runtime.ReadMemStats(&before) }, synctest.Wait,
+					func() { runtime.ReadMemStats(&after) })
+			})
 			if n := after.Mallocs - before.Mallocs; n > messages/100 {
 				t.Errorf("got %d allocations for %d messages, want at most %d", n, messages, messages/100)
 			}

@@ -210,21 +210,17 @@ type redelivery struct {
 // nil if no message is redelivered. Others add nothing meanwhile: the broker has ended their deliveries of these
 // messages. The result is valid until the next call.
 func (c *consumer) receivedByOthers(batch []drivers.Delivery) []bool {
-	first := 0
-	for first < len(batch) && batch[first].Redelivered != drivers.Yes {
-		first++
-	}
-	if first == len(batch) {
-		return nil
-	}
 	c.redelivered = c.redelivered[:0]
-	for i := first; i < len(batch); i++ {
+	for i := range batch {
 		if batch[i].Redelivered != drivers.Yes {
 			continue
 		}
 		if env, err := open(batch[i].Body, c.e.task); err == nil && batch[i].Body[1] == kindMessage {
 			c.redelivered = append(c.redelivered, redelivery{i, int(env.publisher), env.sequence})
 		}
+	}
+	if len(c.redelivered) == 0 {
+		return nil
 	}
 	c.repeated = append(c.repeated[:0], make([]bool, len(batch))...)
 	for _, o := range c.e.consumers {

@@ -114,36 +114,24 @@ func (l Layout) fit(width int) (fitting Layout, hidden []string) {
 	}
 }
 
-// referred returns the layout and the footnotes to which it refers, numbered from 1.
-func (l Layout) referred(notes []string) (Layout, []string) {
-	used := make([]bool, len(notes))
-	for _, row := range l.Rows {
-		for _, s := range row {
-			for _, n := range s.Notes {
-				used[n-1] = true
-			}
-		}
-	}
-	var left []string
+// renumber numbers the footnotes of the layout from 1, in the order in which its fields refer to them. It returns these
+// footnotes.
+func (l Layout) renumber(notes []string) (left []string) {
 	number := make([]int, len(notes))
-	for i, note := range notes {
-		if used[i] {
-			left = append(left, note)
-			number[i] = len(left)
-		}
-	}
-	rows := make([][]Shown, len(l.Rows))
-	for i, row := range l.Rows {
-		rows[i] = slices.Clone(row)
-		for k, s := range row {
-			rows[i][k].Notes = slices.Clone(s.Notes)
-			for at, n := range s.Notes {
-				rows[i][k].Notes[at] = number[n-1]
+	for _, row := range l.Rows {
+		for k := range row {
+			own := make([]int, len(row[k].Notes))
+			for i, n := range row[k].Notes {
+				if number[n-1] == 0 {
+					left = append(left, notes[n-1])
+					number[n-1] = len(left)
+				}
+				own[i] = number[n-1]
 			}
+			row[k].Notes = own
 		}
 	}
-	l.Rows = rows
-	return l, left
+	return left
 }
 
 // wrapAt is the width from which headings are wrapped in files.

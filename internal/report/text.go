@@ -167,7 +167,7 @@ func writeText(w io.Writer, tables []Table, width int) error {
 		if !t.whole {
 			l, hidden = l.fit(width)
 		}
-		l, notes := l.referred(t.Notes)
+		notes := l.renumber(t.Notes)
 		text := l.text(true)
 		if width > 0 && text.Width() > width {
 			text, hidden, notes = t.Layout().text(false), nil, t.Notes // row by row

@@ -185,9 +185,7 @@ func (c *consumer) Ack(n int) {
 		return
 	}
 	c.acks.Add(int64(n))
-	if !c.delivering.Load() {
-		c.hurry()
-	}
+	c.hurry()
 }
 
 // Nack returns the n oldest unanswered messages to the queue, when the handler returns.
@@ -199,13 +197,14 @@ func (c *consumer) Nack(n int) {
 	c.answers = append(c.answers, answer{n: int(c.acks.Swap(0))}, answer{n: n, nack: true})
 	c.refused.Store(true)
 	c.queue.mu.Unlock()
-	if !c.delivering.Load() {
-		c.hurry()
-	}
+	c.hurry()
 }
 
-// hurry wakes loop.
+// hurry wakes loop, unless it delivers messages.
 func (c *consumer) hurry() {
+	if c.delivering.Load() {
+		return
+	}
 	select {
 	case c.answered <- struct{}{}:
 	default:
