@@ -332,7 +332,8 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	followed := make(chan error, 1)
 	go func() {
 		followed <- l.lease.Queue(following, func(r wire.Request) {
-			if !l.queue.add(following, r, l.queued(following, r)) {
+			// A run that is not here may be one that the next controller continues.
+			if !l.queue.add(following, r, l.queued(following, r)) || l.stopping.Err() != nil {
 				return
 			}
 			if err := l.lease.Dequeue(following, r.Run, r.Seq); err != nil {

@@ -53,6 +53,46 @@ func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 	})
 }
 
+// While a controller waits for the task in flight of one run, another run that it handed over can be cancelled. The
+// next controller ends it.
+func TestARunThatWasHandedOverCanBeCancelled(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLocalFleet(t, "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8")
+		l.stopController()
+		stop := make(chan struct{})
+		l.config.Stop = stop
+		l.startController()
+		l.config.Stop = nil
+		long, short := newRun(longCell), newRun(nil, nil)
+		if err := l.client.Submit(t.Context(), wire.Submission{Run: long}); err != nil {
+			t.Fatal(err)
+		}
+		stopping := false
+		w := l.run(short, nil, func(p controller.Progress) {
+			switch {
+			case p.Kind == liveMetrics && !stopping:
+				stopping = true
+				close(stop)
+			case p.Kind == controller.TaskEnded:
+				time.Sleep(time.Second) // the controller has handed over this run, and waits for the other one
+				if err := l.client.Cancel(t.Context(), short.ID, "me@here"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second) // the controller has read the cancellation
+				if o, err := l.client.RunState(t.Context(), long.ID); err != nil || o.Over() {
+					t.Errorf("state of the other run: got %+v, error %v, want a task in flight", o, err)
+				}
+				l.controllers.Wait()
+				l.startController()
+			}
+		})
+		if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" ||
+			len(w.outcomes()) != 1 {
+			t.Errorf("got end %+v, %d outcomes, want interrupted by the cancellation, 1", w.end, len(w.outcomes()))
+		}
+	})
+}
+
 // A controller that is stopped hands over a search between two steps.
 func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
