@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"example.org/lockstep/lockstep/internal/clock"
 	"example.org/lockstep/lockstep/internal/wire"
 )
 
@@ -28,6 +30,26 @@ func TestStartTimeForEachClock(t *testing.T) {
 	} {
 		if got := offset(c.arrival, "c", now, wall); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// An observer with a smaller bound does not set the start for the clock of an agent with load. It does for its own.
+func TestObserversDoNotSetTheStartOfOthers(t *testing.T) {
+	of := func(id string, offset, bound int64) *part {
+		return &part{at: map[wire.Step]bool{wire.StepOpen: true}, arrival: wire.Arrival{Clock: id,
+			Offset: &wire.Offset{Reference: clock.ID(), Offset: offset, Bound: bound}}}
+	}
+	a := &attempt{parts: []*part{of("load", 5, 1000), of("load", 3, 100)},
+		observers: []*part{of("load", int64(time.Hour), -1), of("broker", 7, 100)},
+		rtt:       func(context.Context) (time.Duration, error) { return time.Millisecond, nil }}
+	r, _, err := a.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int64{"load": 3, "broker": 7} {
+		if got := r.Start[id] - r.Start[clock.ID()]; got != want {
+			t.Errorf("start by clock %s: got %d ns after that by the controller's clock, want %d", id, got, want)
 		}
 	}
 }
