@@ -27,11 +27,10 @@ func TestACompressedMessageIsBounded(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"`))
 	// 1 GiB: compressed parts expand as one
 	b = append(b, bytes.Repeat(gzipped(t, bytes.Repeat([]byte("a"), 1<<20)), 1<<10)...)
-	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var s Submission
-	err := c.unpack(ours(), b, "the client", &s)
+	err := unzip(b, "the client", &s)
 	runtime.ReadMemStats(&after)
 	if !errors.Is(err, plan.ErrTooLarge) {
 		t.Errorf("a message of 1 GiB in %d bytes: %v: want ErrTooLarge", len(b), err)
@@ -45,10 +44,9 @@ func TestACompressedMessageIsBounded(t *testing.T) {
 // memory.
 func TestCellsAreCountedBeforeTheyAreMade(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"r","repeat":1,"cells":[{}`+strings.Repeat(",{}", 500_000)+`]}}`))
-	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := c.unpack(ours(), b, "the client", &Submission{})
+	err := unzip(b, "the client", &Submission{})
 	runtime.ReadMemStats(&after)
 	if !errors.Is(err, plan.ErrTooLarge) {
 		t.Errorf("500,000 cells in %d bytes: %v: want ErrTooLarge", len(b), err)
@@ -129,7 +127,7 @@ func FuzzMessages(f *testing.F) {
 				}
 			}
 		}
-		_ = c.unpack(ours(), body, "anybody", &Submission{})
+		_ = unzip(body, "anybody", &Submission{})
 		_, _ = subject.DecodeToken(string(body))
 		var s record.Snapshot
 		if c.decode(ours(), body, "anybody", &s) == nil {

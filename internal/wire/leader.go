@@ -280,7 +280,14 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	}))
 	serviceScheduleRemove.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
 		defer signal(l.edited)
-		return l.store.removeSchedule(ctx, q.Name, q.Revision)
+		if q.Revision == 0 { // any
+			return ErrChanged
+		}
+		err := l.store.bucket(subject.SchedulesBucket).remove(ctx, subject.EncodeToken(q.Name), q.Revision)
+		if lease.IsConflict(err) {
+			return ErrChanged
+		}
+		return err
 	}))
 	serviceBaselineSet.offer(s, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
 		q.By = oneLine(q.By)

@@ -526,13 +526,6 @@ func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	return wrap(json.Unmarshal(body, v), "read message of %s", who)
 }
 
-func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
-	if err := c.check(h, who); err != nil {
-		return err
-	}
-	return unzip(body, who, v)
-}
-
 // refusal returns the reply to a message that was not accepted, with the reason and its identity from codes.
 func (c codec) refusal(reply string, why error) *nats.Msg {
 	m := nats.NewMsg(reply)

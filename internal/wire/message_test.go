@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -383,6 +384,26 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	}
 	if want := len(subjects) * len(bodies); got != want {
 		t.Errorf("read %d messages of %d", got, want)
+	}
+}
+
+// An invalid snapshot of one agent does not affect those of other agents in the same message.
+func TestAnInvalidSnapshotAffectsNoOther(t *testing.T) {
+	m := stored{Subject: subject.AttemptSnapshots("r", "t", "x"), Header: nats.Header{},
+		Body: []byte(`[{"agent":"a","seq":1,"task":"t"},{"agent":"b","seq":1,"task":"t","windows":[` +
+			strings.Repeat("{},", 20000) + `{}]},{"agent":"c","seq":2,"task":"t"},{"agent":"d","seq":1,"task":"other"}]`)}
+	m.Header.Set(headerFormat, fmt.Sprint(plan.RecordFormat))
+	var got []string
+	for _, e := range entriesOf(storeOf(t, plane(t, ServerConfig{})).conn, m) {
+		if (e.Snapshot == nil) == (e.Err == nil) {
+			t.Errorf("agent %q: got snapshot %v, error %v, want one of them", e.Agent, e.Snapshot, e.Err)
+		}
+		if e.Snapshot != nil {
+			got = append(got, e.Agent)
+		}
+	}
+	if want := []string{"a", "c"}; !slices.Equal(got, want) {
+		t.Errorf("agents of the snapshots: got %q, want %q", got, want)
 	}
 }
 

@@ -322,7 +322,7 @@ func entriesOf(c *Conn, m stored) []Entry {
 			return []Entry{e}
 		}
 	}
-	var snapshots []record.Snapshot
+	var all []Entry // snapshots
 	err := Guard(c.log, m.Subject, func() (err error) {
 		const who = "the controller"
 		switch append(tokens, "")[1] {
@@ -330,7 +330,10 @@ func entriesOf(c *Conn, m stored) []Entry {
 			return nil
 		case "plan":
 			e.Plan = &plan.Run{}
-			if err = c.codec.unpack(m.Header, m.Body, who, e.Plan); err == nil {
+			if err = c.codec.check(m.Header, who); err == nil {
+				err = unzip(m.Body, who, e.Plan)
+			}
+			if err == nil {
 				err = e.Plan.CheckShape()
 			}
 		case "event":
@@ -343,11 +346,23 @@ func entriesOf(c *Conn, m stored) []Entry {
 				err = fmt.Errorf("read message of %s: it belongs to another task", who)
 			}
 		case "snapshot":
-			err = c.codec.decode(m.Header, m.Body, who, &snapshots)
+			var texts []json.RawMessage
+			err = c.codec.decode(m.Header, m.Body, who, &texts)
+			for _, text := range texts { // an invalid snapshot of one agent does not affect those of others
+				var s record.Snapshot
+				one := Entry{Ref: e.Ref, Snapshot: &s, Err: json.Unmarshal(text, &s)}
+				if one.Agent = s.Agent; one.Err == nil && s.Task != e.Ref.Task {
+					one.Err = fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
+				}
+				if one.Err != nil {
+					one.Snapshot = nil
+				}
+				all = append(all, one)
+			}
 		default:
 			err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 		}
-		if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && snapshots == nil {
+		if err == nil && e.Plan == nil && e.Event == nil && e.Outcome == nil && all == nil {
 			err = fmt.Errorf("read message of %s: empty", who)
 		}
 		return err
@@ -355,16 +370,8 @@ func entriesOf(c *Conn, m stored) []Entry {
 	if err != nil {
 		return []Entry{{Ref: e.Ref, Err: err}}
 	}
-	if len(snapshots) == 0 {
-		return []Entry{e}
-	}
-	all := make([]Entry, len(snapshots))
-	for i := range snapshots {
-		s := &snapshots[i]
-		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
-		if s.Task != e.Ref.Task {
-			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
-		}
+	if all == nil {
+		all = []Entry{e}
 	}
 	return all
 }

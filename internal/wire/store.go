@@ -387,17 +387,6 @@ func (s *Store) Schedules(ctx context.Context, known []KeptSchedule) (all []Kept
 	return all, err
 }
 
-func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64) error {
-	if revision == 0 { // any
-		return ErrChanged
-	}
-	err := s.bucket(subject.SchedulesBucket).remove(ctx, subject.EncodeToken(name), revision)
-	if lease.IsConflict(err) {
-		return ErrChanged
-	}
-	return err
-}
-
 // Baseline reads a baseline. The error wraps ErrNoBaseline if there is none, and ErrUnreadable if it cannot be read.
 func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
 	value, revision, err := s.bucket(subject.BaselinesBucket).get(ctx, subject.EncodeToken(name))
