@@ -2,6 +2,10 @@ package web
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,18 @@ import (
 	"example.org/lockstep/lockstep/internal/runview"
 	"example.org/lockstep/lockstep/internal/wire"
 )
+
+// The page of a run is made when fewer than the maximum are being made. Until then it waits as long as the request.
+func TestPagesOfRunsAreLimited(t *testing.T) {
+	s := &site{pages: make(chan struct{}, 1)}
+	s.pages <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.run(httptest.NewRequestWithContext(ctx, http.MethodGet, "/runs/r", nil)); !errors.Is(err,
+		context.Canceled) {
+		t.Errorf("a page beyond the maximum: got error %v, want context.Canceled", err)
+	}
+}
 
 // The page of the agents links the run that an agent works on, by the name of its matrix.
 func TestABusyAgentIsShown(t *testing.T) {

@@ -55,10 +55,12 @@ type site struct {
 	store     runStore
 	followers *liveFollowers
 	streams   chan struct{} // a semaphore for live views
+	pages     chan struct{} // a semaphore for pages of runs
 }
 
-// maxStreams limits the concurrent live views.
-const maxStreams = 32
+// maxStreams limits the concurrent live views. maxPages limits the pages of runs that are made at a time: each decodes
+// all outcomes of its run.
+const maxStreams, maxPages = 32, 2
 
 // askTimeout limits the requests for one page to the control plane.
 const askTimeout = 10 * time.Second
@@ -75,7 +77,7 @@ var liveScript string
 // New returns the handler of the pages. Requests must have passed Access.Guard.
 func New(cfg Config) http.Handler {
 	s := &site{config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
-		streams: make(chan struct{}, maxStreams)}
+		streams: make(chan struct{}, maxStreams), pages: make(chan struct{}, maxPages)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
 		"GET /{$}":              s.runs,
@@ -543,6 +545,12 @@ func (s *site) runs(r *http.Request) (view, error) {
 
 func (s *site) run(r *http.Request) (view, error) {
 	id, ctx := r.PathValue("run"), r.Context()
+	select {
+	case s.pages <- struct{}{}:
+		defer func() { <-s.pages }()
+	case <-ctx.Done():
+		return view{}, fmt.Errorf("read run %s: other pages of runs are being made; try again: %w", id, ctx.Err())
+	}
 	state, err := s.config.Conn.RunState(ctx, id)
 	if err != nil {
 		return view{}, err
