@@ -252,6 +252,28 @@ func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 	}
 }
 
+func TestSubscriptionsOfGroupsAreComparedOneByOne(t *testing.T) {
+	for second, want := range map[float64]string{3000: "2,000", 1500: "2,000 / 1,500"} {
+		values := func(rate float64) map[string]plan.Value {
+			return map[string]plan.Value{"publish.rate": {Number: 1000}, "consume.rate": {Number: rate}}
+		}
+		o := plan.Outcome{
+			Values: map[string]plan.Value{"throughput": {Number: 2000}, "publish.rate": {Number: 2000},
+				"consume.rate": {Number: 3000 + second}},
+			Groups: []plan.GroupOutcome{{Name: "a", Values: values(3000)}, {Name: "b", Values: values(second)}}}
+		f, _ := single(t, "throughput", func(r *plan.Run) {
+			for _, name := range []string{"a", "b"} {
+				g := plan.Group{Name: name, Topology: r.Cells[0].Workload.Topology}
+				g.Topology.Subscriptions = 3
+				r.Cells[0].Workload.Groups = append(r.Cells[0].Workload.Groups, g)
+			}
+		}, o)
+		if f.Text != want {
+			t.Errorf("the second group receives %v/s in three subscriptions: got %q, want %q", second, f.Text, want)
+		}
+	}
+}
+
 func TestThroughputWithoutConsumersIsTheSendRate(t *testing.T) {
 	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000},
 		"consume.rate": {NA: judge.NANoConsumers}}}

@@ -221,17 +221,31 @@ func reasons(outcomes []plan.Outcome) string {
 }
 
 // throughput shows one rate if the publish rate agrees with the consume rate per subscription in every repetition,
-// within judge.Tolerance, and there was no backlog. Otherwise it shows publish / consume.
+// within judge.Tolerance, and there was no backlog. Otherwise it shows publish / consume. Groups can have different
+// numbers of subscriptions.
 func (c *cell) throughput(f *Field, n *notes) {
 	of := strings.TrimSuffix(f.Value, "throughput") // a group
-	subscriptions := float64(max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions))
+	parts := []string{of}
+	if groups := c.cell.Workload.Groups; of == "" && len(groups) > 0 {
+		parts = nil
+		for _, g := range groups {
+			parts = append(parts, g.Name+"/")
+		}
+	}
 	var consumed []float64
-	agree := true
+	agree, fanOut := true, false
 	for _, o := range c.usable() {
-		published, _ := o.Value(of + "publish.rate")
-		if rate, has := o.Value(of + "consume.rate"); has && rate.NA == "" {
-			consumed = append(consumed, rate.Number/subscriptions)
-			agree = agree && math.Abs(rate.Number/subscriptions-published.Number) <= judge.Tolerance*published.Number
+		sum, any := 0.0, false
+		for _, part := range parts {
+			if rate, has := o.Value(part + "consume.rate"); has && rate.NA == "" {
+				subscriptions := max(1, c.workload(strings.TrimSuffix(part, "/")).Topology.Subscriptions)
+				sum, any, fanOut = sum+rate.Number/float64(subscriptions), true, fanOut || subscriptions > 1
+			}
+		}
+		if any {
+			published, _ := o.Value(of + "publish.rate")
+			consumed = append(consumed, sum)
+			agree = agree && math.Abs(sum-published.Number) <= judge.Tolerance*published.Number
 		}
 	}
 	if len(consumed) == 0 {
@@ -241,7 +255,7 @@ func (c *cell) throughput(f *Field, n *notes) {
 		return
 	}
 	f.Text += " / " + Format(plan.PerSecond, stats.Median(consumed))
-	if subscriptions > 1 {
+	if fanOut {
 		f.Notes = append(f.Notes, n.add("publish rate / consume rate of one subscription")...)
 	}
 }
