@@ -34,10 +34,10 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 	whole := *cell // its span becomes the maximum over groups
 	whole.span = span{}
 	var groups []plan.Outcome
-	var spans []span
+	byCount := false
 	for _, part := range t.Parts() {
 		in := newInput(part, m.Group(part.Group), f.of(part.Group), cut, cell)
-		groups, spans = append(groups, evaluate(in)), append(spans, in.span)
+		groups, byCount = append(groups, evaluate(in)), byCount || in.span.byCount
 		whole.span.windows = max(whole.span.windows, in.span.windows)
 		whole.span.sending = max(whole.span.sending, in.span.sending)
 		whole.span.receiving = max(whole.span.receiving, in.span.receiving)
@@ -53,8 +53,9 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		o.Measured = max(o.Measured, g.Measured)
 		join(&o, t.Cell.Workload.Groups[i].Name, g, f)
 	}
+	noRates := byCount && apart(groups)
 	for _, v := range t.Metrics.Values() {
-		combined, has := combine(v, groups, t.Metrics, apart(spans), whole.workload.SideBySide())
+		combined, has := combine(v, groups, t.Metrics, noRates, whole.workload.SideBySide())
 		if starts.beyond(whole.workload) && v.Traits.Has(plan.Performance) {
 			combined.Flags = addNew(combined.Flags, plan.Skewed)
 		}
@@ -177,13 +178,11 @@ func combine(v plan.ValueInfo, groups []plan.Outcome, metrics plan.Metrics, noRa
 	return out, true
 }
 
-// apart reports whether message counts ended the groups' measurements at different times. The sum of their rates was
-// then never reached.
-func apart(groups []span) bool {
-	shortest, longest := groups[0].sending, groups[0].sending
+// apart reports whether the rates of groups cover different times. Their sum was then never reached.
+func apart(groups []plan.Outcome) bool {
+	shortest, longest := groups[0].Measured, groups[0].Measured
 	for _, g := range groups {
-		shortest, longest = min(shortest, g.sending), max(longest, g.sending)
+		shortest, longest = min(shortest, g.Measured), max(longest, g.Measured)
 	}
-	return slices.ContainsFunc(groups, func(g span) bool { return g.byCount }) &&
-		float64(longest-shortest) > Tolerance*float64(longest)
+	return float64(longest-shortest) > Tolerance*float64(longest)
 }

@@ -222,6 +222,32 @@ func TestCountsOfGroups(t *testing.T) {
 	}
 }
 
+// The rates of groups are not summed if counts ended an agent of one group early: its rate covers less time.
+func TestRatesOfGroupsCoverTheSameTime(t *testing.T) {
+	x := newGroupPair()
+	for _, p := range []*plan.Publishers{&x.task.Cell.Workload.Groups[0].Publishers,
+		&x.bulk.task.Cell.Workload.Publishers} {
+		p.Nodes, p.Count = 2, 1000
+	}
+	x.small.steadyLoad(100, deliverAtOnce)
+	m := x.merge()
+	for i, end := range []time.Duration{5 * time.Second, 10 * time.Second} {
+		w := record.Window{Measured: true, Length: int64(time.Second)}
+		w.Counts[record.Sent], w.Counts[record.Unique] = 1000, 1000
+		m.Add(record.Snapshot{Group: "bulk", Agent: string(rune('a' + i)), Clock: "clock-1", Windows: []record.Window{w},
+			Seq: uint64(100 + i), LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end)})
+	}
+	o := Judge(x.task, m, x.facts)
+	if v := o.Groups[0].Values["publish.rate"]; v.Number != 400 {
+		t.Errorf("publish.rate of bulk: got %+v, want 400: 2,000 messages in 5 s", v)
+	}
+	for _, name := range []string{"publish.rate", "consume.rate", "throughput"} {
+		if v := o.Values[name]; v.NA != naEachGroup {
+			t.Errorf("%s of the cell: got %+v, want %q: the other group was measured for 10 s", name, v, naEachGroup)
+		}
+	}
+}
+
 // A rate that is unknown in one group is unknown in the cell: the others alone are not its sum.
 func TestUnknownRateOfOneGroup(t *testing.T) {
 	for lost, want := range map[bool]string{false: NAApart, true: NANotMeasured} {
