@@ -112,19 +112,22 @@ type Undrained struct {
 
 // UndrainedOf returns the undrained messages of a task or group, if the drain timed out. l is its delivery accounting,
 // which also has the messages of the warm-up. The counts of the measurement limit the number. A message that two
-// consumers received is in them twice, and one whose publish call failed may have been delivered.
+// consumers received is in them twice, and once in the ledger. One whose publish call failed may have been delivered.
 func UndrainedOf(w plan.Workload, m *record.Merged, l plan.Ledger, timedOut bool) Undrained {
 	if l.Undrained == 0 || !timedOut {
 		return Undrained{}
 	}
-	missing := int64(l.Duplicated)
+	subscriptions := int64(max(1, w.Topology.Subscriptions))
+	var missing int64
+	twice := -int64(l.Received)
 	m.Range(func(x *record.Window) {
+		twice += x.Counts[record.Unique]
 		if x.Measured {
-			missing += int64(max(1, w.Topology.Subscriptions))*(x.Counts[record.Sent]+x.Counts[record.PublishErrors]) -
-				x.Counts[record.Unique]
+			missing += subscriptions*(x.Counts[record.Sent]+x.Counts[record.PublishErrors]-
+				x.Counts[record.Rejected]-x.Counts[record.Returned]) - x.Counts[record.Unique]
 		}
 	})
-	return Undrained{min(l.Undrained, uint64(max(0, missing))), w.Drain.Timeout.D()}
+	return Undrained{min(l.Undrained, uint64(max(0, missing+max(0, twice)))), w.Drain.Timeout.D()}
 }
 
 // WithUnanswered returns the samples of a latency, with and without the age of each message without an answer. The
