@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -414,5 +415,23 @@ func TestOMBCountsDistinctMessages(t *testing.T) {
 	}
 	if got := k.out["backlog"].([]int64); got[0] != 20 {
 		t.Errorf("backlog: got %v, want 20", got[0])
+	}
+}
+
+// Periods begin when all agents run.
+func TestOMBPeriodsBeginWhenAllAgentsRun(t *testing.T) {
+	for _, x := range []struct {
+		k    omb
+		want string
+	}{
+		{omb{measured: 25}, "[0 10] [10 20]"},
+		{omb{from: 3, measured: 25}, "[3 13] [13 23]"},
+		{omb{from: 2, measured: 7.5}, "[2 10]"},
+	} {
+		var got []string
+		x.k.periods(func(from, to int) { got = append(got, fmt.Sprint([]int{from, to})) })
+		if got := strings.Join(got, " "); got != x.want {
+			t.Errorf("measured from second %d, for %v s: got periods %s, want %s", x.k.from, x.k.measured, got, x.want)
+		}
 	}
 }

@@ -41,6 +41,7 @@ func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	}
 	shape(out, x.task.Cell.Workload)
 	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(),
+		from:      judge.MeasuredFrom(x.task.Cell.Workload, o.Cut.D(), m),
 		subs:      max(1, x.task.Cell.Workload.Topology.Subscriptions),
 		undrained: judge.UndrainedOf(x.task.Cell.Workload, m, o.Ledger, judge.FactsOf(o, m).DrainCut)}
 	k.rates(x.task.Cell.Workload)
@@ -68,7 +69,8 @@ type omb struct {
 	out      map[string]any
 	m        *record.Merged
 	o        plan.Outcome
-	measured float64 // seconds
+	from     int     // the second of the measurement from which all agents ran
+	measured float64 // seconds from then on
 	subs     int
 	// messages that were not delivered when the drain timed out: in the whole measurement, and in no period
 	undrained judge.Undrained
@@ -76,13 +78,14 @@ type omb struct {
 
 // periods calls f with the first second and the end of every complete period.
 func (k omb) periods(f func(from, to int)) {
+	end := float64(k.from) + k.measured
 	if k.measured < ombPeriod {
 		if k.measured > 0 {
-			f(0, int(math.Ceil(k.measured)))
+			f(k.from, int(math.Ceil(end)))
 		}
 		return
 	}
-	for from := 0; from+ombPeriod <= int(k.measured); from += ombPeriod {
+	for from := k.from; from+ombPeriod <= int(end); from += ombPeriod {
 		f(from, from+ombPeriod)
 	}
 }
@@ -92,7 +95,7 @@ func (k omb) rates(w plan.Workload) {
 	publish, failed, consume, backlog := []float64{}, []float64{}, []float64{}, []int64{}
 	k.periods(func(from, to int) {
 		per := func(c record.Counter) float64 {
-			return float64(k.m.Sum(c, from, to)) / (min(float64(to), k.measured) - float64(from))
+			return float64(k.m.Sum(c, from, to)) / (min(float64(to), float64(k.from)+k.measured) - float64(from))
 		}
 		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)),
 			append(consume, per(record.Unique))

@@ -150,11 +150,9 @@ func (in *input) overlapOf() overlap {
 			}
 		}
 	}
-	reportedUntil, skews := in.cell.record.ReportedUntil(), in.cell.record.Skews()
+	o.from = MeasuredFrom(in.workload, in.cut, in.cell.record)
+	reportedUntil := in.cell.record.ReportedUntil()
 	for _, a := range in.cell.facts.Agents {
-		if late := skews[a.Agent] - in.warmup(); late > in.workload.Skew.D() {
-			o.from = max(o.from, seconds(late))
-		}
 		at, reported := reportedUntil[a.Agent]
 		whole := int(max(0, at) / int64(time.Second))
 		switch {
@@ -176,6 +174,16 @@ func (in *input) overlapOf() overlap {
 
 // warmup returns how long the load ran before the measurement.
 func (in *input) warmup() time.Duration { return in.workload.Warmup.D() + in.cut }
+
+// MeasuredFrom returns the second in which Outcome.Measured begins: when all agents run. cut is Outcome.Cut.
+func MeasuredFrom(w plan.Workload, cut time.Duration, m *record.Merged) (from int) {
+	for _, skew := range m.Skews() {
+		if late := skew - w.Warmup.D() - cut; late > w.Skew.D() {
+			from = max(from, seconds(late))
+		}
+	}
+	return from
+}
 
 // counted returns a counter over the measurement. With a message count it includes later events of the measurement's
 // messages.

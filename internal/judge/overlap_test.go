@@ -104,14 +104,15 @@ func TestRatesOfTheOverlap(t *testing.T) {
 	for name, c := range map[string]struct {
 		skew     time.Duration
 		lost     time.Duration
+		from     int // second
 		measured time.Duration
 		rate     float64
 	}{
-		"full time":                        {0, 0, 10 * time.Second, 300},
-		"late, within warm-up":             {1900 * time.Millisecond, 0, 10 * time.Second, 300},
-		"late by 1.2 s of the measurement": {3200 * time.Millisecond, 0, 8 * time.Second, 300},
-		"lost after 6.5 s":                 {0, 6500 * time.Millisecond, 5 * time.Second, 300},
-		"late start after the loss":        {9 * time.Second, 6500 * time.Millisecond, 0, 0},
+		"full time":                        {0, 0, 0, 10 * time.Second, 300},
+		"late, within warm-up":             {1900 * time.Millisecond, 0, 0, 10 * time.Second, 300},
+		"late by 1.2 s of the measurement": {3200 * time.Millisecond, 0, 2, 8 * time.Second, 300},
+		"lost after 6.5 s":                 {0, 6500 * time.Millisecond, 0, 5 * time.Second, 300},
+		"late start after the loss":        {9 * time.Second, 6500 * time.Millisecond, 7, 0, 0},
 	} {
 		x := newTaskBuilder(nil)
 		x.facts.Agents[1].Lost = c.lost > 0
@@ -134,8 +135,8 @@ func TestRatesOfTheOverlap(t *testing.T) {
 			continue
 		}
 		checkValue(t, o, "publish.rate", c.rate)
-		if o.Measured.D() != c.measured {
-			t.Errorf("%s: measured time: got %v, want %v", name, o.Measured.D(), c.measured)
+		if from := MeasuredFrom(x.task.Cell.Workload, o.Cut.D(), x.merge); from != c.from || o.Measured.D() != c.measured {
+			t.Errorf("%s: measured from second %d, for %v, want %d, %v", name, from, o.Measured.D(), c.from, c.measured)
 		}
 	}
 }

@@ -55,20 +55,24 @@ var functions = map[string]valueOf{
 	"duplicated": accounted(func(l plan.Ledger) uint64 { return l.Duplicated }),
 	"reordered":  accounted(func(l plan.Ledger) uint64 { return l.Reordered }),
 
-	"unsent":             total(record.Unsent),
-	"nacked":             total(record.Nacked),
-	"publish.errors":     total(record.PublishErrors),
-	"errors.closed":      total(record.ClosedErrors),
-	"errors.timeout":     total(record.Timeouts),
-	"errors.other":       otherErrors,
-	"connects":           total(record.Connects),
-	"disconnects":        total(record.Disconnects),
-	"ports.exhausted":    total(record.PortsExhausted),
-	"reconnects":         total(record.Reconnects),
-	"retries":            total(record.Retries),
-	"republished":        total(record.Republished),
-	"connection.blocked": connectionBlocked,
-	"e2e.negative":       func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
+	"unsent":         total(record.Unsent),
+	"nacked":         total(record.Nacked),
+	"publish.errors": total(record.PublishErrors),
+	"errors.closed":  total(record.ClosedErrors),
+	"errors.timeout": total(record.Timeouts),
+	"errors.other": func(m *measurements) plan.Value {
+		return plan.Value{Number: m.in.total(record.PublishErrors) - m.in.total(record.ClosedErrors) - m.in.total(record.Timeouts)}
+	},
+	"connects":        total(record.Connects),
+	"disconnects":     total(record.Disconnects),
+	"ports.exhausted": total(record.PortsExhausted),
+	"reconnects":      total(record.Reconnects),
+	"retries":         total(record.Retries),
+	"republished":     total(record.Republished),
+	"connection.blocked": func(m *measurements) plan.Value {
+		return plan.Value{Number: time.Duration(m.in.record.Total(record.ConnBlockedNanos)).Seconds()}
+	},
+	"e2e.negative": func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
 
 	"backlog.max":   maxBacklog,
 	"backlog.drain": backlogDrain,
@@ -209,14 +213,6 @@ func unevenness(of func(*plan.Placement) map[string]int) valueOf {
 		}
 		return plan.Value{Number: float64(slices.Max(counts) - slices.Min(counts))}
 	}
-}
-
-func otherErrors(m *measurements) plan.Value {
-	return plan.Value{Number: m.in.total(record.PublishErrors) - m.in.total(record.ClosedErrors) - m.in.total(record.Timeouts)}
-}
-
-func connectionBlocked(m *measurements) plan.Value {
-	return plan.Value{Number: time.Duration(m.in.record.Total(record.ConnBlockedNanos)).Seconds()}
 }
 
 func longestGap(m *measurements) plan.Value {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"example.org/lockstep/lockstep/internal/display"
+	"example.org/lockstep/lockstep/internal/judge"
 	"example.org/lockstep/lockstep/internal/plan"
 	"example.org/lockstep/lockstep/internal/record"
 	"example.org/lockstep/lockstep/internal/report"
@@ -61,9 +62,11 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 		Bands: t.bands, Marks: t.marks}
 }
 
-// bandsOf returns the shaded times: the measurement, faults, and outages of links.
+// bandsOf returns the shaded times: the measurement, as far as all agents ran, faults, and outages of links.
 func bandsOf(d detail, m *record.Merged) []chart.Band {
-	bands := []chart.Band{{From: 0, To: d.outcome.Measured.D().Seconds(), Class: "band", Text: "the measurement"}}
+	from := float64(judge.MeasuredFrom(d.task.Cell.Workload, d.outcome.Cut.D(), m))
+	bands := []chart.Band{{From: from, To: from + d.outcome.Measured.D().Seconds(), Class: "band",
+		Text: "the measurement, as far as all agents ran"}}
 	var gaps []chart.Band
 	for _, e := range m.Events() {
 		from, to := seconds(e.At), seconds(e.At+e.Nanos)
@@ -234,8 +237,11 @@ func (c partPeriods) latencies() figure {
 
 // between describes the error bound of a latency between hosts, which applies to every sample.
 func between(v plan.Value) string {
+	unsafe := slices.Contains(v.Flags, plan.ClockUnsafe)
 	switch {
-	case slices.Contains(v.Flags, plan.ClockUnsafe):
+	case unsafe && v.Bound == 0: // the clocks were not compared
+		return "clock-unsafe: times from clocks of different hosts; the error bound is not known"
+	case unsafe:
 		return "clock-unsafe: times from clocks of different hosts; error bound of each time: " +
 			display.Seconds(v.Bound)
 	case v.Bound > 0:
