@@ -181,7 +181,11 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 	}
 	c := Comparison{By: o.By, Match: o.Match, Effect: o.Effect, Alpha: o.Alpha, Left: left}
 	for _, s := range sides {
-		c.Sides = append(c.Sides, s.describe())
+		d := Side{Mark: s.mark, Run: s.run.ID, Name: s.run.Name, Started: s.run.Started, Cells: len(s.cells)}
+		for _, x := range s.cells {
+			d.Repetitions = max(d.Repetitions, x.repeat)
+		}
+		c.Sides = append(c.Sides, d)
 	}
 	c.Differences = differences(sides, rows, o.By)
 	for _, info := range infos {
@@ -220,21 +224,17 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 				info.Unit, sides[other].mark)
 		case !known:
 			problem("unknown value %q: docs/reference/values.md lists them", name)
-		case group != "" && !anyGroup(sides, group):
+		case group != "" && !slices.ContainsFunc(sides, func(s *side) bool {
+			return slices.ContainsFunc(s.cells, func(c *cell) bool {
+				return slices.ContainsFunc(c.cell.Workload.Groups, func(g plan.Group) bool { return g.Name == group })
+			})
+		}):
 			problem("no cell has the group %q of the value %q", group, name)
 		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):
 			infos = append(infos, info)
 		}
 	}
 	return infos, errors.Join(problems...)
-}
-
-func anyGroup(sides []*side, name string) bool {
-	return slices.ContainsFunc(sides, func(s *side) bool {
-		return slices.ContainsFunc(s.cells, func(c *cell) bool {
-			return slices.ContainsFunc(c.cell.Workload.Groups, func(g plan.Group) bool { return g.Name == name })
-		})
-	})
 }
 
 // value compares one value in all cells that the base and another side have.
@@ -661,20 +661,24 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 		d.Met = a.HasBacklog()
 		return map[bool]float64{true: 1, false: x.P}[d.Met], true
 	}
-	freedom, sign, bound := float64(x.Earlier-1), -1.0, (a.Bound+b.Bound)/math.Abs(a.Median)
+	freedom, sign := float64(x.Earlier-1), -1.0
 	if d.Value.Better == plan.HigherIsBetter {
 		sign = 1
 	}
 	half := stats.StudentQuantile(1-alpha, freedom) * x.Error
 	detectable := half + stats.StudentQuantile(power, freedom)*x.Error
-	// gain is the improvement, limit the minimum that is allowed, off the error of the values (plan.Value.Bound).
-	var gain, limit, off float64
+	// gain is the improvement, limit the minimum that is allowed. The true gain can be smaller by worse, or larger by
+	// better, because of plan.Value.Bound. Only times have one, and for times less is better.
+	var gain, limit, worse, better float64
 	if x.Ratio != nil {
-		gain, limit, off = sign*math.Log(x.Ratio.Estimate), sign*math.Log(1-sign*margin), math.Log1p(bound)
-		d.Worst, d.Detectable = math.Expm1(sign*(gain-half-off)), math.Abs(math.Expm1(-sign*detectable))
+		gain, limit = sign*math.Log(x.Ratio.Estimate), sign*math.Log(1-sign*margin)
+		worse = math.Log1p(b.Bound/b.Median) - math.Log1p(-min(1, a.Bound/a.Median))
+		better = math.Log1p(a.Bound/a.Median) - math.Log1p(-min(1, b.Bound/b.Median))
+		d.Worst, d.Detectable = math.Expm1(sign*(gain-half-worse)), math.Abs(math.Expm1(-sign*detectable))
 	} else {
-		gain, limit, off = sign*x.Shift.Estimate, -margin*math.Abs(a.Median), a.Bound+b.Bound
-		d.Worst, d.Detectable = sign*(gain-half-off)/math.Abs(a.Median), detectable/math.Abs(a.Median)
+		gain, limit, worse = sign*x.Shift.Estimate, -margin*math.Abs(a.Median), a.Bound+b.Bound
+		better = worse
+		d.Worst, d.Detectable = sign*(gain-half-worse)/math.Abs(a.Median), detectable/math.Abs(a.Median)
 	}
 	t := func(gain float64) float64 {
 		if gain == limit && x.Error == 0 { // a change equal to the margin is allowed
@@ -682,8 +686,8 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 		}
 		return (gain - limit) / x.Error
 	}
-	d.Met = b.Backlog == 0 && stats.StudentT(t(gain-off), freedom) >= 1-alpha
-	return stats.StudentT(t(gain+off), freedom), true
+	d.Met = b.Backlog == 0 && stats.StudentT(t(gain-worse), freedom) >= 1-alpha
+	return stats.StudentT(t(gain+better), freedom), true
 }
 
 // Shortage is a comparison along an axis for which a run has too few repetitions: no difference, however large, could

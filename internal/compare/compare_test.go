@@ -476,3 +476,18 @@ func TestDifferencesAreShownAsWritten(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// The error bounds of both values are part of the largest possible change: 100 µs ± 30 µs to 100 µs ± 10 µs can be
+// 70 µs to 110 µs, which is 57 % more.
+func TestBoundsOfBothValuesCount(t *testing.T) {
+	for margin, want := range map[float64]bool{0.5: false, 0.75: true} {
+		side := func(bound float64) Sample {
+			return Sample{Summary: stats.Summary{Median: 100e-6, N: 3}, Bound: bound}
+		}
+		d := Decision{Value: &Value{Better: plan.LowerIsBetter}, Row: &Row{Sides: []Sample{side(30e-6), side(10e-6)},
+			Changes: []Change{{Ratio: &stats.Change{Estimate: 1}, Error: 0.02, Earlier: 10}}}}
+		if _, decided := d.decide(margin, 0.05); !decided || d.Met != want || d.Worst < 0.571 || d.Worst > 0.65 {
+			t.Errorf("margin %v: got met %v, at worst %+.3f, want met %v, +0.571 to +0.65", margin, d.Met, d.Worst, want)
+		}
+	}
+}

@@ -26,14 +26,6 @@ type cell struct {
 	repeat   int
 }
 
-func (s *side) describe() Side {
-	d := Side{Mark: s.mark, Run: s.run.ID, Name: s.run.Name, Started: s.run.Started, Cells: len(s.cells)}
-	for _, c := range s.cells {
-		d.Repetitions = max(d.Repetitions, c.repeat)
-	}
-	return d
-}
-
 // Marks returns n names of runs: A, B, … Z, AA, …
 func Marks(n int) []string {
 	all := make([]string, n)

@@ -135,7 +135,12 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 	}
 	d.Tested, d.Untested = trends.Tested, max(0, numbers-trends.Tested)
 	for _, c := range trends.Common {
-		d.Shifts = append(d.Shifts, commonShift(c))
+		x := newShift(c.Value, stats.Median(c.Shifts), c.Since)
+		x.Cells, x.Count, x.Of, x.Runs = c.Cells[:min(len(c.Cells), maxNames)], len(c.Cells), c.Tested, c.Runs
+		for _, text := range c.Since.New {
+			x.Causes = append(x.Causes, text+" with "+c.Since.Run)
+		}
+		d.Shifts = append(d.Shifts, x)
 	}
 	slices.SortStableFunc(d.Shifts, func(a, b Shift) int {
 		// worse before better
@@ -237,15 +242,6 @@ func shiftOf(s history.Series, c change.Point) Shift {
 		if p.Usable > 0 {
 			x.Runs++
 		}
-	}
-	return x
-}
-
-func commonShift(c history.Common) Shift {
-	x := newShift(c.Value, stats.Median(c.Shifts), c.Since)
-	x.Cells, x.Count, x.Of, x.Runs = c.Cells[:min(len(c.Cells), maxNames)], len(c.Cells), c.Tested, c.Runs
-	for _, text := range c.Since.New {
-		x.Causes = append(x.Causes, text+" with "+c.Since.Run)
 	}
 	return x
 }
