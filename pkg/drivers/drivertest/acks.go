@@ -176,16 +176,33 @@ func (g *gate) react([]delivery) error {
 	return err
 }
 
-// checkPrefetch blocks one handler. Its consumer may hold back as many messages as its prefetch, and no more.
+// checkPrefetch proves that a consumer which acknowledges nothing receives at most as many messages as its prefetch.
+// Another one blocks its handler, and may hold back as many, and no more. The second part does not apply if queues are
+// divided in streams, which consumers share.
 func checkPrefetch(c *check) {
 	u := c.use(c.anyMode())
-	u.Prefetch, u.Consumers = 5, 2
+	u.Prefetch = 5
 	d := c.need(u)
-	if d.Capabilities.Streams || u.Ack == drivers.AckAutomatic {
-		c.notApplicable("the prefetch cannot be seen from outside: queues are divided in streams, or nothing is acknowledged")
+	if u.Ack == drivers.AckAutomatic {
+		c.notApplicable("nothing is acknowledged")
 	}
-	r := c.rig(u)
 	one := func(spec *drivers.ConsumerSpec) { spec.Batch = 1 }
+	r := c.rig(u)
+	r.acking.never = true
+	r.sender(1).send(40)
+	in := r.inbox(nil, one)
+	c.eventually(func() bool { return in.distinct() > 0 }, func() string { return "no message arrives" })
+	c.linger()
+	if n := in.distinct(); n > u.Prefetch {
+		c.errorf("a consumer that acknowledges nothing receives %d messages: its prefetch is %d", n, u.Prefetch)
+	}
+	in.close()
+	if d.Capabilities.Streams {
+		return
+	}
+	u.Consumers = 2
+	c.need(u)
+	r = c.rig(u)
 	g := newGate(nil)
 	defer g.release()
 	s := r.sender(1)

@@ -36,6 +36,8 @@ func consumerFaults() []fault {
 		}}, []string{"mode/confirm-window", "sizes"}},
 		{"ignores the prefetch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }},
 			[]string{"prefetch"}},
+		{"ignores the prefetch of streams", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Prefetch = 0 },
+			declare: func(d *drivers.Declaration) { d.Capabilities.Streams = true }}, []string{"prefetch"}},
 		{"ignores the batch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Batch = 1000 }}, []string{"batch"}},
 		{"waits for batches to fill", gathering(), []string{"batch"}},
 		{"mixes subscriptions", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Subscription = 0 }},

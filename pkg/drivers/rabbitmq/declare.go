@@ -77,8 +77,7 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 		Keys:              use.Bindings > 1, // they select a routing key
 		Redelivery:        !isStream,
 		Existing:          !isStream, // the driver has no position in a stream that it did not declare
-		Streams:           true,
-		CopiesBody:        true, // into the library's write buffer, or the connection
+		CopiesBody:        true,      // into the library's write buffer, or the connection
 	}
 }
 
