@@ -59,6 +59,8 @@ type Harness struct {
 	NoQueueDepth bool
 	// NoPublishRate states that the broker never reports publish_rate, although the driver declares it for others.
 	NoPublishRate bool
+	// WholeChunks states that the broker delivers whole chunks of messages, which can be more than the prefetch.
+	WholeChunks bool
 	// OneRequest states that a publisher has one request in flight, whatever its window is: more would break the order.
 	OneRequest bool
 	// Groups states that the key of a message selects its message group, also without PublisherSpec.Keyed.

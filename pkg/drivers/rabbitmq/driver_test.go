@@ -52,7 +52,9 @@ func TestConformance(t *testing.T) {
 		"classic-persistent": harness(persistent{}, single(t, `{}`), drivertest.MessagePath()),
 	}
 	for _, c := range cases {
-		all[c.name] = harness(driver{}, single(t, c.options), c.subset)
+		h := harness(driver{}, single(t, c.options), c.subset)
+		h.WholeChunks = c.name == "stream"
+		all[c.name] = h
 	}
 	for _, part := range []string{"RABBITMQ4", "RABBITMQ43"} {
 		h := whole(t, part)
@@ -72,7 +74,9 @@ func TestConformanceCluster(t *testing.T) {
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
 	t.Run("stream", func(t *testing.T) {
-		drivertest.Run(t, harness(driver{}, single(t, `{"queue": {"type": "stream"}}`), nil))
+		h := harness(driver{}, single(t, `{"queue": {"type": "stream"}}`), nil)
+		h.WholeChunks = true
+		drivertest.Run(t, h)
 	})
 	t.Run("quorum", func(t *testing.T) {
 		drivertest.Run(t, harness(driver{}, single(t, `{"queue": {"type": "quorum"}}`), drivertest.MessagePath()))
@@ -94,8 +98,9 @@ func TestConformanceLong(t *testing.T) {
 		{"mirrored", `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`, drivertest.MessagePath()},
 	} {
 		t.Run("cluster-"+c.name, func(t *testing.T) {
-			drivertest.Run(t,
-				harness(driver{}, cluster(t, c.options), c.subset))
+			h := harness(driver{}, cluster(t, c.options), c.subset)
+			h.WholeChunks = c.name == "stream"
+			drivertest.Run(t, h)
 		})
 	}
 }
