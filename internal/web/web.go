@@ -549,7 +549,7 @@ func (s *site) run(r *http.Request) (view, error) {
 	case s.pages <- struct{}{}:
 		defer func() { <-s.pages }()
 	case <-ctx.Done():
-		return view{}, fmt.Errorf("read run %s: other pages of runs are being made; try again: %w", id, ctx.Err())
+		return view{}, fmt.Errorf("read run %s: other pages of runs are being made; repeat the request: %w", id, ctx.Err())
 	}
 	state, err := s.config.Conn.RunState(ctx, id)
 	if err != nil {
