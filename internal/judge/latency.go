@@ -111,15 +111,16 @@ type Undrained struct {
 }
 
 // UndrainedOf returns the undrained messages of a task or group, if the drain timed out. l is its delivery accounting,
-// which also has the messages of the warm-up. The counts of the measurement limit the number. A message that two
-// consumers received is in them twice, and once in the ledger. One whose publish call failed may have been delivered.
+// which also has the messages of the warm-up. The counts of the measurement limit the number. They have a message that
+// two consumers received twice, and deliveries that were not expected: of rejected messages, and of failed publish
+// calls. The ledger has the number of both.
 func UndrainedOf(w plan.Workload, m *record.Merged, l plan.Ledger, timedOut bool) Undrained {
 	if l.Undrained == 0 || !timedOut {
 		return Undrained{}
 	}
 	subscriptions := int64(max(1, w.Topology.Subscriptions))
-	var missing int64
-	twice := -int64(l.Received)
+	unexpected := int64(l.Received+l.Dropped+l.Undrained) - subscriptions*int64(l.Sent-l.Rejected-l.Unroutable)
+	missing, twice := max(0, unexpected), -int64(l.Received)
 	m.Range(func(x *record.Window) {
 		twice += x.Counts[record.Unique]
 		if x.Measured {

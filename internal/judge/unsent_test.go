@@ -120,17 +120,31 @@ func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 // drain's timeout. Messages of the warm-up and lost messages do not count.
 func TestUndrainedMessagesBoundTheLatency(t *testing.T) {
 	atTheEnd := func(_ int, sent time.Duration) bool { return sent >= 9700*time.Millisecond }
+	inWarmup := func(n int, _ time.Duration) bool { return n < 30 }
+	again := func(x *taskBuilder, n uint64) { x.receive(n, 0, 9*time.Second) }
+	reject := func(x *taskBuilder, n uint64) {
+		x.set(record.SetRejected, 0).Add(n)
+		x.count(4*time.Second, record.Rejected, 1) // when they were sent
+	}
 	for _, x := range []struct {
 		name            string
 		missing         func(n int, sent time.Duration) bool
-		timedOut, again bool // again: 40 measured messages are delivered twice to their consumer
+		timedOut        bool
+		also            func(x *taskBuilder, n uint64) // happens to 10 measured messages; nil: nothing
 		undrained, over uint64
 	}{
-		{"undrained", atTheEnd, true, false, 30, 30},
-		{"lost", atTheEnd, false, false, 0, 0},
-		{"undrained in warm-up", func(n int, sent time.Duration) bool { return n < 30 }, true, false, 30, 0},
-		{"undrained in warm-up, duplicates", func(n int, sent time.Duration) bool { return n < 30 }, true, true, 30, 0},
-		{"all delivered", func(int, time.Duration) bool { return false }, true, false, 0, 0},
+		{"undrained", atTheEnd, true, nil, 30, 30},
+		{"lost", atTheEnd, false, nil, 0, 0},
+		{"undrained in warm-up", inWarmup, true, nil, 30, 0},
+		{"undrained in warm-up, duplicates", inWarmup, true, again, 30, 0},
+		{"undrained in warm-up, rejected", func(n int, sent time.Duration) bool {
+			return inWarmup(n, sent) || n >= 500 && n < 510
+		}, true, reject, 30, 0},
+		{"undrained, rejected and delivered", atTheEnd, true, reject, 30, 30},
+		{"undrained, received by two consumers", atTheEnd, true, func(x *taskBuilder, n uint64) {
+			x.receiveMeasured(n, 9*time.Second, true)
+		}, 30, 30},
+		{"all delivered", func(int, time.Duration) bool { return false }, true, nil, 0, 0},
 	} {
 		w := newTaskBuilder(func(w *plan.Workload) {
 			w.Publishers.Rate, w.Drain.Timeout = 100, plan.Duration(20*time.Second)
@@ -139,9 +153,9 @@ func TestUndrainedMessagesBoundTheLatency(t *testing.T) {
 		w.steadyLoad(100, func(n int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, !x.missing(n, sent)
 		})
-		for n := range uint64(40) {
-			if x.again {
-				w.receive(500+n, 0, 9*time.Second)
+		for n := range uint64(10) {
+			if x.also != nil {
+				x.also(w, 500+n)
 			}
 		}
 		o := w.judge()
