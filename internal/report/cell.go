@@ -242,8 +242,7 @@ func (c *cell) throughput(f *Field, n *notes) {
 				sum, any, fanOut = sum+rate.Number/float64(subscriptions), true, fanOut || subscriptions > 1
 			}
 		}
-		if any {
-			published, _ := o.Value(of + "publish.rate")
+		if published, _ := o.Value(of + "publish.rate"); any && published.NA == "" {
 			consumed = append(consumed, sum)
 			agree = agree && math.Abs(sum-published.Number) <= judge.Tolerance*published.Number
 		}
