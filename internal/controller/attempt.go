@@ -390,14 +390,16 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 	}
 	ahead = max(minAhead, 3*rtt)
 	now, wall := clock.Now(), time.Now().UnixNano()
-	best := map[string]Offset{}
+	best, loaded := map[string]Offset{}, map[string]bool{}
 	for i, p := range slices.Concat(a.parts, a.observers) {
 		if !p.at[wire.StepOpen] { // an observer that failed
 			continue
 		}
 		o := offset(p.arrival, clock.ID(), now, wall)
-		// An observer sets no start for the clock of an agent with load.
-		if b, known := best[o.Clock]; !known || i < len(a.parts) && o.Bound < b.Bound {
+		load := i < len(a.parts)
+		loaded[o.Clock] = loaded[o.Clock] || load
+		// an observer sets no start for the clock of an agent with load
+		if b, known := best[o.Clock]; !known || o.Bound < b.Bound && (load || !loaded[o.Clock]) {
 			best[o.Clock] = o
 		}
 		if o.Bound < int64(maxAhead/4) { // at least half of a round trip to the agent

@@ -41,7 +41,7 @@ func TestObserversDoNotSetTheStartOfOthers(t *testing.T) {
 			Offset: &wire.Offset{Reference: clock.ID(), Offset: offset, Bound: bound}}}
 	}
 	a := &attempt{parts: []*part{of("load", 5, 1000), of("load", 3, 100)},
-		observers: []*part{of("load", int64(time.Hour), -1), of("broker", 7, 100)},
+		observers: []*part{of("load", int64(time.Hour), -1), of("broker", 9, 1000), of("broker", 7, 100)},
 		rtt:       func(context.Context) (time.Duration, error) { return time.Millisecond, nil }}
 	r, _, err := a.start(t.Context())
 	if err != nil {
