@@ -201,7 +201,6 @@ func checkPrefetch(c *check) {
 		return
 	}
 	u.Consumers = 2
-	c.need(u)
 	r = c.rig(u)
 	g := newGate(nil)
 	defer g.release()
