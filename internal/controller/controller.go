@@ -332,7 +332,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	followed := make(chan error, 1)
 	go func() {
 		followed <- l.lease.Queue(following, func(r wire.Request) {
-			// A run that is not here may be one that the next controller continues.
+			// during a handover, the next controller may continue a run that is not in this queue
 			if !l.queue.add(following, r, l.queued(following, r)) || l.stopping.Err() != nil {
 				return
 			}

@@ -235,14 +235,14 @@ func (c *cell) throughput(f *Field, n *notes) {
 	var consumed []float64
 	agree, fanOut := true, false
 	for _, o := range c.usable() {
-		sum, any := 0.0, false
+		sum, received := 0.0, false
 		for _, part := range parts {
 			if rate, has := o.Value(part + "consume.rate"); has && rate.NA == "" {
 				subscriptions := max(1, c.workload(strings.TrimSuffix(part, "/")).Topology.Subscriptions)
-				sum, any, fanOut = sum+rate.Number/float64(subscriptions), true, fanOut || subscriptions > 1
+				sum, received, fanOut = sum+rate.Number/float64(subscriptions), true, fanOut || subscriptions > 1
 			}
 		}
-		if published, _ := o.Value(of + "publish.rate"); any && published.NA == "" {
+		if published, _ := o.Value(of + "publish.rate"); received && published.NA == "" {
 			consumed = append(consumed, sum)
 			agree = agree && math.Abs(sum-published.Number) <= judge.Tolerance*published.Number
 		}
