@@ -1,6 +1,7 @@
 // Package loopback is a broker in the memory of the process. It is the reference driver, the fake broker of the tests,
 // and the lower bound for every metric. It keeps all guarantees unless its options configure faults. The number of
-// faults is exact.
+// faults is exact. Faults are part of the queue and not a decorator of any driver, because most of them concern the
+// broker's own state: when a message is stored, which positions change places, which period stalls.
 package loopback
 
 import (
