@@ -14,19 +14,21 @@ import (
 // in ends when the real connection ends. out closes the real connection after all bytes written before Close have
 // arrived.
 type conn struct {
-	inner   net.Conn
-	in, out *line
-	faults  *Faults // nil: no faults are injected
-	delays  *Delays // nil: delays are not recorded
+	inner    net.Conn
+	in, out  *line
+	received chan struct{} // closed when nothing more is read from the real connection
+	faults   *Faults       // nil: no faults are injected
+	delays   *Delays       // nil: delays are not recorded
 }
 
 // halfCloser is a conn whose real connection supports CloseWrite.
 type halfCloser struct{ *conn }
 
-// linger is the time that a peer has, after Close, to receive the bytes of each write.
+// linger is the time that a peer has, after Close, to receive the bytes of each write, and then to close its end.
 const linger = 10 * time.Second
 
-// errClosing ends the line out after Close; the real connection is then closed. io.EOF ends it after CloseWrite.
+// errClosing ends the line out after Close; the real connection is then closed. io.EOF ends it after CloseWrite, and
+// ECONNRESET after reset.
 var errClosing = errors.New("closing")
 
 func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn {
@@ -34,8 +36,8 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 	if buffer <= 0 {
 		buffer = DefaultBuffer
 	}
-	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: conditions.Faults,
-		delays: conditions.Delays}
+	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer),
+		received: make(chan struct{}), faults: conditions.Faults, delays: conditions.Delays}
 	// one write of the client is one write to the peer, so that its cost on the host does not depend on latency
 	c.out.marks.apart = true
 	if c.faults != nil {
@@ -52,11 +54,10 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 
 // receive moves bytes from the peer into the line in.
 func (c *conn) receive() {
+	defer close(c.received)
 	for {
 		b := c.in.space()
-		if b == nil {
-			// Closed: continue to read until send closes the real connection. With unread bytes the kernel would reset
-			// it, and lose bytes that are still being sent.
+		if b == nil { // closed: see send
 			_, _ = io.Copy(io.Discard, c.inner)
 			return
 		}
@@ -75,7 +76,14 @@ func (c *conn) send() {
 	for {
 		b, end := c.out.take(maxBytes)
 		switch {
-		case end == errClosing:
+		case end == errClosing, end == syscall.ECONNRESET:
+			// If the real connection is closed with unread bytes, the kernel resets it and loses bytes that it still has
+			// to send. So the peer reads the end first, and receive reads until the peer ends, too.
+			half, ok := c.inner.(interface{ CloseWrite() error })
+			if ok && end == errClosing && half.CloseWrite() == nil {
+				_ = c.inner.SetReadDeadline(time.Now().Add(linger))
+				<-c.received
+			}
 			c.inner.Close()
 			if c.faults != nil {
 				c.faults.leave(c)
@@ -169,7 +177,7 @@ func (c *conn) takeDelays(into *record.Hist) {
 func (c *conn) reset() {
 	// send closes the real connection as soon as out is shut: its peer must then read an error, not an orderly end
 	discard(c.inner)
-	c.out.shut(syscall.ECONNRESET, errClosing) // before the connection ends, whose errors would be others
+	c.out.shut(syscall.ECONNRESET, syscall.ECONNRESET) // before the connection ends, whose errors would be others
 	c.in.abandon(syscall.ECONNRESET)
 	c.inner.Close()
 }

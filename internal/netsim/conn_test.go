@@ -149,6 +149,50 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
+// slowReader is a real connection whose bytes are read only after it was closed in at least one direction.
+type slowReader struct {
+	net.Conn
+	ended func()
+	ready <-chan struct{}
+}
+
+func (c slowReader) Read(b []byte) (int, error) { <-c.ready; return c.Conn.Read(b) }
+func (c slowReader) Close() error               { defer c.ended(); return c.Conn.Close() }
+func (c slowReader) CloseWrite() error {
+	defer c.ended()
+	return c.Conn.(*net.TCPConn).CloseWrite()
+}
+
+// The kernel resets a connection that is closed with unread bytes, and loses what it still has to send.
+func TestUnreadBytesAtTheCloseLoseNothing(t *testing.T) {
+	const size = 256 << 10
+	fars := make(chan *net.TCPConn, 1)
+	address := serve(t, func(c *net.TCPConn) { fars <- c })
+	inner, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := <-fars
+	if _, err := far.Write([]byte("unread")); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	near := newConn(slowReader{inner, sync.OnceFunc(func() { close(ready) }), ready}, newPath(slow, 1),
+		newPath(slow, 2), slow)
+	if _, err := near.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	if _, err := io.ReadFull(far, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	<-ready // what the kernel of the peer has no memory for is still to be sent
+	if n, err := io.Copy(io.Discard, far); n != size-1000 || err != nil {
+		t.Errorf("the peer got %d of %d bytes after the close, %v", n, size-1000, err)
+	}
+	far.Close()
+}
+
 func TestCloseDoesNotWaitForTheBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 3 << 20
