@@ -77,8 +77,8 @@ func (c *conn) send() {
 		b, end := c.out.take(maxBytes)
 		switch {
 		case end == errClosing, end == syscall.ECONNRESET:
-			// If the real connection is closed with unread bytes, the kernel resets it and loses bytes that it still has
-			// to send. So the peer reads the end first, and receive reads until the peer ends, too.
+			// If the real connection is closed with unread bytes, the kernel resets it and loses what it still has to
+			// send. So the peer reads the end first, and receive reads until the peer ends, too.
 			half, ok := c.inner.(interface{ CloseWrite() error })
 			if ok && end == errClosing && half.CloseWrite() == nil {
 				_ = c.inner.SetReadDeadline(time.Now().Add(linger))
