@@ -229,6 +229,41 @@ func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
 	})
 }
 
+// halfOpen is a connection whose peer never closes its end.
+type halfOpen struct {
+	net.Conn
+	ends *int // calls of CloseWrite
+}
+
+func (c halfOpen) CloseWrite() error { *c.ends++; return nil }
+
+func TestCloseGivesUpOnAPeerThatDoesNotClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, peer := net.Pipe()
+		ends := 0
+		near := newConn(halfOpen{inner, &ends}, newPath(slow, 1), newPath(slow, 2), slow)
+		near.Close()
+		time.Sleep(linger + time.Second)
+		synctest.Wait()
+		if _, err := peer.Write([]byte("x")); err == nil || ends != 1 {
+			t.Errorf("the peer wrote with error %v and got %d ends, want a closed connection after one end", err, ends)
+		}
+	})
+}
+
+func TestEndOfResetConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _ := net.Pipe()
+		ends := 0
+		newConn(halfOpen{inner, &ends}, newPath(slow, 1), newPath(slow, 2), slow).(halfCloser).reset()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ends != 0 {
+			t.Error("the peer of a reset connection got an orderly end")
+		}
+	})
+}
+
 func TestCloseEndsBlockedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pipe(Conditions{Latency: 2 * oneWay, Buffer: 1000})
